@@ -1,0 +1,114 @@
+"""Argument checks that the layers share. Each message names the argument and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "DtypeError",
+    "ShapeError",
+    "check_channel_vector",
+    "check_dtypes",
+    "check_normalized_shape",
+]
+
+
+class ShapeError(ValueError, RuntimeError):
+    """A size or value does not fit. Code that catches torch's RuntimeError or ValueError works."""
+
+
+class DtypeError(TypeError, NotImplementedError):
+    """A dtype does not fit. Code that catches torch's RuntimeError works."""
+
+
+def check_dtypes(input: Tensor, **parameters: Tensor | None) -> None:
+    """Refuse dtypes that torch's norm kernels refuse.
+
+    Args:
+        input: the layer's input.
+        parameters: weight, bias and buffers by name; None where there is none.
+
+    Raises:
+        DtypeError: `input` is not real floating point, or the parameters are neither all of
+            the dtype of `input` nor, for 16-bit input, all float32.
+    """
+    if not input.dtype.is_floating_point:
+        raise DtypeError(
+            f"input: got {input.dtype}; expected a floating dtype. Convert with input.float()"
+        )
+    given = {name: p.dtype for name, p in parameters.items() if p is not None}
+    found = set(given.values())
+    if not found or found == {input.dtype}:
+        return
+    half = input.dtype in (torch.float16, torch.bfloat16)
+    if half and found == {torch.float32}:
+        return
+    listed = ", ".join(f"{name} {dtype}" for name, dtype in given.items())
+    allowed = f"all {input.dtype}" + (" or all torch.float32" if half else "")
+    raise DtypeError(f"{listed}: mixed with input {input.dtype}; expected {allowed}")
+
+
+def check_normalized_shape(
+    input: Tensor, normalized_shape: Sequence[int], **parameters: Tensor | None
+) -> tuple[int, ...]:
+    """Return `normalized_shape` as a tuple once it fits the input and the parameters.
+
+    Raises:
+        TypeError: `normalized_shape` is not a sequence of ints.
+        ShapeError: it is empty, is not the end of the input's shape, or a parameter has
+            another shape.
+    """
+    if isinstance(normalized_shape, int) or not all(
+        isinstance(n, int) for n in tuple(normalized_shape)
+    ):
+        raise TypeError(
+            f"normalized_shape: got {normalized_shape!r}; expected a tuple of ints, "
+            "such as (input.shape[-1],)"
+        )
+    shape = tuple(normalized_shape)
+    if not shape:
+        raise ShapeError("normalized_shape: got (); expected at least one axis, such as (4,)")
+    if tuple(input.shape[-len(shape) :]) != shape or input.dim() < len(shape):
+        raise ShapeError(
+            f"normalized_shape: got {shape} for an input of shape {tuple(input.shape)}; "
+            f"expected the input's last {len(shape)} sizes"
+        )
+    for name, p in parameters.items():
+        if p is not None and tuple(p.shape) != shape:
+            raise ShapeError(
+                f"{name}: got shape {tuple(p.shape)}; expected normalized_shape {shape}"
+            )
+    return shape
+
+
+def check_channel_vector(input: Tensor, **parameters: Tensor | None) -> None:
+    """Refuse an input without a channel axis and parameters that are not (C,).
+
+    Raises:
+        ShapeError: the input has fewer than two axes, or a parameter has another shape.
+    """
+    if input.dim() < 2:
+        raise ShapeError(
+            f"input: got shape {tuple(input.shape)}; expected (N, C, *). "
+            "Add the missing axis with input.unsqueeze(0)"
+        )
+    for name, p in parameters.items():
+        if p is not None and tuple(p.shape) != (input.shape[1],):
+            raise ShapeError(
+                f"{name}: got shape {tuple(p.shape)}; expected ({input.shape[1]},), "
+                f"one entry for each channel of the input {tuple(input.shape)}"
+            )
+
+
+def check_running_pair(running_mean: Tensor | None, running_var: Tensor | None) -> None:
+    """Refuse one running statistic without the other.
+
+    Raises:
+        ShapeError: exactly one of the two is None.
+    """
+    if (running_mean is None) != (running_var is None):
+        missing = "running_mean" if running_mean is None else "running_var"
+        raise ShapeError(f"{missing}: got None; expected both running statistics, or neither")
