@@ -1,0 +1,61 @@
+"""The norms in NumPy and float64: pure functions, forward and hand-derived backward.
+
+Nothing here imports torch. `NAME(...)` takes the arguments of `torch.nn.functional.NAME` and
+returns `(y, cache)`; `NAME_backward(dy, cache)` returns `(dx, dweight, dbias)`.
+"""
+
+from normlab.reference.batch import (
+    BatchNormCache,
+    batch_norm,
+    batch_norm_backward,
+    batch_norm_backward_by_node,
+)
+from normlab.reference.group import GroupNormCache, group_norm, group_norm_backward
+from normlab.reference.instance import InstanceNormCache, instance_norm, instance_norm_backward
+from normlab.reference.layer import (
+    LayerNormCache,
+    layer_norm,
+    layer_norm_backward,
+    layer_norm_backward_by_node,
+    layer_norm_jacobian,
+)
+from normlab.reference.moments import (
+    Moments,
+    corrected_two_pass,
+    merge,
+    naive_one_pass,
+    two_pass,
+    welford,
+)
+from normlab.reference.rms import RMSNormCache, rms_norm, rms_norm_backward
+from normlab.reference.standardization import Gradients, standardize, standardize_backward
+
+__all__ = [
+    "BatchNormCache",
+    "Gradients",
+    "GroupNormCache",
+    "InstanceNormCache",
+    "LayerNormCache",
+    "Moments",
+    "RMSNormCache",
+    "batch_norm",
+    "batch_norm_backward",
+    "batch_norm_backward_by_node",
+    "corrected_two_pass",
+    "group_norm",
+    "group_norm_backward",
+    "instance_norm",
+    "instance_norm_backward",
+    "layer_norm",
+    "layer_norm_backward",
+    "layer_norm_backward_by_node",
+    "layer_norm_jacobian",
+    "merge",
+    "naive_one_pass",
+    "rms_norm",
+    "rms_norm_backward",
+    "standardize",
+    "standardize_backward",
+    "two_pass",
+    "welford",
+]

@@ -1,0 +1,130 @@
+"""GroupNorm in NumPy: forward and closed-form backward."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from normlab.axes import reduced_axes
+from normlab.reference.standardization import (
+    Gradients,
+    affine,
+    affine_backward,
+    standardize,
+    standardize_backward,
+)
+from normlab.reference.validation import as_channel_vector, as_float64, check_upstream
+
+__all__ = ["GroupNormCache", "group_norm", "group_norm_backward"]
+
+
+class GroupNormCache(NamedTuple):
+    """What the backward pass needs.
+
+    Attributes:
+        x_hat: normalized input, of the input's shape.
+        rstd: (N, G, 1, ...), one for each group of each sample; units 1/x.
+        weight: (1, C, 1, ...) or None.
+        bias: (1, C, 1, ...) or None.
+        grouped_shape: (N, G, C/G, *).
+    """
+
+    x_hat: np.ndarray
+    rstd: np.ndarray
+    weight: np.ndarray | None
+    bias: np.ndarray | None
+    grouped_shape: tuple[int, ...]
+
+
+def group_norm(
+    input: ArrayLike,
+    num_groups: int,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    eps: float = 1e-5,
+) -> tuple[np.ndarray, GroupNormCache]:
+    r"""Normalize each sample over groups of consecutive channels and all positions.
+
+    .. math:: y = \frac{x - \mu_{ng}}{\sqrt{\sigma^2_{ng} + \epsilon}} \, w_c + b_c
+
+    Args:
+        input: numbers of shape (N, C, \*).
+        num_groups: divides C.
+        weight: (C,) or None.
+        bias: (C,) or None.
+        eps: units of x².
+
+    Returns:
+        the output, and what :func:`group_norm_backward` needs.
+
+    Raises:
+        ValueError: a shape that does not fit, `num_groups` that does not divide C, or a single
+            value per group and no second group.
+
+    Source:
+        wu2018group, Eq. 1, 2 and 7.
+
+    Example:
+        >>> y, _ = group_norm([[1.0, 3.0, 10.0, 30.0]], 2, eps=0.0)
+        >>> y
+        array([[-1.,  1., -1.,  1.]])
+    """
+    x = as_float64("input", input)
+    if x.ndim < 2:
+        raise ValueError(f"input: got shape {x.shape}; expected (N, C, *)")
+    batch, channels, *positions = x.shape
+    if num_groups < 1 or channels % num_groups:
+        raise ValueError(
+            f"num_groups: got {num_groups} for {channels} channels; expected a positive divisor"
+        )
+    if batch * channels // num_groups * math.prod(positions) == 1:
+        raise ValueError(
+            f"input: got shape {x.shape}, one value per group, whose variance is 0; expected "
+            "more. Use fewer groups"
+        )
+    grouped_shape = (batch, num_groups, channels // num_groups, *positions)
+    w, b = as_channel_vector("weight", weight, x), as_channel_vector("bias", bias, x)
+    axes = reduced_axes("group_norm", len(grouped_shape))
+    x_hat, rstd, _, _ = standardize(x.reshape(grouped_shape), axes, eps)
+    x_hat = x_hat.reshape(x.shape)
+    return affine(x_hat, w, b), GroupNormCache(x_hat, rstd, w, b, grouped_shape)
+
+
+def group_norm_backward(dy: ArrayLike, cache: GroupNormCache) -> Gradients:
+    r"""Gradients of GroupNorm in closed form.
+
+    .. math:: dx = r\left(g - \bar g - \hat x \, \overline{g \odot \hat x}\right), \quad
+              g = dy \odot w
+
+    The bars are means over a group; weight and bias are summed over samples and positions.
+
+    Args:
+        dy: gradient of the loss by the output.
+        cache: from :func:`group_norm`.
+
+    Returns:
+        `dx` of the input's shape; `dweight` and `dbias` (C,), or None.
+
+    Raises:
+        ValueError: `dy` has another shape than the output.
+
+    Source:
+        wu2018group, Eq. 1 and 2, differentiated as in ioffe2015batch, Section 3.
+    """
+    dy = check_upstream(dy, cache.x_hat.shape)
+    dx_hat, dweight, dbias = affine_backward(dy, cache.x_hat, cache.weight, cache.bias)
+    grouped = cache.grouped_shape
+    dx = standardize_backward(
+        dx_hat.reshape(grouped),
+        cache.x_hat.reshape(grouped),
+        cache.rstd,
+        reduced_axes("group_norm", len(grouped)),
+    )
+    return Gradients(
+        dx.reshape(dy.shape),
+        None if dweight is None else dweight.ravel(),
+        None if dbias is None else dbias.ravel(),
+    )

@@ -1,0 +1,111 @@
+"""RMSNorm in NumPy: forward and closed-form backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from normlab.axes import reduced_axes
+from normlab.reference.standardization import Gradients, affine, affine_backward
+from normlab.reference.validation import (
+    as_float64,
+    as_normalized,
+    check_shape_norm,
+    check_upstream,
+)
+
+__all__ = ["RMSNormCache", "rms_norm", "rms_norm_backward"]
+
+
+class RMSNormCache(NamedTuple):
+    """What the backward pass needs; see :class:`normlab.reference.LayerNormCache`.
+
+    Attributes:
+        x_hat: input divided by its root mean square.
+        rrms: 1 / sqrt(mean(x²) + eps), with size 1 along `axes`; units 1/x.
+        weight: with the input's axes, or None.
+        axes: the normalized axes.
+        normalized_shape: shape of the weight.
+    """
+
+    x_hat: np.ndarray
+    rrms: np.ndarray
+    weight: np.ndarray | None
+    axes: tuple[int, ...]
+    normalized_shape: tuple[int, ...]
+
+
+def rms_norm(
+    input: ArrayLike,
+    normalized_shape: Sequence[int],
+    weight: ArrayLike | None = None,
+    eps: float | None = None,
+) -> tuple[np.ndarray, RMSNormCache]:
+    r"""Divide each sample by the root mean square of its trailing `normalized_shape`.
+
+    .. math:: y = \frac{x}{\sqrt{\frac1H \sum_i x_i^2 + \epsilon}} \odot w
+
+    Args:
+        input: numbers of shape (\*, normalized_shape).
+        normalized_shape: the last sizes of `input`; their product is H.
+        weight: of `normalized_shape`, or None.
+        eps: units of x²; None takes the machine epsilon of float64.
+
+    Returns:
+        the output, and what :func:`rms_norm_backward` needs.
+
+    Raises:
+        ValueError: a shape that does not fit.
+        TypeError: `normalized_shape` is not a sequence, or an argument is not real numbers.
+
+    Source:
+        zhang2019root, Eq. 4 (without `eps` there).
+
+    Example:
+        >>> y, _ = rms_norm([[1.0, 7.0]], (2,), eps=0.0)
+        >>> y
+        array([[0.2, 1.4]])
+    """
+    x = as_float64("input", input)
+    shape = check_shape_norm(x, normalized_shape)
+    axes = reduced_axes("rms_norm", x.ndim, normalized_ndim=len(shape))
+    w = as_normalized("weight", weight, x, shape)
+    if eps is None:
+        eps = float(np.finfo(np.float64).eps)
+    kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+    mean_square = np.square(x).mean(axes, keepdims=True) if x.size else np.ones(kept)
+    rrms = 1.0 / np.sqrt(mean_square + eps)
+    x_hat = x * rrms
+    return affine(x_hat, w, None), RMSNormCache(x_hat, rrms, w, axes, shape)
+
+
+def rms_norm_backward(dy: ArrayLike, cache: RMSNormCache) -> Gradients:
+    r"""Gradients of RMSNorm in closed form.
+
+    .. math:: dx = \rho \left(g - \hat x \, \overline{g \odot \hat x}\right), \quad
+              g = dy \odot w, \quad dw = \sum dy \odot \hat x
+
+    Args:
+        dy: gradient of the loss by the output.
+        cache: from :func:`rms_norm`.
+
+    Returns:
+        `dx` of the input's shape, `dweight` of `normalized_shape` or None, `dbias` None.
+
+    Raises:
+        ValueError: `dy` has another shape than the output.
+
+    Source:
+        zhang2019root, Eq. 8 to 10.
+    """
+    dy = check_upstream(dy, cache.x_hat.shape)
+    dx_hat, dweight, _ = affine_backward(dy, cache.x_hat, cache.weight, None)
+    if cache.x_hat.size == 0:
+        dx = np.zeros_like(cache.x_hat)
+    else:
+        through_square = (dx_hat * cache.x_hat).mean(cache.axes, keepdims=True)
+        dx = cache.rrms * (dx_hat - cache.x_hat * through_square)
+    return Gradients(dx, None if dweight is None else dweight.reshape(cache.normalized_shape), None)

@@ -1,0 +1,102 @@
+"""Forward and backward of the step that the centered norms share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from normlab.reference.moments import corrected_two_pass
+
+__all__ = ["Gradients", "affine", "affine_backward", "standardize", "standardize_backward"]
+
+
+class Gradients(NamedTuple):
+    """Gradients of a scalar loss.
+
+    Attributes:
+        dx: by the input, of its shape.
+        dweight: by the weight, or None without one.
+        dbias: by the bias, or None without one.
+    """
+
+    dx: np.ndarray
+    dweight: np.ndarray | None
+    dbias: np.ndarray | None
+
+
+def standardize(
+    x: np.ndarray, axes: tuple[int, ...], eps: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    r"""Center `x` over `axes` and divide by the root of the biased variance plus `eps`.
+
+    .. math:: \hat x = (x - \mu) \, r, \qquad r = \frac{1}{\sqrt{\sigma^2 + \epsilon}}
+
+    Shape:
+        returns `x_hat` of the shape of `x`, and `rstd`, `mean`, `var` with size 1 along `axes`.
+
+    Units:
+        `rstd` as 1/x; `mean` as x; `var` and `eps` as x².
+
+    Source:
+        ioffe2015batch, Algorithm 1; ba2016layer, Eq. 3.
+    """
+    if x.size == 0:  # nothing to average: NumPy would warn
+        empty = np.zeros(tuple(1 if a in axes else n for a, n in enumerate(x.shape)))
+        return np.zeros_like(x), empty, empty, empty
+    _, mean, var = corrected_two_pass(x, axes)
+    rstd = 1.0 / np.sqrt(var + eps)
+    return (x - mean) * rstd, rstd, mean, var
+
+
+def standardize_backward(
+    dx_hat: np.ndarray, x_hat: np.ndarray, rstd: np.ndarray, axes: tuple[int, ...]
+) -> np.ndarray:
+    r"""Gradient by the input of :func:`standardize`, with mean and variance differentiated.
+
+    .. math:: dx = r \left( d\hat x - \overline{d\hat x}
+              - \hat x \; \overline{d\hat x \odot \hat x} \right)
+
+    The bars are means over `axes`. The two subtracted terms are what reaches `x` through the
+    mean and through the variance.
+
+    Source:
+        ioffe2015batch, Section 3, its chain of derivatives in closed form.
+    """
+    if x_hat.size == 0:
+        return np.zeros_like(x_hat)
+    through_mean = dx_hat.mean(axes, keepdims=True)
+    through_var = x_hat * (dx_hat * x_hat).mean(axes, keepdims=True)
+    return rstd * (dx_hat - through_mean - through_var)
+
+
+def affine(x_hat: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None) -> np.ndarray:
+    """`x_hat * weight + bias`, where None stands for no factor and no summand."""
+    y = x_hat if weight is None else x_hat * weight
+    return y if bias is None else y + bias
+
+
+def affine_backward(
+    dy: np.ndarray,
+    x_hat: np.ndarray,
+    weight: np.ndarray | None,
+    bias: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    r"""Gradients of :func:`affine` by `x_hat`, `weight` and `bias`.
+
+    .. math:: d\hat x = dy \odot w, \qquad dw = \sum dy \odot \hat x, \qquad db = \sum dy
+
+    The sums run over the axes along which weight and bias were broadcast.
+
+    Shape:
+        `weight` and `bias` have as many axes as `dy`, with size 1 where they are broadcast.
+    """
+    dx_hat = dy if weight is None else dy * weight
+    dweight = None if weight is None else _sum_to(dy * x_hat, weight.shape)
+    dbias = None if bias is None else _sum_to(dy, bias.shape)
+    return dx_hat, dweight, dbias
+
+
+def _sum_to(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    broadcast = tuple(a for a, n in enumerate(shape) if n == 1)
+    return values.sum(broadcast, keepdims=True)
