@@ -1,0 +1,23 @@
+"""Checks that tests, notebooks and readers call: is this norm right, and if not, what is wrong?"""
+
+from normlab.checks.conformance import CONVENTIONS, check_layer
+from normlab.checks.gradients import check_backward, compare_backwards, finite_differences
+from normlab.checks.mutants import BATCH_NORM_MUTANTS, LAYER_NORM_MUTANTS
+from normlab.checks.report import CheckFailed, Failure, Report
+from normlab.checks.tolerances import error_budget, max_error, ulp
+
+__all__ = [
+    "BATCH_NORM_MUTANTS",
+    "CONVENTIONS",
+    "LAYER_NORM_MUTANTS",
+    "CheckFailed",
+    "Failure",
+    "Report",
+    "check_backward",
+    "check_layer",
+    "compare_backwards",
+    "error_budget",
+    "finite_differences",
+    "max_error",
+    "ulp",
+]

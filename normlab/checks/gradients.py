@@ -1,0 +1,205 @@
+"""Hand-derived gradients against autograd and against finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from normlab import layers, reference
+from normlab.checks.report import CheckFailed
+
+__all__ = ["check_backward", "compare_backwards", "finite_differences"]
+
+
+def finite_differences(
+    loss: Callable[[np.ndarray], float], x: ArrayLike, *, step: float = 1e-5
+) -> np.ndarray:
+    r"""Gradient of a scalar function by central differences in float64.
+
+    .. math:: \frac{\partial L}{\partial x_i} \approx \frac{L(x + h e_i) - L(x - h e_i)}{2h}
+
+    Args:
+        loss: maps an array of the shape of `x` to a number.
+        x: where to differentiate.
+        step: h, in units of x.
+
+    Shape:
+        returns an array of the shape of `x`.
+
+    Conventions:
+        the error is O(h²) from the formula and O(1e-16 L / h) from rounding: about 1e-10 for
+        values near 1 and the default step.
+
+    Example:
+        >>> finite_differences(lambda v: float(v @ v), [1.0, 2.0]).round(6)
+        array([2., 4.])
+    """
+    x = np.asarray(x, dtype=np.float64)
+    gradient = np.zeros_like(x)
+    for index in np.ndindex(x.shape):
+        up, down = x.copy(), x.copy()
+        up[index] += step
+        down[index] -= step
+        gradient[index] = (loss(up) - loss(down)) / (2 * step)
+    return gradient
+
+
+def _arguments(name: str, x: np.ndarray, num_groups: int | None) -> dict[str, Any]:
+    if name in ("layer_norm", "rms_norm"):
+        return {"normalized_shape": (x.shape[-1],)}
+    if name == "group_norm":
+        return {"num_groups": num_groups}
+    if name == "batch_norm":
+        return {"running_mean": None, "running_var": None, "training": True}
+    if name == "instance_norm":
+        return {}
+    raise ValueError(f"name: got {name!r}; expected one of {', '.join(_NAMES)}")
+
+
+_NAMES = ("batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm")
+
+
+def compare_backwards(
+    name: str,
+    x: ArrayLike,
+    dy: ArrayLike,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    *,
+    eps: float = 1e-5,
+    num_groups: int | None = None,
+) -> dict[str, dict[str, float]]:
+    """Distance of each other way to compute a gradient from the closed form.
+
+    The loss is the sum of `dy * y`, whose gradient by y is `dy`. A plain sum would not do: its
+    gradient by x is zero through every centered norm, so that it agrees with wrong formulas.
+
+    Args:
+        name: "batch_norm" (in training), "layer_norm" or "rms_norm" (over the last axis),
+            "group_norm" or "instance_norm".
+        x: input.
+        dy: gradient by the output, of the input's shape.
+        weight: as the norm takes it, or None.
+        bias: as the norm takes it, or None.
+        eps: units of x².
+        num_groups: for "group_norm".
+
+    Returns:
+        for "node by node" (batch and layer norm), "autograd" and "finite differences": the
+        largest difference by "dx", "dweight", "dbias", divided by the largest magnitude of the
+        closed form, or of `dy` where the closed form is zero.
+
+    Raises:
+        ValueError: an unknown name.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> x, dy = rng.normal(size=(2, 4, 5))
+        >>> found = compare_backwards("layer_norm", x, dy)
+        >>> {way: errors["dx"] < 1e-8 for way, errors in found.items()}
+        {'node by node': True, 'autograd': True, 'finite differences': True}
+    """
+    x, dy = np.asarray(x, np.float64), np.asarray(dy, np.float64)
+    fixed = _arguments(name, x, num_groups) | {"eps": eps}
+    parameters = {
+        key: np.asarray(value, np.float64)
+        for key, value in (("weight", weight), ("bias", bias))
+        if value is not None
+    }
+    forward = getattr(reference, name)
+    _, cache = forward(x, **fixed, **parameters)
+    closed = getattr(reference, f"{name}_backward")(dy, cache)._asdict()
+    closed = {key: value for key, value in closed.items() if value is not None}
+
+    ways: dict[str, dict[str, np.ndarray]] = {}
+    by_node = getattr(reference, f"{name}_backward_by_node", None)
+    if by_node is not None:
+        ways["node by node"] = {"dx": by_node(dy, cache)["x"]}
+    ways["autograd"] = _autograd(name, x, dy, fixed, parameters)
+    ways["finite differences"] = {
+        "dx": finite_differences(
+            lambda v: float((forward(v, **fixed, **parameters)[0] * dy).sum()), x
+        )
+    } | {
+        f"d{key}": finite_differences(
+            lambda v, key=key: float(  # type: ignore[misc]
+                (forward(x, **fixed, **(parameters | {key: v}))[0] * dy).sum()
+            ),
+            value,
+        )
+        for key, value in parameters.items()
+    }
+    return {
+        way: {key: _relative(found, closed[key], dy) for key, found in gradients.items()}
+        for way, gradients in ways.items()
+    }
+
+
+def _relative(found: np.ndarray, closed: np.ndarray, dy: np.ndarray) -> float:
+    largest, upstream = float(np.abs(closed).max()), float(np.abs(dy).max())
+    # a gradient that is zero but for rounding is measured by what was subtracted to get it
+    scale = largest if largest > 1e-9 * upstream else upstream
+    return float(np.abs(found - closed).max()) / scale
+
+
+def _autograd(
+    name: str,
+    x: np.ndarray,
+    dy: np.ndarray,
+    fixed: dict[str, Any],
+    parameters: dict[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+    leaf = torch.tensor(x, requires_grad=True)
+    leaves = {key: torch.tensor(value, requires_grad=True) for key, value in parameters.items()}
+    y = getattr(layers, name)(leaf, **fixed, **leaves)
+    y.backward(torch.tensor(dy))
+    found = {"dx": leaf.grad} | {f"d{key}": tensor.grad for key, tensor in leaves.items()}
+    return {key: grad.numpy() for key, grad in found.items() if grad is not None}
+
+
+def check_backward(
+    name: str,
+    x: ArrayLike,
+    dy: ArrayLike,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    *,
+    eps: float = 1e-5,
+    num_groups: int | None = None,
+    exact: float = 1e-10,
+    numeric: float = 1e-6,
+) -> dict[str, dict[str, float]]:
+    """Raise unless all ways to compute the gradient agree; see :func:`compare_backwards`.
+
+    Args:
+        name: of the norm.
+        x: input.
+        dy: gradient by the output.
+        weight: or None.
+        bias: or None.
+        eps: units of x².
+        num_groups: for "group_norm".
+        exact: largest relative difference of node-by-node and autograd gradients: 1e-16 times
+            the few hundred operations of a small case, with a margin.
+        numeric: the same for finite differences, whose own error is about 1e-9.
+
+    Returns:
+        what :func:`compare_backwards` returns.
+
+    Raises:
+        CheckFailed: two ways differ by more.
+    """
+    found = compare_backwards(name, x, dy, weight, bias, eps=eps, num_groups=num_groups)
+    for way, errors in found.items():
+        allowed = numeric if way == "finite differences" else exact
+        for key, error in errors.items():
+            if not error <= allowed:
+                raise CheckFailed(
+                    f"{name}: {key} in closed form and {way} differ by {error:.1e} of the "
+                    f"largest entry; expected at most {allowed:.0e}"
+                )
+    return found

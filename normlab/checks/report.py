@@ -1,0 +1,61 @@
+"""What a conformance check has to say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["CheckFailed", "Failure", "Report"]
+
+
+class CheckFailed(AssertionError):
+    """A check was not passed; the message says what was expected and what came."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One check that a layer does not pass.
+
+    Attributes:
+        check: name of the check.
+        message: a sentence that names the likely mistake.
+        mistake: short name of that mistake, or None where none was recognized.
+    """
+
+    check: str
+    message: str
+    mistake: str | None = None
+
+
+@dataclass
+class Report:
+    """Result of :func:`normlab.checks.check_layer`.
+
+    Attributes:
+        like: the family that the layer was compared with.
+        checks: names of the checks that ran, in order.
+        failures: those that were not passed.
+        notes: what could not be checked, and why.
+    """
+
+    like: str
+    checks: list[str] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether at least one check ran and none failed."""
+        return bool(self.checks) and not self.failures
+
+    def __str__(self) -> str:
+        if self.passed:
+            head = f"conforms to {self.like}: {len(self.checks)} checks passed"
+        else:
+            head = (
+                f"does not conform to {self.like}: "
+                f"{len({f.check for f in self.failures})} of {len(self.checks)} checks failed"
+            )
+        lines = [head]
+        lines += [f"  {f.check}: {f.message}" for f in self.failures]
+        lines += [f"  not checked: {note}" for note in self.notes]
+        return "\n".join(lines)

@@ -1,0 +1,136 @@
+"""Inputs of the checks, and one trial: the layer, torch and the float64 formula side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from normlab.checks.cases import Case, Outcome
+from normlab.checks.formula import Formula, default_eps
+from normlab.checks.subject import FunctionSubject, ModuleSubject
+
+__all__ = [
+    "Regime",
+    "Trial",
+    "formula_for",
+    "make_trial",
+    "observe",
+    "oracle",
+    "torch_baseline",
+    "torch_formula",
+]
+
+AnySubject = FunctionSubject | ModuleSubject
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Scale of an input.
+
+    Attributes:
+        name: of the check.
+        rms: standard deviation of the entries.
+        mean: added to every entry.
+        factor: how many times torch's own error is allowed.
+    """
+
+    name: str
+    rms: float
+    mean: float
+    factor: float
+
+
+@dataclass
+class Trial:
+    """One random input with parameters and an upstream gradient, in the dtype under test."""
+
+    case: Case
+    x: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
+    dy: Tensor
+
+
+def make_trial(case: Case, regime: Regime, dtype: torch.dtype, seed: int) -> Trial:
+    """Random values; the weight is away from 0 and 1 and the bias away from 0."""
+    g = torch.Generator().manual_seed(seed)
+
+    def normal(shape: tuple[int, ...]) -> Tensor:
+        return torch.randn(shape, generator=g, dtype=torch.float64)
+
+    x = regime.mean + regime.rms * normal(case.shape)
+    weight = 1.5 + 0.4 * normal(case.parameter_shape) if case.weight else None
+    bias = -0.7 + 0.5 * normal(case.parameter_shape) if case.bias else None
+    dy = normal(case.shape)
+    return Trial(
+        case,
+        x.to(dtype),
+        None if weight is None else weight.to(dtype),
+        None if bias is None else bias.to(dtype),
+        dy.to(dtype),
+    )
+
+
+def formula_for(formula: Formula, case: Case) -> Formula:
+    """The formula with the axes and groups of this case."""
+    return formula.replace(normalized_ndim=case.normalized_ndim, num_groups=case.num_groups)
+
+
+def torch_formula(like: str) -> Formula:
+    """The formula with torch's default conventions."""
+    return Formula(like, eps=default_eps(like))
+
+
+def _leaf(value: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if value is None else value.detach().to(dtype).clone().requires_grad_()
+
+
+def _grad(value: Tensor | None) -> Tensor | None:
+    return None if value is None or value.grad is None else value.grad.detach()
+
+
+def observe(subject: AnySubject, trial: Trial, *, backward: bool = True, **call: Any) -> Outcome:
+    """Call the layer in training mode and differentiate it."""
+    dtype = trial.x.dtype
+    x, weight, bias = (_leaf(t, dtype) for t in (trial.x, trial.weight, trial.bias))
+    assert x is not None
+    y, leaves = subject(trial.case, x, weight, bias, **call)
+    if backward and y.shape == x.shape:
+        y.backward(trial.dy.to(y.dtype))
+    return Outcome(y.detach(), _grad(x), _grad(leaves[0]), _grad(leaves[1]))
+
+
+def oracle(formula: Formula, trial: Trial, *, backward: bool = True) -> Outcome:
+    """The float64 formula on the same (rounded) inputs."""
+    x, weight, bias = (_leaf(t, torch.float64) for t in (trial.x, trial.weight, trial.bias))
+    assert x is not None
+    y = formula_for(formula, trial.case)(x, weight, bias)
+    if backward:
+        y.backward(trial.dy.double())
+    return Outcome(y.detach(), _grad(x), _grad(weight), _grad(bias))
+
+
+def torch_baseline(
+    like: str, trial: Trial, dtype: torch.dtype, *, backward: bool = True
+) -> Outcome:
+    """torch's own layer, with its own conventions, on the same inputs."""
+    x, weight, bias = (_leaf(t, dtype) for t in (trial.x, trial.weight, trial.bias))
+    assert x is not None
+    case, eps = trial.case, default_eps(like, dtype)
+    if like == "layer_norm":
+        y = F.layer_norm(x, list(case.parameter_shape), weight, bias, eps)
+    elif like == "rms_norm":
+        y = F.rms_norm(x, list(case.parameter_shape), weight, default_eps(like))
+    elif like == "group_norm":
+        y = F.group_norm(x, case.num_groups, weight, bias, eps)
+    elif like == "batch_norm":
+        y = F.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
+    else:
+        y = F.instance_norm(x, None, None, weight, bias, True, 0.0, eps)
+    if backward:
+        y.backward(trial.dy.to(dtype))
+    return Outcome(y.detach(), _grad(x), _grad(weight), _grad(bias))
