@@ -1,0 +1,40 @@
+"""Draws on given axes and returns them; never trains.
+
+`import normlab` does not import this room, so the package works without matplotlib's start-up
+time. Only :func:`make_axes` and :func:`make_family_figure` create figures.
+"""
+
+from normlab.plotting.curves import plot_curves, plot_sweep
+from normlab.plotting.diagrams import make_family_figure, plot_norm_family, plot_shared_cells
+from normlab.plotting.distributions import plot_histograms, plot_percentiles_over_steps
+from normlab.plotting.labels import write_legend
+from normlab.plotting.matrices import plot_matrix, plot_spectrum
+from normlab.plotting.style import (
+    NORM_COLORS,
+    NORM_LINESTYLES,
+    NORM_MARKERS,
+    arm_styles,
+    make_axes,
+    norm_style,
+    use_style,
+)
+
+__all__ = [
+    "NORM_COLORS",
+    "NORM_LINESTYLES",
+    "NORM_MARKERS",
+    "arm_styles",
+    "make_axes",
+    "make_family_figure",
+    "norm_style",
+    "plot_curves",
+    "plot_histograms",
+    "plot_matrix",
+    "plot_norm_family",
+    "plot_percentiles_over_steps",
+    "plot_shared_cells",
+    "plot_spectrum",
+    "plot_sweep",
+    "use_style",
+    "write_legend",
+]

@@ -1,0 +1,251 @@
+"""One look for every figure: white panels, large type, one color and line style per norm.
+
+Colors are those of Okabe and Ito, which stay apart for color-blind readers; line styles and
+markers carry the same distinction where a figure is printed in gray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+import matplotlib
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from normlab.plotting.png import store_compactly
+
+__all__ = [
+    "NORM_COLORS",
+    "NORM_LINESTYLES",
+    "NORM_MARKERS",
+    "ArmStyle",
+    "LineStyle",
+    "NormStyle",
+    "arm_styles",
+    "make_axes",
+    "norm_style",
+    "use_style",
+]
+
+LineStyle = str | tuple[int, tuple[float, ...]]
+
+
+class NormStyle(TypedDict):
+    """How one norm is drawn; unpacks into `Axes.plot`."""
+
+    color: str
+    linestyle: LineStyle
+    label: str
+
+
+class ArmStyle(NormStyle):
+    """How one arm of an experiment is drawn, with its marker."""
+
+    marker: str
+
+
+NORM_COLORS: dict[str, str] = {
+    "none": "#4d4d4d",
+    "batch_norm": "#0072b2",
+    "layer_norm": "#d55e00",
+    "rms_norm": "#009e73",
+    "group_norm": "#cc79a7",
+    "instance_norm": "#e69f00",
+}
+
+NORM_LINESTYLES: dict[str, LineStyle] = {
+    "none": (0, (1.0, 1.2)),
+    "batch_norm": "solid",
+    "layer_norm": (0, (6.0, 1.8)),
+    "rms_norm": (0, (6.0, 1.5, 1.2, 1.5)),
+    "group_norm": (0, (2.6, 1.3)),
+    "instance_norm": (0, (6.0, 1.3, 1.2, 1.3, 1.2, 1.3)),
+}
+
+NORM_MARKERS: dict[str, str] = {
+    "none": "P",
+    "batch_norm": "o",
+    "layer_norm": "s",
+    "rms_norm": "^",
+    "group_norm": "D",
+    "instance_norm": "v",
+}
+
+_LABELS = {
+    "none": "no norm",
+    "batch_norm": "batch norm",
+    "layer_norm": "layer norm",
+    "rms_norm": "RMS norm",
+    "group_norm": "group norm",
+    "instance_norm": "instance norm",
+}
+
+# Arms that are no norm never wear a norm's color: a color means one thing in the whole book.
+_OTHER_COLORS = ("#332288", "#56b4e9", "#5d2e00", "#a020f0", "#000000", "#8bb95d")
+_OTHER_LINESTYLES: tuple[LineStyle, ...] = (
+    "solid",
+    (0, (5.0, 1.5)),
+    (0, (2.0, 1.2)),
+    (0, (6.0, 1.5, 1.2, 1.5)),
+    (0, (1.0, 1.0)),
+    (0, (8.0, 1.5, 2.0, 1.5)),
+)
+_OTHER_MARKERS = ("h", "<", ">", "*", "p", "d")
+
+_STYLE: dict[str, Any] = {
+    "figure.figsize": (6.4, 3.6),
+    "figure.dpi": 110,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "savefig.transparent": False,
+    "savefig.dpi": "figure",
+    "axes.facecolor": "white",
+    "axes.edgecolor": "#333333",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.labelsize": 12,
+    "axes.titlesize": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.prop_cycle": cycler(color=_OTHER_COLORS),
+    "font.size": 12,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.7,
+    "legend.fontsize": 11,
+    "legend.frameon": True,
+    "legend.framealpha": 0.85,
+    "legend.edgecolor": "none",
+    "legend.handlelength": 2.6,
+    "lines.linewidth": 2.0,
+    "lines.markersize": 6.0,
+    "lines.scale_dashes": False,
+    "text.color": "#111111",
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
+}
+
+
+def use_style() -> None:
+    """Set matplotlib's defaults to the look of the book.
+
+    White panels stay readable in a dark page; type of 11 to 12 points in a figure of 6.4
+    inches stays readable on a phone. In a notebook, figures are stored with a palette, which
+    takes a fraction of the bytes.
+    """
+    matplotlib.rcParams.update(_STYLE)  # type: ignore[arg-type]
+    store_compactly()
+
+
+def norm_style(name: str) -> NormStyle:
+    """Color, line style and label of one norm.
+
+    Raises:
+        ValueError: `name` is no norm of this book.
+
+    Example:
+        >>> norm_style("rms_norm")["label"]
+        'RMS norm'
+    """
+    if name not in NORM_COLORS:
+        known = ", ".join(map(repr, NORM_COLORS))
+        raise ValueError(f"name: got {name!r}; expected one of {known}")
+    return NormStyle(color=NORM_COLORS[name], linestyle=NORM_LINESTYLES[name], label=_LABELS[name])
+
+
+def arm_styles(
+    names: Iterable[str], overrides: Mapping[str, Mapping[str, object]] | None = None
+) -> dict[str, ArmStyle]:
+    """Styles of the arms of an experiment: norms by name, the others by their order.
+
+    Args:
+        names: names of the arms; a key of :data:`NORM_COLORS` wears that norm's style.
+        overrides: arm -> what to change, for example
+            `{"post-LN": {"color": NORM_COLORS["layer_norm"]}}`.
+
+    Raises:
+        ValueError: more than six arms that are no norm, an override for an arm that is not
+            there, or an override of something other than color, linestyle, label and marker.
+    """
+    names = list(names)
+    overrides = dict(overrides or {})
+    for arm, change in overrides.items():
+        if arm not in names:
+            raise ValueError(f"styles: {arm!r} is no arm; the arms are {', '.join(names)}")
+        unknown = set(change) - set(ArmStyle.__annotations__) - set(NormStyle.__annotations__)
+        if unknown:
+            raise ValueError(
+                f"styles: {arm!r} changes {', '.join(sorted(unknown))}; "
+                "expected color, linestyle, label or marker"
+            )
+    others = [name for name in names if name not in NORM_COLORS]
+    if len(others) > len(_OTHER_COLORS):
+        raise ValueError(
+            f"arms: {len(others)} that are no norm; at most {len(_OTHER_COLORS)} stay apart "
+            "in one panel, so split the figure"
+        )
+    styles: dict[str, ArmStyle] = {}
+    for name in names:
+        if name in NORM_COLORS:
+            style = ArmStyle(**norm_style(name), marker=NORM_MARKERS[name])
+        else:
+            i = others.index(name)
+            style = ArmStyle(
+                color=_OTHER_COLORS[i],
+                linestyle=_OTHER_LINESTYLES[i],
+                label=name,
+                marker=_OTHER_MARKERS[i],
+            )
+        style.update(overrides.get(name, {}))  # type: ignore[typeddict-item]
+        styles[name] = style
+    return styles
+
+
+def make_axes(
+    n: int = 1,
+    *,
+    columns: int | None = None,
+    width: float = 6.4,
+    height: float | None = None,
+    share_x: bool = False,
+    share_y: bool = False,
+) -> tuple[Figure, list[Axes]]:
+    """Make a figure with `n` panels, in rows of `columns`, read left to right.
+
+    Args:
+        n: number of panels; cells of the last row beyond it stay empty.
+        columns: panels in a row; up to two by default.
+        width: of the figure, in inches. At 6.4 the type has its intended size.
+        height: of the figure, in inches; 3.6 for one row and 3.0 for each of several.
+        share_x: panels have one x axis.
+        share_y: panels have one y axis.
+
+    Returns:
+        The figure and the list of its `n` axes.
+
+    Raises:
+        ValueError: `n` or `columns` is below one.
+    """
+    # Imported here: pyplot is needed to show the figure in a notebook, and by nothing else.
+    from matplotlib import pyplot as plt
+
+    columns = min(n, 2) if columns is None else columns
+    if n < 1 or columns < 1:
+        raise ValueError(f"n, columns: got {n}, {columns}; expected at least 1 each")
+    rows = -(-n // columns)
+    if height is None:
+        height = 3.6 if rows == 1 else 3.0 * rows
+    figure, grid = plt.subplots(
+        rows,
+        columns,
+        figsize=(width, height),
+        sharex=share_x,
+        sharey=share_y,
+        squeeze=False,
+        layout="constrained",
+    )
+    axes: Sequence[Axes] = list(grid.flat)
+    for unused in axes[n:]:
+        unused.remove()
+    return figure, list(axes[:n])

@@ -1,0 +1,37 @@
+"""Every test of this room draws without a screen and leaves pyplot as it found it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+
+@pytest.fixture
+def ax() -> Axes:
+    """Axes of a figure that pyplot does not know."""
+    return Figure(figsize=(6.4, 3.6)).add_subplot()
+
+
+@pytest.fixture
+def six_axes() -> list[Axes]:
+    return list(Figure(figsize=(6.4, 6)).subplots(2, 3).flat)
+
+
+@pytest.fixture(autouse=True)
+def pyplot_is_left_alone() -> Iterator[None]:
+    settings = dict(matplotlib.rcParams)
+    figures = plt.get_fignums()
+    yield
+    after = plt.get_fignums()
+    plt.close("all")
+    changed = [key for key, value in settings.items() if matplotlib.rcParams[key] != value]
+    assert after == figures
+    assert changed == []

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+import normlab
+from normlab.plotting import plot_shared_cells
+from normlab.plotting.png import encode_png
+
+
+def draw() -> Figure:
+    figure = Figure(figsize=(3, 3), dpi=100)
+    ax: Any = figure.add_subplot()
+    plot_shared_cells(ax, "group_norm", (3, 4, 5), num_groups=2)
+    return figure
+
+
+def test_a_palette_keeps_the_picture_and_saves_bytes() -> None:
+    figure = draw()
+    canvas = figure.canvas
+    plain = io.BytesIO()
+    figure.savefig(plain)
+    encoded = encode_png(figure)
+    assert figure.canvas is canvas
+    assert len(encoded) < len(plain.getvalue()) / 2
+    before, after = (
+        np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), dtype=float)
+        for data in (plain.getvalue(), encoded)
+    )
+    assert before.shape == after.shape == (300, 300, 3)
+    assert np.abs(before - after).max() < 32
+    assert (after[0, 0] == 255).all()
+
+
+def test_the_same_figure_is_the_same_bytes() -> None:
+    assert encode_png(draw()) == encode_png(draw())
+
+
+def test_tight_cuts_the_margin() -> None:
+    whole, cut = (Image.open(io.BytesIO(encode_png(draw(), tight=t))) for t in (False, True))
+    assert cut.width < whole.width
+    assert encode_png(draw(), dpi=50) != encode_png(draw())
+
+
+def test_a_notebook_stores_its_figures_with_a_palette(monkeypatch: pytest.MonkeyPatch) -> None:
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("PYTHONPATH", str(Path(normlab.__file__).parents[1]))
+    cells = [
+        "from normlab.plotting import make_axes, plot_shared_cells, use_style",
+        "use_style()",
+        "figure, (ax,) = make_axes()",
+        "ax = plot_shared_cells(ax, 'layer_norm', (3, 4))",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("\n".join(cells))])
+    nbclient.NotebookClient(notebook, kernel_name="python3", timeout=120).execute()
+    (output,) = notebook.cells[0].outputs
+    assert output.output_type == "display_data"
+    assert Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))).mode == "P"
