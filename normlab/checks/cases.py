@@ -29,6 +29,11 @@ class Case:
     weight: bool = True
     bias: bool = True
 
+    @property
+    def lacks_parameters(self) -> bool:
+        """Whether a weight or bias that functions of this family may get is None."""
+        return not self.weight
+
 
 @dataclass
 class Outcome:
@@ -38,8 +43,6 @@ class Outcome:
     dx: Tensor | None = None
     dweight: Tensor | None = None
     dbias: Tensor | None = None
-    running_mean: Tensor | None = None
-    running_var: Tensor | None = None
 
 
 FUNCTION_CASES: dict[str, list[Case]] = {

@@ -12,7 +12,7 @@ from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.numerics import check_values
 from normlab.checks.report import CheckFailed, Report
 from normlab.checks.robustness import check_double_backward, check_half_precision, check_handling
-from normlab.checks.state import check_evaluation, check_running
+from normlab.checks.state import check_evaluation, check_running, check_same_in_evaluation
 from normlab.checks.subject import make_subject
 
 __all__ = ["CONVENTIONS", "check_layer"]
@@ -114,9 +114,11 @@ def check_layer(
             weight_cast = conventions.get("weight_cast", "before")
             check_half_precision(subject, actual, report, weight_cast)
             check_handling(subject, actual, report)
-            if like == "batch_norm":
+            if like == "batch_norm" or (like == "instance_norm" and subject.has_running):
                 check_running(subject, actual, report, conventions.get("momentum"))
                 check_evaluation(subject, actual, report)
+            else:
+                check_same_in_evaluation(subject, report)
             if double_backward:
                 check_double_backward(subject, actual, report)
     if raise_on_failure and not report.passed:

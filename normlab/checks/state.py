@@ -13,7 +13,7 @@ from normlab.checks.subject import FunctionSubject, ModuleSubject
 from normlab.checks.tolerances import max_error
 from normlab.checks.trials import AnySubject, Regime, Trial, formula_for, make_trial
 
-__all__ = ["check_evaluation", "check_running"]
+__all__ = ["check_evaluation", "check_running", "check_same_in_evaluation"]
 
 _BATCH = Regime("batch", 1.3, 0.8, 8.0)
 _STEPS = (1, 2, 5)
@@ -39,8 +39,9 @@ def _expected_running(
         weight = 1 / step if momentum is None else momentum
         shaped = formula_for(formula, trial.case).replace(divisor="n-1" if bessel else "n")
         batch_mean, batch_var, _ = shaped.statistics(trial.x.double())
-        mean = (1 - weight) * mean + weight * batch_mean.flatten()
-        var = (1 - weight) * var + weight * batch_var.flatten()
+        by_channel = (-1, len(mean))  # instance norm records the mean over the samples
+        mean = (1 - weight) * mean + weight * batch_mean.reshape(by_channel).mean(0)
+        var = (1 - weight) * var + weight * batch_var.reshape(by_channel).mean(0)
     return torch.stack([mean, var])
 
 
@@ -193,6 +194,20 @@ def check_evaluation(subject: AnySubject, formula: Formula, report: Report) -> N
             Failure("evaluation", "evaluation changes the running statistics", "eval_updates")
         )
     _check_saved_state(subject, report)
+
+
+def check_same_in_evaluation(subject: AnySubject, report: Report) -> None:
+    """A norm without running statistics does in evaluation what it does in training."""
+    if not isinstance(subject, ModuleSubject):
+        return
+    report.checks.append("evaluation")
+    t = make_trial(subject.cases[0], _BATCH, torch.float32, seed=50)
+    with torch.no_grad():
+        training, _ = subject(t.case, t.x, t.weight, t.bias, training=True)
+        evaluation, _ = subject(t.case, t.x, t.weight, t.bias, training=False)
+    if not _close(evaluation, training):
+        text = "the output in evaluation differs from that in training"
+        report.failures.append(Failure("evaluation", text, "eval_differs"))
 
 
 def _check_saved_state(subject: AnySubject, report: Report) -> None:

@@ -27,7 +27,7 @@ class FunctionSubject:
         self.function = function
         self.like = like
         self.cases = list(cases or FUNCTION_CASES[like])
-        self.has_running = like == "batch_norm"
+        self.has_running = like in ("batch_norm", "instance_norm")
         self.declared_eps = None
         self.takes_eps = _takes_eps(function)
 

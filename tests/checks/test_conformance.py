@@ -86,6 +86,7 @@ MODULES = [
     ("group_norm", lambda m: m.GroupNorm(2, 6)),
     ("instance_norm", lambda m: m.InstanceNorm1d(6)),
     ("instance_norm", lambda m: m.InstanceNorm2d(4, affine=True)),
+    ("instance_norm", lambda m: m.InstanceNorm1d(4, affine=True, track_running_stats=True)),
 ]
 
 
@@ -299,6 +300,28 @@ def test_other_mistakes_are_named(change, mistake):
     assert check_layer(layer_norm_with(plain), like="layer_norm").passed
     report = check_layer(layer_norm_with(change), like="layer_norm")
     assert mistake in {f.mistake for f in report.failures}, str(report)
+
+
+def test_a_function_that_needs_its_parameters_passes_with_a_note():
+    def strict(input, normalized_shape, weight, bias, eps=1e-5):
+        dims = tuple(range(-len(normalized_shape), 0))
+        h = input.float() - input.float().mean(dims, keepdim=True)
+        h = h / torch.sqrt((h * h).mean(dims, keepdim=True) + eps)
+        return torch.add(0 if bias is None else bias, h * weight).to(input.dtype)
+
+    report = check_layer(strict, like="layer_norm")
+    assert report.passed, str(report)
+    assert "None" in "".join(report.notes)
+
+
+def test_other_output_in_evaluation_is_named():
+    class Halved(nn.LayerNorm):
+        def forward(self, x):
+            y = super().forward(x)
+            return y if self.training else y / 2
+
+    report = check_layer(Halved(6), like="layer_norm")
+    assert {f.mistake for f in report.failures} == {"eval_differs"}, str(report)
 
 
 def test_in_place_damage_is_named():

@@ -1,0 +1,1 @@
+"""Experiments: a frozen config, `run(config)`, a result of plain numbers."""
