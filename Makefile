@@ -1,0 +1,58 @@
+# Two commands for a machine with Python, pip and make: `make book` and `make test`.
+# Both set up .venv first and do no more than what the recipes below say.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# A second thread makes small models slower on a busy machine and changes last bits.
+export OMP_NUM_THREADS ?= 1
+export PYDEVD_DISABLE_FILE_VALIDATION ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup book test notebooks lab execute clean
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## set up .venv; the other commands do so themselves
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make environments: its modules venv and ensurepip are missing." >&2; \
+	  echo "On Debian and Ubuntu: sudo apt install python3-venv" >&2; exit 1; }
+	@echo "Setting up $(VENV); the first time this takes some minutes."
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet -e '.[dev]' -c constraints.txt
+	@touch $@
+
+book: $(STAMP)  ## build the book and print the path to open
+	$(BIN)/jupyter-book build . -W -n --keep-going
+	@echo "Open $(CURDIR)/_build/html/index.html"
+
+test: $(STAMP)  ## run linters, types, tests, and every notebook against its stored outputs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+	$(MAKE) --no-print-directory notebooks
+
+notebooks: $(STAMP)  ## run every notebook against its stored outputs
+	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 book
+
+lab: $(STAMP)  ## open the notebooks in JupyterLab
+	@$(BIN)/python -c 'import jupyterlab' 2>/dev/null \
+	  || $(PIP) install --quiet -e '.[dev,lab]' -c constraints.txt
+	$(BIN)/jupyter lab --notebook-dir book
+
+execute: $(STAMP)  ## run all notebooks in place and normalize what is stored
+	$(BIN)/python book/_tools/execute.py
+	$(BIN)/ruff format --quiet book
+
+clean:  ## remove the built book and all caches, and keep .venv
+	rm -rf _build build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
