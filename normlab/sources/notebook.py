@@ -1,0 +1,34 @@
+"""The set-up that every notebook calls first."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+__all__ = ["setup"]
+
+
+def setup() -> None:
+    """Set threads and figures so that a notebook gives the same outputs on every machine.
+
+    torch computes with one thread, or with `NORMLAB_THREADS` where the environment sets it:
+    a second thread makes small models slower on a busy machine and changes last bits.
+    Figures are stored as PNG in the style of the book.
+
+    Raises:
+        ValueError: `NORMLAB_THREADS` is no positive integer.
+    """
+    threads = os.environ.get("NORMLAB_THREADS", "1")
+    if not threads.isdecimal() or int(threads) < 1:
+        raise ValueError(f"NORMLAB_THREADS: got {threads!r}; expected a positive integer")
+    torch.set_num_threads(int(threads))
+
+    # Imported here, so that the sources can be read without matplotlib.
+    from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+    from normlab.plotting import use_style
+
+    # Figures keep the size they were made with: a tight crop moves with the fonts.
+    set_matplotlib_formats("png", dpi=110, bbox_inches=None, metadata={"Software": None})
+    use_style()

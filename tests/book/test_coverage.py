@@ -1,0 +1,197 @@
+"""Every claim that the book set out to settle has a place that settles it.
+
+`book/coverage.yml` names, for each claim, a page and an anchor with the cell or the citation
+that settles it, or the chapter to come that will.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+BOOK = ROOT / "book"
+
+# Five notes were the material of this book. Their statements are numbered from 1 in each note;
+# what else they contain, and what the plan of the book asks for, has names.
+STATEMENTS = {"000": 28, "001": 29, "002": 7, "003": 26, "004": 14}
+CONTENTS = {
+    "002": "ok",
+    "B-000": "problem authors comparison pseudocode data results models source backward references",
+    "B-001": "axes derivation listing rms deepnorm warmup survey differences figures",
+    "B-002": "limits derivation gain properties diagram",
+    "B-003": "whitening shift frame batch layer power weights data proofs",
+    "B-004": "picture sentences formula listing keepdim axes table",
+    "B-design": "chapters notebooks errata",
+}
+INVENTORY = {f"{note}-{i}" for note, n in STATEMENTS.items() for i in range(1, n + 1)} | {
+    f"{group}-{name}" for group, names in CONTENTS.items() for name in names.split()
+}
+
+CHAPTERS = {
+    "motivation",
+    "batch_norm",
+    "layer_norm",
+    "invariance",
+    "rms_norm",
+    "deep_norm",
+    "warmup",
+    "pytorch_source",
+    "numerics",
+    "checks",
+    "claims",
+    "bn_vs_ln",
+    "paper_experiments",
+    "debugging",
+    "interview",
+    "teaching",
+    "family",
+}
+
+LABEL = re.compile(r"^\(([\w-]+)\)=\s*$|^:(?:name|label): *([\w-]+)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Page:
+    """What can be pointed at in one page: its anchors, and its tags with their code cells."""
+
+    anchors: frozenset[str]
+    tagged: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+
+def read_page(path: Path) -> Page:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return Page(find_anchors(text))
+    cells = json.loads(text)["cells"]
+    prose = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
+    tagged: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        for tag in cell["metadata"].get("tags", ()):
+            tagged.setdefault(tag, []).append(cell)
+    return Page(find_anchors("\n\n".join(prose)), tagged)
+
+
+def find_anchors(text: str) -> frozenset[str]:
+    return frozenset(a or b for a, b in LABEL.findall(text))
+
+
+def find_complaints(
+    entries: Mapping[str, Mapping[str, str]],
+    pages: Mapping[str, Page],
+    bib_keys: set[str],
+    inventory: set[str],
+) -> list[str]:
+    """What is wrong with the entries, one sentence each."""
+    complaints = [f"{id}: missing" for id in sorted(inventory - set(entries))]
+    complaints += [f"{id}: not in the inventory" for id in sorted(set(entries) - inventory)]
+    for id, entry in entries.items():
+        complaints += [f"{id}: {text}" for text in check_entry(entry, pages, bib_keys)]
+    return complaints
+
+
+def check_entry(
+    entry: Mapping[str, str], pages: Mapping[str, Page], bib_keys: set[str]
+) -> list[str]:
+    if not entry.get("claim", "").strip():
+        return ["no claim is stated"]
+    keys = set(entry) - {"claim"}
+    if keys == {"pending"}:
+        chapter = entry["pending"]
+        if chapter not in CHAPTERS:
+            return [f"unknown chapter {chapter!r}"]
+        return [f"pending, but {chapter} is written"] if f"book/{chapter}" in pages else []
+    if keys not in ({"page", "anchor", "cell"}, {"page", "anchor", "citation"}):
+        return [f"has {sorted(keys)}; expected pending, or page, anchor and cell or citation"]
+    page = pages.get(entry["page"])
+    if page is None:
+        return [f"no page {entry['page']!r}"]
+    complaints = []
+    if entry["anchor"] not in page.anchors:
+        complaints.append(f"no anchor {entry['anchor']!r} in {entry['page']}")
+    if "citation" in entry and entry["citation"] not in bib_keys:
+        complaints.append(f"no citation {entry['citation']!r} in references.bib")
+    if "cell" in entry:
+        cells = page.tagged.get(entry["cell"], [])
+        if not cells:
+            complaints.append(f"no cell tagged {entry['cell']!r} in {entry['page']}")
+        if any(c["cell_type"] != "code" or not "".join(c["source"]).strip() for c in cells):
+            complaints.append(f"a cell tagged {entry['cell']!r} holds no code")
+        elif cells and not any(c["outputs"] for c in cells):
+            complaints.append(f"no cell tagged {entry['cell']!r} stores an output")
+    return complaints
+
+
+def read_bib_keys() -> set[str]:
+    text = (BOOK / "references.bib").read_text(encoding="utf-8")
+    return set(re.findall(r"^@\w+\{([^,\s]+),", text, flags=re.MULTILINE))
+
+
+def read_pages() -> dict[str, Page]:
+    toc = (ROOT / "_toc.yml").read_text(encoding="utf-8")
+    names = re.findall(r"(?:root|file): *(\S+)", toc)
+    files = {name: ROOT / f"{name}.ipynb" for name in names}
+    files = {n: path if path.exists() else path.with_suffix(".md") for n, path in files.items()}
+    return {name: read_page(path) for name, path in files.items() if path.exists()}
+
+
+def test_every_claim_has_its_place() -> None:
+    entries = yaml.safe_load((BOOK / "coverage.yml").read_text(encoding="utf-8"))
+    assert find_complaints(entries, read_pages(), read_bib_keys(), INVENTORY) == []
+
+
+def test_the_inventory_is_complete() -> None:
+    assert len(INVENTORY) == sum(STATEMENTS.values()) + 1 + 43
+
+
+# What follows tests the check itself.
+
+GOOD = {"claim": "It is so.", "page": "book/a", "anchor": "top", "cell": "claim"}
+CITED = {"claim": "It is so.", "page": "book/a", "anchor": "thm", "citation": "ba2016layer"}
+PENDING = {"claim": "It is so.", "pending": "warmup"}
+
+
+def make_page(outputs: list[Any], source: str = "x", kind: str = "code") -> Page:
+    cell = {"cell_type": kind, "source": source, "outputs": outputs, "metadata": {}}
+    text = "(top)=\n# Title\n\n```{prf:theorem} Name\n:label: thm\nText.\n```\n"
+    return Page(find_anchors(text), {"claim": [cell]})
+
+
+PAGES = {"book/a": make_page([{}]), "book/b": make_page([]), "book/c": make_page([{}], " ")}
+PAGES |= {"book/d": make_page([], kind="markdown"), "book/rms_norm": make_page([])}
+
+
+@pytest.mark.parametrize("entry", [GOOD, CITED, PENDING])
+def test_a_good_entry_passes(entry: dict[str, str]) -> None:
+    assert find_complaints({"1": entry}, PAGES, {"ba2016layer"}, {"1"}) == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "complaint"),
+    [
+        ({}, "1: missing"),
+        ({"1": GOOD, "2": GOOD}, "2: not in the inventory"),
+        ({"1": {**GOOD, "claim": " "}}, "1: no claim is stated"),
+        ({"1": {**PENDING, "pending": "someday"}}, "1: unknown chapter 'someday'"),
+        ({"1": {**PENDING, "pending": "rms_norm"}}, "1: pending, but rms_norm is written"),
+        ({"1": {"claim": "It is."}}, "1: has []"),
+        ({"1": {**GOOD, "pending": "warmup"}}, "1: has ['anchor', 'cell', 'page', 'pending']"),
+        ({"1": {**GOOD, "page": "book/x"}}, "1: no page 'book/x'"),
+        ({"1": {**GOOD, "anchor": "bottom"}}, "1: no anchor 'bottom' in book/a"),
+        ({"1": {**GOOD, "cell": "other"}}, "1: no cell tagged 'other' in book/a"),
+        ({"1": {**GOOD, "page": "book/b"}}, "1: no cell tagged 'claim' stores an output"),
+        ({"1": {**GOOD, "page": "book/c"}}, "1: a cell tagged 'claim' holds no code"),
+        ({"1": {**GOOD, "page": "book/d"}}, "1: a cell tagged 'claim' holds no code"),
+        ({"1": {**CITED, "citation": "x2020y"}}, "1: no citation 'x2020y' in references.bib"),
+    ],
+)
+def test_a_bad_entry_is_rejected(entries: dict[str, dict[str, str]], complaint: str) -> None:
+    found = find_complaints(entries, PAGES, {"ba2016layer"}, {"1"})
+    assert [text[: len(complaint)] for text in found] == [complaint]

@@ -1,0 +1,257 @@
+"""The rooms of the package and the arrows between them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import normlab
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "normlab"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# Room -> what it must not import. A room is a folder or a file of the package.
+FORBIDDEN = {
+    "axes": {"torch", "matplotlib", "sklearn", "normlab"},
+    "reference": {"torch", "normlab.layers", "normlab.checks", "normlab.experiments"},
+    "layers": {"normlab.reference", "normlab.checks", "normlab.experiments", "sklearn"},
+    "checks": {"normlab.experiments", "normlab.plotting", "normlab.sources", "sklearn"},
+    "experiments": {"normlab.plotting", "normlab.sources", "matplotlib"},
+    "plotting": {"normlab.experiments", "normlab.layers", "normlab.checks", "normlab.sources"},
+    "sources": {"normlab.experiments", "normlab.checks", "myst_nb", "sphinx"},
+}
+# Of no room: what only the book and the tests need.
+NOWHERE = {"book", "tests", "pytest", "hypothesis", "sphinx", "myst_nb", "nbformat", "nbclient"}
+# A reader without these has everything but figures and experiments.
+HEAVY = {"matplotlib": {"plotting"}, "PIL": {"plotting"}, "sklearn": {"experiments"}}
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imports_of(source: str, package: str = "") -> Iterator[str]:
+    """Every module that a file imports, anywhere in it; relative imports made absolute."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1]
+            module = ".".join([*base, *filter(None, [node.module])]) if node.level else node.module
+            yield str(module)
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def reaches(imported: str, forbidden: str) -> bool:
+    return imported == forbidden or imported.startswith(f"{forbidden}.")
+
+
+def wrong_arrows(room: str, source: str, package: str = "") -> list[str]:
+    banned = FORBIDDEN.get(room, set()) | NOWHERE
+    found = set(imports_of(source, package))
+    return sorted(name for name in found if any(reaches(name, b) for b in banned))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_arrows_run_one_way(path: Path) -> None:
+    package = ".".join(path.parent.relative_to(ROOT).parts)
+    assert wrong_arrows(room_of(path), path.read_text(encoding="utf-8"), package) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("reference", "import torch"),
+        ("reference", "def f():\n    from torch import nn"),
+        ("reference", "from normlab.layers import layer_norm"),
+        ("reference", "from normlab import layers"),
+        ("reference", "from ..layers import batch"),
+        ("layers", "from normlab.reference.layer import layer_norm"),
+        ("layers", "import tests.layers"),
+        ("experiments", "from matplotlib import pyplot"),
+        ("plotting", "from normlab import experiments"),
+        ("checks", "import pytest"),
+    ],
+)
+def test_a_wrong_arrow_is_found(room: str, source: str) -> None:
+    assert wrong_arrows(room, source, f"normlab.{room}") != []
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("reference", "import torchlike\nfrom normlab.reference.moments import welford"),
+        ("layers", "from normlab.layers import validation\nfrom . import batch"),
+        ("checks", "from normlab import layers, reference"),
+    ],
+)
+def test_a_right_arrow_passes(room: str, source: str) -> None:
+    assert wrong_arrows(room, source, f"normlab.{room}") == []
+
+
+def test_import_stays_light() -> None:
+    rooms = {room_of(path) for path in FILES} - {"__init__", "plotting", "experiments"}
+    program = (
+        f"import sys, normlab\nfor room in {sorted(rooms)}:\n"
+        f"    __import__('normlab.' + room)\nprint(*({set(HEAVY)} & set(sys.modules)))\n"
+        "import normlab.experiments\nprint(*({'matplotlib', 'PIL'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == ["", ""]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_heavy_libraries_stay_in_their_rooms(path: Path) -> None:
+    imported = {name.partition(".")[0] for name in imports_of(at_import_time(path.read_text()))}
+    allowed = {library for library, rooms in HEAVY.items() if room_of(path) in rooms}
+    assert imported & set(HEAVY) <= allowed
+
+
+def at_import_time(source: str) -> str:
+    """The source without the bodies of its functions."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def modules() -> list[str]:
+    found = [m.name for m in pkgutil.walk_packages(normlab.__path__, "normlab.")]
+    return [name for name in found if not name.endswith("__main__")]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_what_is_exported_exists_and_shadows_no_module(name: str) -> None:
+    module = importlib.import_module(name)
+    exported = getattr(module, "__all__", [])
+    assert [n for n in exported if not hasattr(module, n)] == []
+    submodules = {m.name for m in pkgutil.iter_modules(getattr(module, "__path__", ()))}
+    assert submodules & set(exported) == set()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_names_say_what_a_file_is_about(path: Path) -> None:
+    assert not VAGUE_NAMES & set(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+BIB_KEY = re.compile(r"(?<!\w)[a-z]+\d{4}[a-z]+\d?(?!\w)")
+
+
+def cited_keys(source: str) -> set[str]:
+    """Keys in the sections "Source" of the docstrings of a file."""
+    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    keys: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        text = ast.get_docstring(node) if isinstance(node, holders) else None
+        inside = False
+        for line in (text or "").splitlines():
+            if line and not line.startswith(" "):
+                inside = line == "Source:"
+            elif inside:
+                keys |= set(BIB_KEY.findall(line))
+    return keys
+
+
+def known_keys() -> set[str]:
+    text = (ROOT / "book" / "references.bib").read_text(encoding="utf-8")
+    return set(re.findall(r"^@\w+\{([^,\s]+),", text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_sources_are_in_the_bibliography(path: Path) -> None:
+    assert cited_keys(path.read_text(encoding="utf-8")) - known_keys() == set()
+
+
+CITING = """
+def f():
+    '''Text.
+
+    Source:
+        ba2016layer, Eq. 3;
+
+        x2020y.
+
+    Units:
+        z1999a
+    '''
+"""
+
+
+def test_citations_are_read_from_docstrings() -> None:
+    assert cited_keys(CITING) == {"ba2016layer", "x2020y"}
+    assert "ba2016layer" in known_keys()
+    assert "x2020y" not in known_keys()
+
+
+def test_every_room_has_an_api_page() -> None:
+    """Its front door says in `__all__` what the page shows."""
+    pages = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "book" / "api").glob("*.md"))
+    documented = set(re.findall(r"automodule:: normlab\.(\w+)$", pages, flags=re.MULTILINE))
+    assert {room_of(path) for path in FILES} - {"__init__"} - documented == set()
+
+
+# A built book, where there is one, loads nothing from another host.
+LOADED = re.compile(
+    r"<(?:script|img|iframe|source|video|audio|embed|object|use)\b[^>]*?"
+    r"\s(?:src|href|data)=[\"'](?:https?:)?//[^\"']*"
+    r"|<link\b(?=[^>]*\srel=[\"'](?:stylesheet|preload|icon|prefetch|preconnect|dns-prefetch|"
+    r"modulepreload|manifest))[^>]*?\shref=[\"'](?:https?:)?//[^\"']*"
+    r"|@import\s+[\"'](?:https?:)?//[^\"']*|url\([\"']?(?:https?:)?//[^)]*",
+    re.IGNORECASE,
+)
+
+
+def test_a_built_book_loads_nothing_from_elsewhere() -> None:
+    html = ROOT / "_build" / "html"
+    if not html.exists():
+        pytest.skip("the book is not built; run `make book`")
+    files = [*html.rglob("*.html"), *html.rglob("*.css")]
+    found = {
+        f"{path.relative_to(html)}: {match[0][:120]}"
+        for path in files
+        for match in LOADED.finditer(path.read_text(encoding="utf-8"))
+    }
+    assert found == set()
+    assert (html / "_static" / "mathjax" / "tex-chtml.js").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<script src="https://cdn.jsdelivr.net/x.js"></script>',
+        '<script async="async" src="//cdn.org/x.js">',
+        '<link rel="stylesheet" href="https://fonts.googleapis.com/css">',
+        '<link href="https://fonts.org/f" rel="preload" as="font">',
+        '<img alt="a" src="http://example.org/a.png">',
+        "@import 'https://x.org/a.css'",
+        "src: url(https://x.org/a.woff2)",
+    ],
+)
+def test_what_loads_from_elsewhere_is_found(text: str) -> None:
+    assert LOADED.search(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<a href="https://arxiv.org/abs/1607.06450">',
+        '<script src="../_static/mathjax/tex-chtml.js">',
+        '<link rel="canonical" href="https://example.org/">',
+        "url(\"data:image/svg+xml;utf8,%3Csvg xmlns='http://www.w3.org/2000/svg'%3E\")",
+    ],
+)
+def test_links_and_local_files_are_not(text: str) -> None:
+    assert not LOADED.search(text)
