@@ -1,0 +1,66 @@
+"""What happens if the gradient treats the mean of the batch as a constant?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["Config", "Result", "run"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One unit u + b whose batch mean is subtracted, fitted to targets with another mean.
+
+    Attributes:
+        steps: of gradient descent on the bias b.
+        lr: its learning rate.
+        batch_size: values u.
+        target_mean: of the targets; the centered output can never reach it.
+        through_statistics: differentiate the mean, too, as batch norm does.
+        seed: of u and of the targets.
+    """
+
+    steps: int = 2000
+    lr: float = 0.5
+    batch_size: int = 64
+    target_mean: float = 0.25
+    through_statistics: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """The bias and the loss before the first and after each step.
+
+    Attributes:
+        biases: value of b.
+        losses: mean of half the squared error.
+    """
+
+    biases: tuple[float, ...]
+    losses: tuple[float, ...]
+
+
+def run(config: Config) -> Result:
+    """Descend on b alone, in float64.
+
+    Source:
+        the example of ioffe2015batch, Section 2, with numbers of our own.
+    """
+    generator = torch.Generator().manual_seed(config.seed)
+    u = torch.randn(config.batch_size, generator=generator, dtype=torch.float64)
+    target = u - u.mean() + config.target_mean
+    b = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    biases, losses = [], []
+    for _ in range(config.steps + 1):
+        x = u + b
+        mean = x.mean() if config.through_statistics else x.mean().detach()
+        loss = ((x - mean) - target).square().mean() / 2
+        biases.append(b.item())
+        losses.append(loss.item())
+        (gradient,) = torch.autograd.grad(loss, b)
+        with torch.no_grad():
+            b -= config.lr * gradient
+    return Result(tuple(biases), tuple(losses))

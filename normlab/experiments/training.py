@@ -1,0 +1,165 @@
+"""The one training loop of the experiments: classifiers, plain steps, recorded losses."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+__all__ = ["Score", "class_batches", "evaluate", "shuffled_batches", "train"]
+
+Batches = Iterator[Tensor]
+
+
+def shuffled_batches(count: int, batch_size: int, *, seed: int) -> Batches:
+    """Yield index batches for ever, reshuffled each epoch; an incomplete last batch is dropped.
+
+    Args:
+        count: number of training samples.
+        batch_size: samples in each batch.
+        seed: of the shuffles.
+
+    Shape:
+        yields (batch_size,) long indices.
+
+    Raises:
+        ValueError: `batch_size` is not between 1 and `count`.
+    """
+    if not 1 <= batch_size <= count:
+        raise ValueError(f"batch_size: got {batch_size} for {count} samples; expected 1 to {count}")
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        order = torch.randperm(count, generator=generator)
+        yield from order[: count - count % batch_size].split(batch_size)
+
+
+def class_batches(labels: Tensor, batch_size: int, *, classes_per_batch: int, seed: int) -> Batches:
+    """Yield index batches for ever, each with samples of only `classes_per_batch` classes.
+
+    The classes of a batch are drawn without replacement and each gives the same number of
+    samples, drawn with replacement.
+
+    Args:
+        labels: (n,) class of each training sample.
+        batch_size: samples in each batch; a multiple of `classes_per_batch`.
+        classes_per_batch: distinct classes in a batch.
+        seed: of all draws.
+
+    Shape:
+        yields (batch_size,) long indices.
+
+    Raises:
+        ValueError: `classes_per_batch` does not divide `batch_size` or exceeds the classes.
+    """
+    members = [torch.nonzero(labels == c).flatten() for c in labels.unique()]
+    if not 1 <= classes_per_batch <= len(members) or batch_size % classes_per_batch:
+        raise ValueError(
+            f"classes_per_batch: got {classes_per_batch}; expected a divisor of batch_size "
+            f"{batch_size}, at most {len(members)}"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        chosen = torch.randperm(len(members), generator=generator)[:classes_per_batch]
+        parts = []
+        for c in chosen.tolist():
+            draw = (batch_size // classes_per_batch,)
+            parts.append(members[c][torch.randint(len(members[c]), draw, generator=generator)])
+        yield torch.cat(parts)
+
+
+def train(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    steps: int,
+    batches: Batches,
+    optimizer: torch.optim.Optimizer,
+    after_step: Callable[[int], None] | None = None,
+) -> list[float]:
+    """Minimize the cross-entropy for a number of steps and return the loss of each.
+
+    Args:
+        model: called as `model(x[batch])`, returns logits; trained in place, in train mode.
+        x: (n, \\*) inputs.
+        y: (n,) long labels.
+        steps: number of updates.
+        batches: yields index batches; see :func:`shuffled_batches`.
+        optimizer: built on the parameters of `model`.
+        after_step: called with 1, 2, ... after each update, to measure something.
+
+    Returns:
+        Training loss before each update. A run whose loss is no longer finite stops there:
+        its list is shorter than `steps` and ends with that loss.
+
+    Conventions:
+        deterministic for a given model, data and seed of `batches` (one thread).
+    """
+    model.train()
+    losses: list[float] = []
+    for step in range(1, steps + 1):
+        batch = next(batches)
+        loss = cross_entropy(model(x[batch]), y[batch])
+        losses.append(loss.item())
+        if not math.isfinite(losses[-1]):
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if after_step is not None:
+            after_step(step)
+    return losses
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well a model does on a set.
+
+    Attributes:
+        accuracy: fraction of right answers.
+        loss: mean cross-entropy.
+    """
+
+    accuracy: float
+    loss: float
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    mode: Literal["eval", "train"] = "eval",
+    batch_size: int | None = None,
+) -> Score:
+    """Score a model without touching it: parameters, running statistics and mode stay.
+
+    Args:
+        model: returns logits.
+        x: (n, \\*) inputs.
+        y: (n,) long labels.
+        mode: "eval" normalizes with running statistics, "train" with those of each batch.
+        batch_size: samples per call, in the given order; None takes all at once. A smaller
+            last batch is left out, so that every batch statistic has the same size.
+
+    Returns:
+        Accuracy and mean cross-entropy over the samples that were used.
+
+    Raises:
+        ValueError: `mode` is neither "eval" nor "train".
+    """
+    if mode not in ("eval", "train"):
+        raise ValueError(f"mode: got {mode!r}; expected 'eval' or 'train'")
+    model = copy.deepcopy(model).train(mode == "train")
+    size = len(y) if batch_size is None else batch_size
+    used = len(y) - len(y) % size
+    logits = torch.cat([model(part) for part in x[:used].split(size)])
+    right = (logits.argmax(-1) == y[:used]).float().mean()
+    return Score(right.item(), cross_entropy(logits, y[:used]).item())
