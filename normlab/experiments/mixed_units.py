@@ -1,0 +1,167 @@
+"""What does LayerNorm do to features of different kinds, such as color and size?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from normlab.experiments.recording import record_from_command_line
+from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.layers import BatchNorm1d, LayerNorm
+
+__all__ = ["Arrangement", "Config", "Outcome", "Question", "Result", "make_objects", "run"]
+
+Question = Literal["color", "size"]
+Arrangement = Literal[
+    "no norm, standardized",
+    "batch norm, raw",
+    "layer norm, raw",
+    "layer norm, standardized",
+    "linear, layer norm, raw",
+    "linear, layer norm, standardized",
+]
+ARRANGEMENTS: tuple[Arrangement, ...] = (
+    "no norm, standardized",
+    "batch norm, raw",
+    "layer norm, raw",
+    "layer norm, standardized",
+    "linear, layer norm, raw",
+    "linear, layer norm, standardized",
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Objects with three colors between 0 and 1 and three sizes in millimeters.
+
+    Attributes:
+        arrangements: where the norm stands and what it is fed; a network of one hidden layer
+            follows.
+        questions: "color" asks whether there is more red than blue, "size" whether the object
+            is larger than the median one.
+        seeds: of objects, weights and batches.
+        count: objects in training, and as many in testing.
+        hidden: units of the hidden layer.
+        steps: updates.
+        batch_size: objects in a batch.
+        lr: of Adam.
+    """
+
+    arrangements: tuple[Arrangement, ...] = ARRANGEMENTS
+    questions: tuple[Question, ...] = ("color", "size")
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    count: int = 1024
+    hidden: int = 32
+    steps: int = 300
+    batch_size: int = 64
+    lr: float = 3e-3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One trained network.
+
+    Attributes:
+        arrangement: what stood before the network.
+        question: what it was asked.
+        seed: of objects, weights and batches.
+        accuracy: on the test objects; guessing gives a half.
+    """
+
+    arrangement: str
+    question: str
+    seed: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def accuracies(self, arrangement: Arrangement, question: Question) -> list[float]:
+        """One accuracy for each seed."""
+        return [
+            o.accuracy
+            for o in self.outcomes
+            if (o.arrangement, o.question) == (arrangement, question)
+        ]
+
+
+def make_objects(count: int, *, seed: int) -> tuple[Tensor, dict[Question, Tensor]]:
+    """Draw objects and the answers to both questions.
+
+    Shape:
+        returns (count, 6): red, green, blue, length, width, height; and (count,) labels.
+
+    Conventions:
+        the three sizes are an overall size times proportions that vary by a tenth; the median
+        overall size is 1000 mm.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    colors = torch.rand(count, 3, generator=generator)
+    overall = 1000 * torch.exp(0.7 * torch.randn(count, 1, generator=generator))
+    proportions = torch.tensor([1.0, 0.6, 0.3])
+    proportions = proportions * (1 + 0.1 * torch.randn(count, 3, generator=generator))
+    answers: dict[Question, Tensor] = {
+        "color": (colors[:, 0] > colors[:, 2]).long(),
+        "size": (overall[:, 0] > 1000).long(),
+    }
+    return torch.cat([colors, overall * proportions], 1), answers
+
+
+def _make_network(arrangement: Arrangement, hidden: int, seed: int) -> nn.Sequential:
+    before: list[nn.Module] = []
+    after: list[nn.Module] = []
+    if arrangement.startswith("batch norm"):
+        before = [BatchNorm1d(6)]
+    elif arrangement.startswith("layer norm"):
+        before = [LayerNorm(6)]
+    elif arrangement.startswith("linear, layer norm"):
+        after = [LayerNorm(hidden)]
+    elif not arrangement.startswith("no norm"):
+        raise ValueError(f"arrangement: got {arrangement!r}; expected one of {ARRANGEMENTS}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        first, last = nn.Linear(6, hidden), nn.Linear(hidden, 2)
+    return nn.Sequential(*before, first, *after, nn.ReLU(), last)
+
+
+def run_one(config: Config, arrangement: Arrangement, question: Question, seed: int) -> Outcome:
+    """Train one network."""
+    x, answers = make_objects(2 * config.count, seed=seed)
+    y = answers[question]
+    n = config.count
+    if arrangement.endswith("standardized"):
+        mean = x[:n].mean(0)
+        x = (x - mean) / (x[:n] - mean).square().mean(0).sqrt()
+    model = _make_network(arrangement, config.hidden, seed)
+    train(
+        model,
+        x[:n],
+        y[:n],
+        steps=config.steps,
+        batches=shuffled_batches(n, config.batch_size, seed=seed),
+        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
+    )
+    return Outcome(arrangement, question, seed, evaluate(model, x[n:], y[n:]).accuracy)
+
+
+def run(config: Config) -> Result:
+    """Train every arrangement on every question with every seed."""
+    return Result(
+        tuple(
+            run_one(config, arrangement, question, seed)
+            for arrangement in config.arrangements
+            for question in config.questions
+            for seed in config.seeds
+        )
+    )
+
+
+if __name__ == "__main__":
+    record_from_command_line("mixed_units", Config(), run)

@@ -1,0 +1,135 @@
+"""Four sentences of different lengths: whose numbers does each norm mix?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from normlab.layers import batch_norm, layer_norm
+
+__all__ = ["SENTENCES", "Arm", "Config", "Influence", "Result", "embed", "run"]
+
+SENTENCES: tuple[str, ...] = (
+    "my sister studies chemistry",
+    "he moved to an office in Lisbon",
+    "the old cinema reopens",
+    "whitening is costly in high dimensions",
+)
+Arm = Literal[
+    "batch norm per position",
+    "batch norm pooled",
+    "layer norm per token",
+    "layer norm per sentence",
+]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sentences as arrays (N, T, D) of synthetic word vectors, zeros behind their ends.
+
+    Attributes:
+        sentences: words separated by spaces.
+        features: D.
+        seed: of the word vectors.
+        sentence: index of the sentence whose word is replaced.
+        position: index of the replaced word.
+    """
+
+    sentences: tuple[str, ...] = SENTENCES
+    features: int = 16
+    seed: int = 0
+    sentence: int = 1
+    position: int = 0
+
+
+@dataclass(frozen=True)
+class Influence:
+    """What changes under one norm when one word is replaced.
+
+    Attributes:
+        arm: the norm.
+        changed: for each sentence, whether the output of each word changed; the replaced word
+            itself and the places behind a sentence's end are left out (False).
+    """
+
+    arm: str
+    changed: tuple[tuple[bool, ...], ...]
+
+    @property
+    def others(self) -> int:
+        """Words other than the replaced one whose output changed."""
+        return sum(sum(row) for row in self.changed)
+
+
+@dataclass(frozen=True)
+class Result:
+    """All arms.
+
+    Attributes:
+        influences: one per arm.
+        values_per_position: sentences that still have a word at each position.
+    """
+
+    influences: tuple[Influence, ...]
+    values_per_position: tuple[int, ...]
+
+    def influence(self, arm: Arm) -> Influence:
+        """That of one arm."""
+        return next(i for i in self.influences if i.arm == arm)
+
+
+def embed(sentences: tuple[str, ...], features: int, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Give each distinct word a random vector.
+
+    Shape:
+        returns (N, T, D) with zeros behind the end of a sentence, and (N, T), True at words.
+    """
+    words = sorted({word for s in sentences for word in s.split()})
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randn(len(words), features, generator=generator, dtype=torch.float64)
+    length = max(len(s.split()) for s in sentences)
+    x = torch.zeros(len(sentences), length, features, dtype=torch.float64)
+    present = torch.zeros(len(sentences), length, dtype=torch.bool)
+    for n, sentence in enumerate(sentences):
+        for t, word in enumerate(sentence.split()):
+            x[n, t] = table[words.index(word)]
+            present[n, t] = True
+    return x, present
+
+
+def _per_position(x: Tensor) -> Tensor:
+    steps = [batch_norm(x[:, t], None, None, training=True) for t in range(x.shape[1])]
+    return torch.stack(steps, 1)
+
+
+def _pooled(x: Tensor) -> Tensor:
+    y = batch_norm(x.transpose(1, 2), None, None, training=True)  # (N, C, L), as torch expects
+    return y.transpose(1, 2)
+
+
+NORMS: dict[Arm, Callable[[Tensor], Tensor]] = {
+    "batch norm per position": _per_position,
+    "batch norm pooled": _pooled,
+    "layer norm per token": lambda x: layer_norm(x, x.shape[-1:]),
+    "layer norm per sentence": lambda x: layer_norm(x, x.shape[-2:]),
+}
+
+
+def run(config: Config) -> Result:
+    """Replace one word by a new vector and look at every other output."""
+    x, present = embed(config.sentences, config.features, seed=config.seed)
+    generator = torch.Generator().manual_seed(config.seed + 1)
+    other = x.clone()
+    other[config.sentence, config.position] = torch.randn(
+        config.features, generator=generator, dtype=torch.float64
+    )
+    influences = []
+    for arm, norm in NORMS.items():
+        changed = ((norm(other) - norm(x)).abs().amax(-1) > 1e-9) & present
+        changed[config.sentence, config.position] = False
+        influences.append(Influence(arm, tuple(tuple(row) for row in changed.tolist())))
+    return Result(tuple(influences), tuple(present.sum(0).tolist()))

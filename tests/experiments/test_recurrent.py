@@ -1,0 +1,103 @@
+"""The recurrent cells, and what the experiments with them claim."""
+
+import pytest
+import torch
+
+from normlab.experiments import hidden_scale, longer_sequences, recurrent_digits
+from normlab.experiments.recurrent import MissingStatisticsError, PerStepBatchNorm, make_gru
+
+
+def test_one_seed_gives_every_arm_the_same_weights():
+    plain, normed = (make_gru(8, 6, 10, n, seed=3, steps=8) for n in ("none", "batch_norm"))
+    for name in ("x_gates", "h_gates", "x_candidate", "h_candidate", "output"):
+        a, b = plain.get_submodule(name), normed.get_submodule(name)
+        torch.testing.assert_close(a.weight, b.weight, rtol=0, atol=0)
+
+
+def test_plain_cell_is_torch_gru():
+    """With the names of torch's gates: its z is 1 - ours, its r multiplies U h alike."""
+    ours = make_gru(3, 4, 2, seed=0, steps=5).double()
+    theirs = torch.nn.GRU(3, 4, batch_first=True).double()
+    with torch.no_grad():
+        z_x, r_x = ours.x_gates.weight.chunk(2)
+        z_h, r_h = ours.h_gates.weight.chunk(2)
+        z_b, r_b = ours.x_gates.bias.chunk(2)
+        theirs.weight_ih_l0.copy_(torch.cat([r_x, -z_x, ours.x_candidate.weight]))
+        theirs.weight_hh_l0.copy_(torch.cat([r_h, -z_h, ours.h_candidate.weight]))
+        theirs.bias_ih_l0.copy_(torch.cat([r_b, -z_b, ours.x_candidate.bias]))
+        theirs.bias_hh_l0.zero_()
+    x = torch.randn(2, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    _, last = theirs(x)
+    torch.testing.assert_close(ours(x), ours.output(last[0]))
+
+
+def test_batch_norm_keeps_statistics_for_each_step():
+    norm = PerStepBatchNorm(2, 3)
+    x = torch.tensor([[0.0, 1.0], [2.0, 5.0]])
+    norm(x, 1)
+    means = torch.stack([n.running_mean for n in norm.norms])
+    torch.testing.assert_close(means, torch.tensor([[0.0, 0.0], [0.1, 0.3], [0.0, 0.0]]))
+
+
+def test_batch_norm_has_no_statistics_beyond_the_last_step():
+    x = torch.zeros(2, 9, 8)
+    with pytest.raises(MissingStatisticsError, match="step: got 8; statistics exist for steps 0"):
+        make_gru(8, 6, 10, "batch_norm", seed=0, steps=8).eval()(x)
+    reusing = make_gru(8, 6, 10, "batch_norm", seed=0, steps=8, beyond="reuse").eval()
+    assert reusing(x).shape == (2, 10)
+    for norm in ("none", "layer_norm"):
+        assert make_gru(8, 6, 10, norm, seed=0, steps=8)(x).shape == (2, 10)
+
+
+def test_layer_norm_outputs_do_not_depend_on_the_batch():
+    x = torch.randn(5, 8, 8, generator=torch.Generator().manual_seed(0))
+    normed = make_gru(8, 6, 10, "layer_norm", seed=0, steps=8)
+    torch.testing.assert_close(normed(x)[:1], normed(x[:1]))
+    batched = make_gru(8, 6, 10, "batch_norm", seed=0, steps=8)
+    assert (batched(x)[:2] - batched(x[:2])).abs().max() > 0.05
+
+
+def test_unknown_norm():
+    with pytest.raises(ValueError, match="norm: got 'rms_norm'"):
+        make_gru(2, 3, 1, "rms_norm", seed=0, steps=2)
+
+
+def test_hidden_state_vanishes_explodes_or_keeps_its_size():
+    result = hidden_scale.run(hidden_scale.Config())
+    assert max(length[49] for length in result.lengths("none", 0.5)) < 1e-6
+    assert min(length[49] for length in result.lengths("none", 1.5)) > 1e4
+    for gain in (0.5, 1.5):
+        for length in result.lengths("layer_norm", gain):
+            assert all(4.5 < value < 7 for value in length[4:])
+
+
+def test_layer_norm_trains_the_gru_faster():
+    config = recurrent_digits.Config(batch_sizes=(32,), seeds=(0,), norms=("none", "layer_norm"))
+    result = recurrent_digits.run(config)
+    (plain,) = result.values("final_loss", "none", 32)
+    (layer,) = result.values("final_loss", "layer_norm", 32)
+    assert layer < 0.75 * plain
+    assert len(result.curves("none", 32)[0]) == config.steps // config.window
+
+
+def test_adding_problem_marks_one_number_in_each_half():
+    x, y = longer_sequences.adding_problem(50, 7, generator=torch.Generator().manual_seed(0))
+    numbers, marks = x.unbind(-1)
+    assert (marks[:, :3].sum(1) == 1).all()
+    assert (marks[:, 3:].sum(1) == 1).all()
+    torch.testing.assert_close((numbers * marks).sum(1, keepdim=True), y)
+
+
+def test_guessing_error_of_the_adding_problem():
+    x, y = longer_sequences.adding_problem(20000, 4, generator=torch.Generator().manual_seed(0))
+    assert x.shape == (20000, 4, 2)
+    assert float((y - 1).square().mean()) == pytest.approx(longer_sequences.GUESS, rel=0.05)
+
+
+def test_a_longer_sequence_is_tested():
+    config = longer_sequences.Config(
+        norms=("batch_norm",), seeds=(0,), length=6, test_lengths=(6, 9), hidden=4, steps=60
+    )
+    (errors,) = longer_sequences.run(config).test_errors("batch_norm")
+    assert len(errors) == 2
+    assert all(0 < e < 10 for e in errors)
