@@ -22,9 +22,14 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
 
-# Mean absolute difference of the 8-bit channels. The rendering of text by another FreeType
-# stays below it; a curve that moves does not.
-FIGURE_TOLERANCE = 4.0
+# Figures are compared as means over blocks of pixels, so that text and lines may move by a
+# fraction of a pixel, as another processor or another FreeType makes them. Measured between two
+# code paths of torch: 0.4 percent of the ink, 3 of 255 in a block. A curve that moves by a
+# percent of the axis moves more than a tenth of the ink; one other cell of a heat map, which
+# is little ink, changes its blocks by far more than 64.
+BLOCK = 8
+INK_TOLERANCE = 0.05
+BLOCK_TOLERANCE = 64.0
 NBVAL_TIMEOUT = 2000  # nbval's default; a kernel that dies hangs for so long
 CELL_TIMEOUT = 300
 
@@ -47,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.nbval_current_env = True  # "python3" may be another environment's kernel
     if float(config.option.nbval_cell_timeout) == NBVAL_TIMEOUT:
         config.option.nbval_cell_timeout = CELL_TIMEOUT
+    # nbval leaves the files that it reads to the garbage collector.
+    config.addinivalue_line("filterwarnings", r"ignore:unclosed file.*\.ipynb:ResourceWarning")
 
 
 def is_cell(item: object) -> bool:
@@ -107,10 +114,19 @@ def difference(stored: str, computed: str) -> str:
         with Image.open(io.BytesIO(base64.b64decode(encoded))) as image:
             return np.asarray(image.convert("RGB"), dtype=float)
 
+    def blocks(image: Any) -> Any:
+        height, width = (size // BLOCK for size in image.shape[:2])
+        cut = image[: height * BLOCK, : width * BLOCK]
+        return 255.0 - cut.reshape(height, BLOCK, width, BLOCK, 3).mean((1, 3))
+
     a, b = pixels(stored), pixels(computed)
     if a.shape != b.shape:
         return f"has {b.shape[1]}x{b.shape[0]} pixels; stored are {a.shape[1]}x{a.shape[0]}"
-    distance = float(np.abs(a - b).mean())
-    if distance > FIGURE_TOLERANCE:
-        return f"differs by {distance:.1f} of 255 on average; allowed are {FIGURE_TOLERANCE:.1f}"
+    a, b = blocks(a), blocks(b)
+    moved = np.abs(a - b).sum() / max((a + b).sum() / 2, 1.0)
+    if moved > INK_TOLERANCE:
+        return f"differs in {moved:.0%} of its ink; allowed are {INK_TOLERANCE:.0%}"
+    worst = np.abs(a - b).max()
+    if worst > BLOCK_TOLERANCE:
+        return f"differs by {worst:.0f} of 255 in one place; allowed are {BLOCK_TOLERANCE:.0f}"
     return ""

@@ -8,7 +8,7 @@ from normlab.layers.batch import BatchNorm1d, BatchNorm2d, batch_norm
 from normlab.layers.group import GroupNorm, group_norm
 from normlab.layers.instance import InstanceNorm1d, InstanceNorm2d, instance_norm
 from normlab.layers.layer import LayerNorm, layer_norm
-from normlab.layers.rms import RMSNorm, rms_norm
+from normlab.layers.rms import RMSNorm, prms_norm, rms_norm
 from normlab.layers.validation import DtypeError, ShapeError
 
 __all__ = [
@@ -25,5 +25,6 @@ __all__ = [
     "group_norm",
     "instance_norm",
     "layer_norm",
+    "prms_norm",
     "rms_norm",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from normlab.layers.standardization import accumulation_dtype
 from normlab.layers.validation import DtypeError, check_normalized_shape
 
-__all__ = ["RMSNorm", "rms_norm"]
+__all__ = ["RMSNorm", "prms_norm", "rms_norm"]
 
 
 def rms_norm(
@@ -61,6 +62,68 @@ def rms_norm(
     if eps is None:
         eps = torch.finfo(x.dtype).eps
     mean_square = x.square().mean(tuple(range(-len(shape), 0)), keepdim=True)
+    y = x * torch.rsqrt(mean_square + eps)
+    if weight is not None:
+        y = y * weight
+    return y.to(input.dtype)
+
+
+def prms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+    p: float = 0.0625,
+) -> Tensor:
+    r"""Divide each sample by the root mean square of its first features only.
+
+    .. math:: y = \frac{x}{\sqrt{\frac1k \sum_{i \le k} x_i^2 + \epsilon}} \odot w, \qquad
+              k = \lceil p H \rceil
+
+    Args:
+        input: a floating (or complex) tensor.
+        normalized_shape: the last sizes of `input`; their product is H, and their cells are
+            counted in the order in which they are stored.
+        weight: factor per feature, or None for 1.
+        eps: as in :func:`rms_norm`.
+        p: the part of the features that the mean square is taken from.
+
+    Shape:
+        input (\*, normalized_shape); weight normalized_shape; returns the shape of `input`.
+
+    Raises:
+        ShapeError: as in :func:`rms_norm`.
+        DtypeError: integer input.
+        ValueError: `p` is not above 0 and at most 1.
+
+    Units:
+        `eps` has the units of x².
+
+    Conventions:
+        as in :func:`rms_norm`. The authors' code rounds k down, which gives k = 0 for fewer
+        than 1/p features; the paper's formula rounds up.
+
+    Source:
+        zhang2019root, Section 5.
+
+    Example:
+        >>> prms_norm(torch.tensor([[2.0, 5.0, -1.0, 4.0]]), (4,), eps=0.0, p=0.25)
+        tensor([[ 1.0000,  2.5000, -0.5000,  2.0000]])
+    """
+    shape = check_normalized_shape(input, normalized_shape, weight=weight)
+    if not (input.dtype.is_floating_point or input.dtype.is_complex):
+        raise DtypeError(
+            f"input: got {input.dtype}; expected a floating dtype. Convert with input.float()"
+        )
+    if not 0 < p <= 1:
+        raise ValueError(f"p: got {p}; expected a part of the features, above 0 and at most 1")
+    x = input.to(accumulation_dtype(input.dtype))
+    if eps is None:
+        eps = torch.finfo(x.dtype).eps
+    # Rounded first: 0.07 * 100 is a little above 7 in floating point.
+    k = math.ceil(round(p * math.prod(shape), 9))
+    first = x.flatten(-len(shape))[..., :k]
+    mean_square = first.square().mean(-1)[(...,) + (None,) * len(shape)]
     y = x * torch.rsqrt(mean_square + eps)
     if weight is not None:
         y = y * weight

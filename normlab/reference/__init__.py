@@ -27,7 +27,13 @@ from normlab.reference.moments import (
     two_pass,
     welford,
 )
-from normlab.reference.rms import RMSNormCache, rms_norm, rms_norm_backward
+from normlab.reference.rms import (
+    RMSNormCache,
+    rms_norm,
+    rms_norm_backward,
+    rms_norm_backward_by_node,
+    rms_norm_jacobian,
+)
 from normlab.reference.standardization import Gradients, standardize, standardize_backward
 
 __all__ = [
@@ -54,6 +60,8 @@ __all__ = [
     "naive_one_pass",
     "rms_norm",
     "rms_norm_backward",
+    "rms_norm_backward_by_node",
+    "rms_norm_jacobian",
     "standardize",
     "standardize_backward",
     "two_pass",

@@ -17,7 +17,13 @@ from normlab.reference.validation import (
     check_upstream,
 )
 
-__all__ = ["RMSNormCache", "rms_norm", "rms_norm_backward"]
+__all__ = [
+    "RMSNormCache",
+    "rms_norm",
+    "rms_norm_backward",
+    "rms_norm_backward_by_node",
+    "rms_norm_jacobian",
+]
 
 
 class RMSNormCache(NamedTuple):
@@ -109,3 +115,66 @@ def rms_norm_backward(dy: ArrayLike, cache: RMSNormCache) -> Gradients:
         through_square = (dx_hat * cache.x_hat).mean(cache.axes, keepdims=True)
         dx = cache.rrms * (dx_hat - cache.x_hat * through_square)
     return Gradients(dx, None if dweight is None else dweight.reshape(cache.normalized_shape), None)
+
+
+def rms_norm_backward_by_node(dy: ArrayLike, cache: RMSNormCache) -> dict[str, np.ndarray]:
+    """Gradient of every intermediate value of RMSNorm, from the output to the input.
+
+    Args:
+        dy: gradient of the loss by the output.
+        cache: from :func:`rms_norm`.
+
+    Returns:
+        gradients by `x_hat`, `rrms`, `mean_square`, `x`, in this order.
+
+    Raises:
+        ValueError: `dy` has another shape than the output.
+
+    Source:
+        the chain rule; its end result is the closed form of :func:`rms_norm_backward`.
+    """
+    dy = check_upstream(dy, cache.x_hat.shape)
+    axes, rrms = cache.axes, cache.rrms
+    count = int(np.prod(cache.normalized_shape))
+    x = cache.x_hat / rrms
+
+    dx_hat = dy if cache.weight is None else dy * cache.weight
+    drrms = (dx_hat * x).sum(axes, keepdims=True)  # x_hat = x · rrms
+    dmean_square = -0.5 * rrms**3 * drrms  # rrms = (mean_square + eps)^(-1/2)
+    dx = dx_hat * rrms + dmean_square * 2.0 * x / count  # two paths lead to x
+    return {"x_hat": dx_hat, "rrms": drrms, "mean_square": dmean_square, "x": dx}
+
+
+def rms_norm_jacobian(x: ArrayLike, eps: float = 0.0) -> np.ndarray:
+    r"""Jacobian of RMSNorm without parameters at one row.
+
+    .. math:: J = \rho \left( I - \frac{1}{H} \hat x \hat x^\top \right)
+
+    With `eps` 0 the bracket is the projection onto the space orthogonal to x̂.
+
+    Args:
+        x: one row.
+        eps: units of x².
+
+    Shape:
+        x (H,); returns (H, H), symmetric.
+
+    Raises:
+        ValueError: `x` is not one row.
+
+    Units:
+        1/x.
+
+    Source:
+        the closed form of :func:`rms_norm_backward` for each unit vector; see also
+        zhang2019root, Section 4.2.
+
+    Example:
+        >>> int(np.linalg.matrix_rank(rms_norm_jacobian([1.0, 2.0, 4.0])))
+        2
+    """
+    row = as_float64("x", x)
+    if row.ndim != 1:
+        raise ValueError(f"x: got shape {row.shape}; expected one row, (H,)")
+    _, cache = rms_norm(row, (row.size,), eps=eps)
+    return cache.rrms * (np.eye(row.size) - np.outer(cache.x_hat, cache.x_hat) / row.size)

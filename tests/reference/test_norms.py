@@ -88,7 +88,7 @@ def test_four_ways_to_one_gradient(name, shape, fixed, seed):
     given = parameters(name, shape, fixed, rng)
     found = check_backward(name, x, dy, **given, num_groups=fixed.get("num_groups"))
     ways = {"autograd", "finite differences"}
-    if name in ("layer_norm", "batch_norm"):
+    if name in ("layer_norm", "rms_norm", "batch_norm"):
         ways.add("node by node")
     assert set(found) == ways
     assert set(found["autograd"]) == {"dx", *(f"d{k}" for k in given)}

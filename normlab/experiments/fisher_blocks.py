@@ -1,0 +1,132 @@
+"""The curvature that a norm gives to its weights: a factor of 4, and blocks that are missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normlab.checks.invariances import find_linear_norm, make_problem
+
+__all__ = ["Config", "Outcome", "Result", "fisher_matrix", "run"]
+
+
+def fisher_matrix(norm: str, weight: Tensor, x: Tensor, *, own_only: bool = False) -> Tensor:
+    r"""Fisher matrix of the weights for unit Gaussian outputs around Norm(W x).
+
+    .. math:: F_{ij} = \operatorname{E}_x \sum_k
+              \Big(\frac{\partial y_k}{\partial w_i}\Big)^{\top}
+              \frac{\partial y_k}{\partial w_j}
+
+    Args:
+        norm: a key of LINEAR_NORMS.
+        weight: (out, in).
+        x: (N, in, 1).
+        own_only: let output k depend on its own row only; block (i, j) is then 0 for i ≠ j, and
+            the sum of block (i, i) has one term.
+
+    Shape:
+        returns (out, in, out, in).
+
+    Source:
+        ba2016layer, Eq. 13, has the blocks of `own_only`.
+    """
+    layer = find_linear_norm(norm)
+    jacobian = torch.func.jacrev(lambda w: layer(w, x)[:, :, 0])(weight)  # (N, out, out, in)
+    if own_only:
+        own = torch.eye(weight.shape[0], dtype=weight.dtype)
+        jacobian = jacobian * own[None, :, :, None]
+    return torch.einsum("nkid,nkje->idje", jacobian, jacobian) / len(x)
+
+
+def _block_norms(fisher: Tensor) -> Tensor:
+    return fisher.square().sum((1, 3)).sqrt()  # (out, out)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Random weights and data.
+
+    Attributes:
+        features: numbers of outputs H; inputs are one fewer.
+        seeds: of weights and data.
+        samples: N.
+    """
+
+    features: tuple[int, ...] = (4, 8, 32)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    samples: int = 16
+
+    def __post_init__(self) -> None:
+        if min(self.features) < 3:
+            raise ValueError(
+                f"features: got {self.features}; expected at least 3, with 2 layer norm returns "
+                "a sign and has no curvature"
+            )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One seed and size.
+
+    Attributes:
+        features: H.
+        seed: of weights and data.
+        quarter: for each norm, curvature along w_0 after doubling w_0 ("layer_norm": all of W)
+            over that before.
+        own_share: size of layer norm's diagonal blocks with `own_only`, over their true size;
+            mean over the blocks.
+        cross_share: size of layer norm's blocks off the diagonal over the diagonal ones; means.
+        batch_cross: largest block off the diagonal for batch norm.
+    """
+
+    features: int
+    seed: int
+    quarter: dict[str, float]
+    own_share: float
+    cross_share: float
+    batch_cross: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+
+def _curvature_ratio(norm: str, weight: Tensor, doubled: Tensor, x: Tensor) -> float:
+    before, after = (_block_norms(fisher_matrix(norm, w, x))[0, 0] for w in (weight, doubled))
+    return float(after / before)
+
+
+def _run_one(features: int, samples: int, seed: int) -> Outcome:
+    problem = make_problem(seed=seed, samples=samples, size=features - 1)
+    weight, x = problem.weight, problem.x
+    row = weight.clone()
+    row[0] *= 2
+    quarter = {
+        "batch_norm": _curvature_ratio("batch_norm", weight, row, x),
+        "weight_norm": _curvature_ratio("weight_norm", weight, row, x),
+        "layer_norm": _curvature_ratio("layer_norm", weight, 2 * weight, x),
+    }
+    true = _block_norms(fisher_matrix("layer_norm", weight, x))
+    own = _block_norms(fisher_matrix("layer_norm", weight, x, own_only=True))
+    batch = _block_norms(fisher_matrix("batch_norm", weight, x))
+    off = ~torch.eye(features, dtype=torch.bool)
+    return Outcome(
+        features,
+        seed,
+        quarter,
+        float((own.diagonal() / true.diagonal()).mean()),
+        float(true[off].mean() / true.diagonal().mean()),
+        float(batch[off].max()),
+    )
+
+
+def run(config: Config) -> Result:
+    """Measure every size with every seed."""
+    return Result(
+        tuple(_run_one(h, config.samples, seed) for h in config.features for seed in config.seeds)
+    )

@@ -1,0 +1,306 @@
+"""Train one small Transformer, and measure what happens inside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim.lr_scheduler import LRScheduler
+from tqdm import tqdm
+
+from normlab.experiments.sequences import SequenceBatches, Task, sequence_batches
+from normlab.experiments.transformer import Placement, TokenNorm, Transformer, make_transformer
+
+__all__ = [
+    "Config",
+    "Curve",
+    "SchedulerFactory",
+    "gradient_norms",
+    "make_optimizer",
+    "relative_changes",
+    "run",
+    "sequence_loss",
+    "token_variance",
+    "train_on_sequences",
+]
+
+SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
+OptimizerName = Literal["adam", "radam", "sgd"]
+
+
+def sequence_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, float]:
+    """Mean cross-entropy over all positions of a batch, and the share of right tokens."""
+    x, y = batch
+    logits = model(x)
+    loss = cross_entropy(logits.flatten(0, 1), y.flatten())
+    return loss, (logits.argmax(-1) == y).double().mean().item()
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one training run recorded, one entry for each step.
+
+    Attributes:
+        losses: before each update; every batch is new, so this is no training-set loss.
+        accuracies: share of right tokens, before each update.
+        lrs: learning rate of each update.
+    """
+
+    losses: tuple[float, ...]
+    accuracies: tuple[float, ...]
+    lrs: tuple[float, ...]
+
+    def final_loss(self, steps: int = 20) -> float:
+        """Mean loss of the last steps."""
+        return sum(self.losses[-steps:]) / len(self.losses[-steps:])
+
+    def final_accuracy(self, steps: int = 20) -> float:
+        """Mean accuracy of the last steps."""
+        return sum(self.accuracies[-steps:]) / len(self.accuracies[-steps:])
+
+    def first_step_above(self, accuracy: float) -> int | None:
+        """First step, counted from 1, with a larger accuracy; None if there is none."""
+        return next((i + 1 for i, a in enumerate(self.accuracies) if a > accuracy), None)
+
+
+def make_optimizer(
+    model: nn.Module, *, lr: float, optimizer: OptimizerName = "adam"
+) -> torch.optim.Optimizer:
+    """Adam or RAdam with betas 0.9 and 0.98, or SGD with momentum 0.9.
+
+    Raises:
+        ValueError: `lr` is not a positive number, or the name is unknown.
+
+    Source:
+        the betas: vaswani2017attention, Section 5.3; RAdam: liu2020variance.
+    """
+    if not (math.isfinite(lr) and lr > 0):
+        raise ValueError(f"lr: got {lr}; expected a positive number, such as 1e-3")
+    if optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98))
+    if optimizer == "radam":
+        return torch.optim.RAdam(model.parameters(), lr=lr, betas=(0.9, 0.98))
+    if optimizer == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    raise ValueError(f"optimizer: got {optimizer!r}; expected 'adam', 'radam' or 'sgd'")
+
+
+def train_on_sequences(
+    model: nn.Module,
+    batches: SequenceBatches,
+    *,
+    steps: int,
+    optimizer: torch.optim.Optimizer,
+    scheduler: LRScheduler | None = None,
+    max_grad_norm: float | None = None,
+    stop_above: float | None = None,
+    after_step: Callable[[int], None] | None = None,
+) -> Curve:
+    """Minimize the cross-entropy over all positions for a number of steps.
+
+    Args:
+        model: maps (N, T) tokens to (N, T, V) logits; trained in place.
+        batches: see :mod:`normlab.experiments.sequences`.
+        steps: number of updates.
+        optimizer: built on the parameters of `model`.
+        scheduler: built on `optimizer`, stepped after each update; None keeps the rate.
+        max_grad_norm: clip the gradient of all parameters to this norm; None does not.
+        stop_above: stop once 20 steps in a row have a larger mean accuracy; None goes on.
+        after_step: called with 1, 2, ... after each update, to measure something.
+
+    Returns:
+        Loss, accuracy and rate of each step. A run whose loss is no longer finite stops there.
+
+    Raises:
+        ValueError: `steps` is below 1.
+
+    Conventions:
+        deterministic for a given model and batches (one thread).
+    """
+    if steps < 1:
+        raise ValueError(f"steps: got {steps}; expected 1 or more")
+    model.train()
+    losses: list[float] = []
+    accuracies: list[float] = []
+    lrs: list[float] = []
+    for step in tqdm(range(1, steps + 1), disable=None, leave=False):
+        loss, accuracy = sequence_loss(model, next(batches))
+        losses.append(loss.item())
+        accuracies.append(accuracy)
+        lrs.append(float(optimizer.param_groups[0]["lr"]))
+        if not math.isfinite(losses[-1]):
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        if max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+        if after_step is not None:
+            after_step(step)
+        if stop_above is not None and step >= 20 and sum(accuracies[-20:]) > 20 * stop_above:
+            break
+    return Curve(tuple(losses), tuple(accuracies), tuple(lrs))
+
+
+def gradient_norms(
+    model: Transformer, batch: tuple[Tensor, Tensor], name: str = "feed_forward_out"
+) -> list[float]:
+    """Norm of the loss gradient at one matrix of each layer, first layer first.
+
+    Args:
+        model: its parameters and their `.grad` are left as they are.
+        batch: tokens and targets.
+        name: see :meth:`Transformer.matrices`.
+    """
+    loss, _ = sequence_loss(model, batch)
+    return [g.double().norm().item() for g in torch.autograd.grad(loss, model.matrices(name))]
+
+
+def token_variance(hidden: Tensor) -> float:
+    """Share of a hidden state that differs between the tokens of a sequence.
+
+    Returns:
+        Variance over the tokens, averaged over features and sequences, divided by the mean
+        square; 0 when all tokens of a sequence are the same vector.
+
+    Shape:
+        hidden (N, T, D).
+    """
+    x = hidden.detach().double()
+    differing = (x - x.mean(1, keepdim=True)).square().mean()
+    return (differing / x.square().mean()).item()
+
+
+def relative_changes(before: Sequence[Tensor], after: Sequence[Tensor]) -> list[float]:
+    """Norm of each change over the norm before it.
+
+    Args:
+        before: copies (`[w.detach().clone() for w in model.matrices()]`), for the matrices
+            themselves change in place.
+        after: the same tensors later.
+    """
+    return [
+        ((new.detach() - old).double().norm() / old.double().norm()).item()
+        for old, new in zip(before, after, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One Transformer on one task, with a constant learning rate.
+
+    Attributes:
+        task: "reversal" or "sorting".
+        placement: "none", "post_norm", "pre_norm" or "deep_norm".
+        norm: "layer_norm" or "rms_norm".
+        layers: L.
+        width: D.
+        heads: of each attention.
+        expansion: hidden units of a feed-forward network, in multiples of `width`.
+        vocabulary: number of tokens.
+        length: T.
+        batch_size: N.
+        steps: updates.
+        lr: learning rate.
+        optimizer: "adam" or "radam" (betas 0.9 and 0.98) or "sgd" (momentum 0.9).
+        seed: of weights and batches.
+    """
+
+    task: Task = "reversal"
+    placement: Placement = "post_norm"
+    norm: TokenNorm = "layer_norm"
+    layers: int = 6
+    width: int = 32
+    heads: int = 4
+    expansion: int = 4
+    vocabulary: int = 10
+    length: int = 12
+    batch_size: int = 32
+    steps: int = 300
+    lr: float = 1e-2
+    optimizer: OptimizerName = "adam"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, names in (
+            ("task", get_args(Task)),
+            ("placement", get_args(Placement)),
+            ("norm", get_args(TokenNorm)),
+            ("optimizer", get_args(OptimizerName)),
+        ):
+            if getattr(self, name) not in names:
+                raise ValueError(
+                    f"{name}: got {getattr(self, name)!r}; expected one of {', '.join(names)}"
+                )
+        for name in ("layers", "width", "heads", "expansion", "length", "batch_size", "steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: got {getattr(self, name)}; expected 1 or more")
+        if self.vocabulary < 2:
+            raise ValueError(f"vocabulary: got {self.vocabulary}; expected 2 or more")
+        if self.width % self.heads:
+            raise ValueError(f"heads: got {self.heads}; expected a divisor of width {self.width}")
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise ValueError(f"lr: got {self.lr}; expected a positive number, such as 1e-3")
+
+    def make_model(self, *, alpha: float | None = None, beta: float | None = None) -> Transformer:
+        """The network at its initial weights; `alpha` and `beta` as in `make_transformer`."""
+        return make_transformer(
+            self.placement,
+            layers=self.layers,
+            seed=self.seed,
+            norm=self.norm,
+            vocabulary=self.vocabulary,
+            length=self.length,
+            width=self.width,
+            heads=self.heads,
+            expansion=self.expansion,
+            alpha=alpha,
+            beta=beta,
+        )
+
+    def make_batches(self) -> SequenceBatches:
+        """Batches of the task, from the start; not the draws of the weights."""
+        return sequence_batches(
+            self.task,
+            vocabulary=self.vocabulary,
+            length=self.length,
+            batch_size=self.batch_size,
+            seed=1000 + self.seed,
+        )
+
+
+def run(
+    config: Config,
+    *,
+    scheduler_factory: SchedulerFactory | None = None,
+    model: Transformer | None = None,
+    max_grad_norm: float | None = None,
+    after_step: Callable[[int], None] | None = None,
+) -> Curve:
+    """Train one Transformer.
+
+    Args:
+        config: what to train.
+        scheduler_factory: called with the optimizer, returns a schedule; None keeps the rate.
+        model: to train instead of `config.make_model()`, for example to measure it meanwhile.
+        max_grad_norm: see :func:`train_on_sequences`.
+        after_step: see :func:`train_on_sequences`.
+    """
+    model = config.make_model() if model is None else model
+    optimizer = make_optimizer(model, lr=config.lr, optimizer=config.optimizer)
+    return train_on_sequences(
+        model,
+        config.make_batches(),
+        steps=config.steps,
+        optimizer=optimizer,
+        scheduler=None if scheduler_factory is None else scheduler_factory(optimizer),
+        max_grad_norm=max_grad_norm,
+        after_step=after_step,
+    )

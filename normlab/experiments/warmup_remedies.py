@@ -1,0 +1,185 @@
+"""What else gets a Post-LN network off the plateau, and what comes too late?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from normlab import schedules
+from normlab.experiments import sequence_training
+from normlab.experiments.sequence_training import OptimizerName, SchedulerFactory
+
+__all__ = [
+    "Config",
+    "Outcome",
+    "Remedy",
+    "Result",
+    "delayed_warmup",
+    "radam_shares",
+    "run",
+    "run_one",
+]
+
+Remedy = Literal[
+    "nothing",
+    "warmup",
+    "small rate",
+    "clipping",
+    "second moment first",
+    "RAdam",
+    "1 full step first",
+    "3 full steps first",
+    "10 full steps first",
+]
+FULL_STEPS = {"1 full step first": 1, "3 full steps first": 3, "10 full steps first": 10}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Post-LN Transformers on reversal, each started in another way.
+
+    Attributes:
+        remedies: "nothing"; "warmup"; "small rate" (a tenth, throughout); "clipping" (of the
+            gradient of all parameters to `max_grad_norm`); "second moment first" (as many
+            batches as the warmup has, at rate 0, so that Adam's averages settle; then the full
+            rate); "RAdam"; "1 full step first" and the like (full steps, then the warmup).
+        lr: peak, of Adam.
+        warmup: updates.
+        max_grad_norm: for "clipping".
+        seeds: each gives weights and batches, the same for every arm.
+        layers: L.
+        steps: updates at a rate above zero.
+    """
+
+    remedies: tuple[Remedy, ...] = get_args(Remedy)
+    lr: float = 1e-2
+    warmup: int = 100
+    max_grad_norm: float = 1.0
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    layers: int = 6
+    steps: int = 300
+
+    def __post_init__(self) -> None:
+        if not self.remedies or not set(self.remedies) <= set(get_args(Remedy)):
+            raise ValueError(
+                f"remedies: got {self.remedies}; expected of {', '.join(get_args(Remedy))}"
+            )
+        for name in ("lr", "max_grad_norm"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name}: got {value}; expected a positive number, such as 1e-2")
+        if not 1 <= self.warmup <= self.steps:
+            raise ValueError(
+                f"warmup: got {self.warmup} for {self.steps} steps; expected 1 to steps. "
+                "Shorten the warmup or train longer"
+            )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One trained network.
+
+    Attributes:
+        remedy: how it was started.
+        seed: of weights and batches.
+        final_loss: mean of the last 20 updates.
+        accuracy: mean of the last 20 updates; chance is 0.1.
+    """
+
+    remedy: str
+    seed: int
+    final_loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def accuracies(self, remedy: str) -> list[float]:
+        """One number for each seed."""
+        return [o.accuracy for o in self.outcomes if o.remedy == remedy]
+
+
+def delayed_warmup(optimizer: Optimizer, *, full_steps: int, warmup_steps: int) -> LambdaLR:
+    """A warmup that comes too late: full steps, and only then linear from near zero."""
+
+    def factor(updates_done: int) -> float:
+        t = updates_done + 1 - full_steps
+        return min(1.0, t / warmup_steps) if t > 0 else 1.0
+
+    return LambdaLR(optimizer, factor)
+
+
+def radam_shares(steps: int, *, beta2: float = 0.98) -> list[float]:
+    """Step of RAdam over the step of Adam at each update, on a small constant gradient.
+
+    Measured on torch's optimizers. Both divide by the same root of the second moment; what
+    RAdam adds is a factor that grows from near zero to one: a warmup of its own.
+
+    Args:
+        steps: number of updates.
+        beta2: of both; the factor grows over about 2 / (1 - beta2) updates.
+
+    Source:
+        liu2020variance; ma2021adequacy.
+    """
+    moved: dict[type[Optimizer], list[float]] = {}
+    for kind in (torch.optim.RAdam, torch.optim.Adam):
+        w = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+        optimizer = kind([w], lr=1.0, betas=(0.9, beta2), eps=1e-12)
+        places = [0.0]
+        for _ in range(steps):
+            w.grad = torch.full_like(w, 1e-3)
+            optimizer.step()
+            places.append(w.item())
+        moved[kind] = [b - a for a, b in zip(places[:-1], places[1:], strict=True)]
+    pairs = zip(moved[torch.optim.RAdam], moved[torch.optim.Adam], strict=True)
+    return [ours / adams for ours, adams in pairs]
+
+
+def _idle_first(optimizer: Optimizer, *, idle_steps: int) -> LambdaLR:
+    return LambdaLR(optimizer, lambda updates_done: float(updates_done >= idle_steps))
+
+
+def _factory(config: Config, remedy: Remedy) -> SchedulerFactory | None:
+    if remedy == "warmup":
+        return lambda o: schedules.constant(o, warmup_steps=config.warmup)
+    if remedy == "second moment first":
+        return lambda o: _idle_first(o, idle_steps=config.warmup)
+    if remedy in FULL_STEPS:
+        full = FULL_STEPS[remedy]
+        return lambda o: delayed_warmup(o, full_steps=full, warmup_steps=config.warmup)
+    return None
+
+
+def run_one(config: Config, remedy: Remedy, seed: int) -> Outcome:
+    """Train one network."""
+    optimizer: OptimizerName = "radam" if remedy == "RAdam" else "adam"
+    idle = config.warmup if remedy == "second moment first" else 0
+    settings = sequence_training.Config(
+        placement="post_norm",
+        layers=config.layers,
+        steps=config.steps + idle,
+        lr=config.lr / 10 if remedy == "small rate" else config.lr,
+        optimizer=optimizer,
+        seed=seed,
+    )
+    curve = sequence_training.run(
+        settings,
+        scheduler_factory=_factory(config, remedy),
+        max_grad_norm=config.max_grad_norm if remedy == "clipping" else None,
+    )
+    return Outcome(remedy, seed, curve.final_loss(), curve.final_accuracy())
+
+
+def run(config: Config) -> Result:
+    """Train with every remedy and every seed."""
+    return Result(tuple(run_one(config, r, s) for r in config.remedies for s in config.seeds))

@@ -1,0 +1,184 @@
+"""How many steps of gradient descent do standardizing and whitening save?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from normlab.whitening import make_covariance, whiten
+
+__all__ = [
+    "Config",
+    "Outcome",
+    "Result",
+    "condition_number",
+    "count_steps",
+    "make_correlated",
+    "prepare",
+    "run",
+]
+
+Preparation = Literal["raw", "standardized", "whitened"]
+PREPARATIONS: tuple[Preparation, ...] = ("raw", "standardized", "whitened")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Least squares on Gaussian features of different scales and equal correlation.
+
+    Attributes:
+        preparations: of the features; "whitened" is ZCA.
+        correlations: of every pair of features.
+        seeds: of the samples and of the true coefficients.
+        features: C.
+        samples: N.
+        decades: the scales of the features run over so many powers of ten.
+        tolerance: the loss to reach, relative to the loss at the start.
+        max_steps: where a run is given up.
+    """
+
+    preparations: tuple[Preparation, ...] = PREPARATIONS
+    correlations: tuple[float, ...] = (0.0, 0.5, 0.9, 0.99)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    features: int = 32
+    samples: int = 2048
+    decades: float = 2.0
+    tolerance: float = 1e-6
+    max_steps: int = 20000
+
+    def __post_init__(self) -> None:
+        if not all(0 <= rho < 1 for rho in self.correlations):
+            raise ValueError(
+                f"correlations: got {self.correlations}; expected numbers from 0 to below 1"
+            )
+        if self.samples <= self.features:
+            raise ValueError(
+                f"samples: got {self.samples} for {self.features} features, whose covariance "
+                f"cannot be inverted; expected at least {self.features + 1}"
+            )
+        if not 0 < self.tolerance < 1:
+            raise ValueError(f"tolerance: got {self.tolerance}; expected a number between 0 and 1")
+        if self.max_steps < 1:
+            raise ValueError(f"max_steps: got {self.max_steps}; expected at least 1")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One preparation of one data set.
+
+    Attributes:
+        preparation: of the features.
+        correlation: of every pair of features.
+        seed: of samples and coefficients.
+        condition: largest over smallest eigenvalue of the covariance.
+        steps: until the tolerance is reached; `max_steps` if it is not.
+    """
+
+    preparation: str
+    correlation: float
+    seed: int
+    condition: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def values(self, measure: str, preparation: str, correlation: float) -> list[float]:
+        """One number for each seed."""
+        return [
+            getattr(o, measure)
+            for o in self.outcomes
+            if (o.preparation, o.correlation) == (preparation, correlation)
+        ]
+
+
+def make_correlated(
+    samples: int, features: int, correlation: float, *, decades: float = 2.0, seed: int
+) -> Tensor:
+    """Draw Gaussian features with equal correlation and scales spread over powers of ten.
+
+    Shape:
+        returns (samples, features), float64.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    shared = torch.randn(samples, 1, generator=generator, dtype=torch.float64)
+    own = torch.randn(samples, features, generator=generator, dtype=torch.float64)
+    mixed = math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * own
+    return mixed * torch.logspace(-decades / 2, decades / 2, features, dtype=torch.float64)
+
+
+def condition_number(covariance: Tensor) -> float:
+    """Largest over smallest eigenvalue; infinite where rounding leaves none above zero."""
+    values = torch.linalg.eigvalsh(covariance)
+    smallest, largest = values[0].item(), values[-1].item()
+    return largest / smallest if smallest > 0 else math.inf
+
+
+def prepare(x: Tensor, preparation: Preparation) -> tuple[Tensor, Tensor]:
+    """Center `x` (N, C) and map it; also return the matrix (C, C) of the map."""
+    centered = x - x.mean(0)
+    if preparation == "raw":
+        return centered, torch.eye(x.shape[1], dtype=x.dtype)
+    if preparation == "standardized":
+        rstd = 1 / centered.square().mean(0).sqrt()
+        return centered * rstd, rstd.diag()
+    if preparation == "whitened":
+        y, _, matrix = whiten(x, "zca")
+        return y, matrix
+    raise ValueError(f"preparation: got {preparation!r}; expected one of {PREPARATIONS}")
+
+
+def count_steps(covariance: Tensor, target: Tensor, *, tolerance: float, max_steps: int) -> int:
+    """Steps of gradient descent from zero until the loss is `tolerance` times its first value.
+
+    The loss is half the mean squared error of a linear model whose best coefficients are
+    `target`; the learning rate is one over the largest eigenvalue.
+    """
+    curvature = covariance.numpy()
+    lr = 1 / np.linalg.eigvalsh(curvature)[-1]
+    error = -target.numpy()  # coefficients minus the best ones
+    gradient = curvature @ error
+    goal = tolerance * (error @ gradient)
+    for step in range(max_steps):
+        if error @ gradient <= goal:
+            return step
+        error = error - lr * gradient
+        gradient = curvature @ error
+    return max_steps
+
+
+def run_one(config: Config, preparation: Preparation, correlation: float, seed: int) -> Outcome:
+    """Prepare one data set and descend on it."""
+    x = make_correlated(
+        config.samples, config.features, correlation, decades=config.decades, seed=seed
+    )
+    generator = torch.Generator().manual_seed(seed + 1000)
+    # Coefficients of the standardized features: the function to learn is the same in every arm.
+    standard = torch.randn(config.features, generator=generator, dtype=torch.float64)
+    rstd = 1 / (x - x.mean(0)).square().mean(0).sqrt()
+    y, matrix = prepare(x, preparation)
+    covariance = make_covariance(y)
+    target = torch.linalg.solve(matrix.T, rstd * standard)
+    steps = count_steps(covariance, target, tolerance=config.tolerance, max_steps=config.max_steps)
+    return Outcome(preparation, correlation, seed, condition_number(covariance), steps)
+
+
+def run(config: Config) -> Result:
+    """Prepare every data set in every way and descend on it."""
+    return Result(
+        tuple(
+            run_one(config, preparation, correlation, seed)
+            for preparation in config.preparations
+            for correlation in config.correlations
+            for seed in config.seeds
+        )
+    )

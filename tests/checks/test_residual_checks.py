@@ -1,0 +1,85 @@
+"""Each wrong block and initialization is rejected under its own name; the right ones pass."""
+
+import pytest
+import torch
+from torch import nn
+
+from normlab.checks.residual import check_deep_norm_init, check_residual
+from normlab.checks.residual_mutants import (
+    DEEP_NORM_INIT_MUTANTS,
+    DEEP_NORM_MUTANTS,
+    PRE_NORM_MUTANTS,
+)
+from normlab.residual import DeepNorm, PostNorm, PreNorm, deep_norm_init_
+
+
+def build_deep_norm(sublayer, norm, alpha):
+    return DeepNorm(sublayer, norm, alpha=alpha)
+
+
+def test_the_packages_own_blocks_pass():
+    for report in (
+        check_residual(build_deep_norm, like="deep_norm"),
+        check_residual(PostNorm, like="post_norm"),
+        check_residual(PreNorm, like="pre_norm"),
+        check_deep_norm_init(deep_norm_init_),
+        check_deep_norm_init(deep_norm_init_, beta=0.9),
+    ):
+        assert report.passed, str(report)
+        assert len(report.checks) == 2
+
+
+@pytest.mark.parametrize("mistake", DEEP_NORM_MUTANTS)
+def test_wrong_blocks_are_named(mistake):
+    report = check_residual(DEEP_NORM_MUTANTS[mistake], like="deep_norm")
+    assert not report.passed
+    assert report.failures[0].mistake == mistake, str(report)
+
+
+@pytest.mark.parametrize("mistake", PRE_NORM_MUTANTS)
+def test_wrong_pre_norms_are_named(mistake):
+    report = check_residual(PRE_NORM_MUTANTS[mistake], like="pre_norm")
+    assert report.failures[0].mistake == mistake, str(report)
+
+
+def test_blocks_taken_for_each_other():
+    report = check_residual(PreNorm, like="post_norm")
+    assert report.failures[0].mistake == "norm before the branch"
+    assert "alpha" not in report.failures[0].message
+    report = check_residual(PostNorm, like="pre_norm")
+    assert report.failures[0].mistake == "norm after the sum"
+
+
+@pytest.mark.parametrize("mistake", DEEP_NORM_INIT_MUTANTS)
+def test_wrong_initializations_are_named(mistake):
+    report = check_deep_norm_init(DEEP_NORM_INIT_MUTANTS[mistake])
+    assert [failure.mistake for failure in report.failures] == [mistake], str(report)
+
+
+def test_what_no_known_mistake_explains():
+    report = check_residual(lambda f, norm, alpha: lambda x: norm(x) + 0.1)
+    assert report.failures[0].mistake is None
+    assert "off by" in report.failures[0].message
+    report = check_residual(lambda f, norm, alpha: lambda x: x[..., :2])
+    assert "shape" in report.failures[0].message
+
+    def all_equal(block, beta):
+        for layer in block.children():
+            nn.init.constant_(layer.weight, 0.5)
+
+    report = check_deep_norm_init(all_equal)
+    assert report.failures[0].mistake is None
+    assert "q_proj 5.66" in report.failures[0].message
+
+
+def test_the_check_leaves_the_random_state_alone():
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    check_deep_norm_init(deep_norm_init_)
+    check_residual(PostNorm, like="post_norm")
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_unknown_block_is_refused():
+    with pytest.raises(ValueError, match="like"):
+        check_residual(PostNorm, like="sandwich_norm")

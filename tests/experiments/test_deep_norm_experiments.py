@@ -1,0 +1,216 @@
+"""The experiments of the DeepNorm chapter, and its theorems as properties."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from normlab.experiments import (
+    deep_training,
+    depth_profiles,
+    equivalent_post_norm,
+    first_update,
+    text_model,
+    turning_blocks,
+)
+from normlab.experiments.transformer import make_transformer
+from normlab.layers import LayerNorm, layer_norm
+from normlab.residual import DeepNorm, PostNorm, deep_norm_constants
+
+ALPHAS = st.floats(0.1, 20)
+TINY = {"width": 8, "heads": 2, "length": 4, "vocabulary": 5, "batch_size": 4}
+
+
+def rows(seed, *shape):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+@given(ALPHAS, st.floats(0, 1), st.integers(0, 1000))
+def test_a_factor_on_the_input_only_changes_eps(alpha, eps, seed):
+    x = rows(seed, 3, 8)
+    torch.testing.assert_close(
+        layer_norm(alpha * x, (8,), eps=eps), layer_norm(x, (8,), eps=eps / alpha**2)
+    )
+
+
+@given(ALPHAS, st.floats(0, 1), st.integers(0, 1000))
+def test_deep_norm_is_post_norm_with_a_weaker_branch(alpha, eps, seed):
+    branch = nn.Linear(8, 8).double()
+    weaker = nn.Linear(8, 8).double()
+    with torch.no_grad():
+        for a, b in zip(branch.parameters(), weaker.parameters(), strict=True):
+            b.copy_(a / alpha)
+    x = rows(seed, 3, 8)
+    deep = DeepNorm(branch, LayerNorm(8, eps=eps).double(), alpha=alpha)
+    post = PostNorm(weaker, LayerNorm(8, eps=eps / alpha**2).double())
+    torch.testing.assert_close(deep(x), post(x))
+
+
+def test_alpha_is_a_learning_rate_under_gradient_descent():
+    config = equivalent_post_norm.Config(layers=1, steps=5)
+    assert equivalent_post_norm.run(config).gap < 1e-12
+    full = equivalent_post_norm.Config(layers=1, steps=5, rescale_lr=False)
+    assert equivalent_post_norm.run(full).gap > 1e-3
+    deep = make_transformer("deep_norm", layers=1, seed=0, width=8, heads=2)
+    before = [p.clone() for p in deep.parameters()]
+    equivalent_post_norm.convert_to_post_norm(deep)
+    assert all(torch.equal(a, b) for a, b in zip(before, deep.parameters(), strict=True))
+    post = make_transformer("post_norm", layers=1, seed=0, width=8, heads=2)
+    with pytest.raises(TypeError, match="PostNorm"):
+        equivalent_post_norm.convert_to_post_norm(post)
+    with pytest.raises(ValueError, match="alpha"):
+        equivalent_post_norm.Config(alpha=0.0)
+
+
+@given(st.floats(0.2, 5), st.integers(0, 1000), st.floats(1e-3, 1.0))
+def test_movement_of_turning_blocks_is_bounded(alpha, seed, scale):
+    """Theorem of the chapter, for any two settings of the parameters."""
+    stack = turning_blocks.make_stack(6, alpha=alpha, beta=1.0)
+    start, other = rows(seed, 6, 2), rows(seed, 6, 2) + scale * rows(seed + 1, 6, 2)
+    x = rows(seed + 2, 1, 4)
+    outputs = []
+    for setting in (start, other):
+        with torch.no_grad():
+            for block, (v, w) in zip(stack, setting, strict=True):
+                block.sublayer.v.copy_(v)
+                block.sublayer.w.copy_(w)
+        outputs.append(stack(x).detach())
+    moved = (outputs[1] - outputs[0]).norm() / outputs[0].norm()
+    longest = torch.maximum(start.norm(dim=1), other.norm(dim=1))
+    bound = (longest / alpha * (other - start).norm(dim=1)).sum()
+    assert moved <= bound * (1 + 1e-9)
+
+
+def test_steps_of_turning_blocks():
+    result = turning_blocks.run(turning_blocks.Config(depths=(5, 20)))
+    assert len(result.outcomes) == 16
+    assert all(0 < o.change <= o.bound for o in result.outcomes)
+    for o in result.of("deep_norm", "gradient"):
+        assert o.bound == pytest.approx(1, rel=1e-4)
+        assert o.change > 0.98
+    for o in result.of("deep_norm", "sign"):
+        assert o.bound == pytest.approx(2 * o.depth**0.5, rel=1e-4)
+    for arm in ("post_norm", "alpha only", "beta only", "deep_norm"):
+        for o in result.of(arm, "gradient"):
+            assert o.bound == pytest.approx(first_update.update_bound(arm, o.depth), rel=1e-3)
+    for changes in ({"features": 3}, {"lr": 0.0}):
+        with pytest.raises(ValueError, match=next(iter(changes))):
+            turning_blocks.Config(**changes)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (6, 6), (24, 6), (500, 500)])
+def test_the_constants_meet_the_three_conditions(n, m):
+    c = deep_norm_constants(encoder_layers=n, decoder_layers=m)
+    assert 3 * m * 2 * c.decoder_beta**2 / c.decoder_alpha**2 == pytest.approx(1)
+    through = m * c.decoder_beta**2 / c.decoder_alpha
+    encoder = 2 * n * 2 * c.encoder_beta**2 / c.encoder_alpha**2
+    assert through * encoder == pytest.approx(1, rel=0.02)  # the paper rounds to two digits
+    single = deep_norm_constants(encoder_layers=n)
+    assert 2 * n * 2 * single.encoder_beta**2 / single.encoder_alpha**2 == pytest.approx(1)
+
+
+def test_bound_refuses_an_arm_that_it_does_not_know():
+    assert first_update.update_bound("post_norm", 8) == 32
+    with pytest.raises(ValueError, match="pre_norm"):
+        first_update.update_bound("pre_norm", 8)
+
+
+def test_profiles():
+    config = depth_profiles.Config(depths=(3, 60), seeds=(0,), **TINY)
+    result = depth_profiles.run(config)
+    assert len(result.outcomes) == 2 * len(config.arms)
+    short, long = result.of("deep_norm", 3)[0], result.of("deep_norm", 60)[0]
+    assert short.layers == (1, 2, 3)
+    assert len(long.layers) == len(long.gradient_norms) == len(long.token_variances) == 41
+    assert (long.layers[0], long.layers[-1]) == (1, 60)
+    assert long.gradient_spread < 5 < result.median_spread("post_norm", 60)
+    assert long.rms == pytest.approx(1, abs=1e-3)
+    assert result.of("pre_norm", 60)[0].rms > 3
+    none = depth_profiles.run_one(config, "none", 6, 0)
+    assert none.rms > 10
+    with pytest.raises(ValueError, match="arms"):
+        depth_profiles.Config(arms=("sub_norm",))
+    with pytest.raises(ValueError, match="depths"):
+        depth_profiles.Config(depths=())
+
+
+def test_alpha_on_the_branch_is_one_over_alpha_on_the_skip():
+    model = depth_profiles.ARMS["alpha on the branch"].make_model(layers=3, seed=0)
+    alpha = deep_norm_constants(encoder_layers=3).encoder_alpha
+    assert [block.alpha for block in model.blocks] == pytest.approx([1 / alpha] * 6)
+
+
+def test_first_update_is_the_step_that_its_name_says():
+    config = first_update.Config(depths=(2,), seeds=(0,), **TINY)
+    outcomes = first_update.run_one(config, "deep_norm", 2, 0)
+    assert [(o.subset, o.step) for o in outcomes] == [
+        (subset, step) for subset in config.subsets for step in config.steps
+    ]
+    changes = {(o.subset, o.step): o.change for o in outcomes}
+    # small steps are linear: the parts add up at most
+    for step in config.steps:
+        assert changes["all", step] > 0.9 * changes["branch matrices", step]
+    # ten times the rate, ten times the movement
+    faster = first_update.Config(gradient_lr=1e-3, sign_lr=1e-5, **TINY)
+    again = first_update.run_one(faster, "deep_norm", 2, 0)
+    for a, b in zip(outcomes, again, strict=True):
+        assert b.change == pytest.approx(a.change, rel=0.02)
+
+
+def test_first_update_grows_with_depth_as_predicted():
+    config = first_update.Config(depths=(8, 64), seeds=(0, 1), subsets=("branch matrices",), **TINY)
+    result = first_update.run(config)
+    deep = result.medians("deep_norm", "branch matrices", "gradient")
+    beta = result.medians("beta only", "branch matrices", "gradient")
+    sign = result.medians("deep_norm", "branch matrices", "sign")
+    assert 1 / 3 < deep[1] / deep[0] < 3
+    assert 1.4 < sign[1] / sign[0] < 5.6
+    assert beta[1] > 4 * deep[1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"arms": ("x",)}, {"subsets": ("x",)}, {"steps": ("x",)}, {"sign_lr": 0.0}],
+)
+def test_bad_settings_of_the_first_update(changes):
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        first_update.Config(**changes)
+
+
+def test_deep_training():
+    config = deep_training.Config(
+        arms=("post_norm", "deep_norm"), depths=(12,), steps=(40,), seeds=(0,), expansion=1
+    )
+    result = deep_training.run(config)
+    post, deep = (result.of(arm, 12)[0] for arm in config.arms)
+    assert len(deep.losses) == len(deep.accuracies) == 40
+    assert deep.final_accuracy() > 0.6 > post.final_accuracy()
+    assert post.first_step_above(0.9) is None
+    assert math.isclose(deep.final_loss(1), deep.losses[-1])
+    for changes, word in (({"steps": (1,)}, "steps"), ({"lr": 0.0}, "lr"), ({"arms": "x"}, "arms")):
+        with pytest.raises(ValueError, match=word):
+            deep_training.Config(**changes)
+
+
+def test_text_model():
+    config = text_model.Config(
+        arms=("pre_norm",),
+        lrs=(1e-2,),
+        seeds=(0,),
+        layers=1,
+        steps=60,
+        characters=20_000,
+        width=16,
+        heads=2,
+        expansion=1,
+    )
+    result = text_model.run(config)
+    assert result.gains("pre_norm", 1e-2)[0] > 0.1
+    assert result.outcomes[0].entropy == pytest.approx(3.2, abs=0.3)
+    for changes, word in (({"lrs": ()}, "lrs"), ({"arms": ("x",)}, "arms")):
+        with pytest.raises(ValueError, match=word):
+            text_model.Config(**changes)

@@ -1,0 +1,211 @@
+"""What the experiments of the invariance chapter claim."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from normlab.experiments import (
+    deep_products,
+    effective_learning_rate,
+    eps_and_scale,
+    equivalent_runs,
+    fisher_blocks,
+    invariant_mlp,
+)
+
+RECORD = Path(__file__).parents[2] / "book/_data/effective_learning_rate.json"
+WIDTHS = (64, 16, 16, 10)
+
+
+def test_eps_deviation_is_measured_and_bounded():
+    result = eps_and_scale.run(eps_and_scale.Config(seeds=(5,)))
+    for outcome in result.outcomes:
+        for measured, bound in zip(outcome.measured, outcome.bounds, strict=True):
+            assert measured <= bound + 1e-13
+        if outcome.eps == 1e-5:  # the bound is not idle: within a factor of 10 over eight decades
+            assert all(m > b / 10 for m, b in zip(outcome.measured, outcome.bounds, strict=True))
+    assert max(o.measured[-1] for o in result.of("layer_norm", 0.0)) < 1e-14
+
+
+@pytest.mark.parametrize("ratio", [1e-14, 1e-3, 1.0, 1e6])
+def test_eps_deviation_formula(ratio):
+    exact = float(1 - (1 + torch.tensor(ratio, dtype=torch.float64)).rsqrt())
+    deviation = eps_and_scale.eps_deviation(ratio)
+    assert deviation == pytest.approx(exact, rel=1e-9, abs=1e-15)
+    assert deviation <= eps_and_scale.eps_deviation_bound(ratio)
+
+
+def test_one_group_deviates_exactly_as_the_formula_says():
+    config = eps_and_scale.Config(norms=("layer_norm",), seeds=(0,), samples=2, eps=(1e-5,))
+    (outcome,) = eps_and_scale.run(config).outcomes
+    assert all(
+        m <= eps_and_scale.eps_deviation(r) * (1 + 1e-9) + 1e-13
+        for m, r in zip(outcome.measured, outcome.ratios, strict=True)
+    )
+
+
+@pytest.mark.parametrize("norm", ["batch_norm", "layer_norm", "rms_norm"])
+def test_length_grows_by_pythagoras(norm):
+    done = invariant_mlp.train_once(WIDTHS, norm, seed=1, lr=0.5, steps=40)
+    assert done.grows
+    assert done.pythagoras_error(lr=0.5) < 1e-6
+    assert done.norm_cosine < 1e-13
+    assert (done.row_mean_drift < 1e-12) == (norm == "layer_norm")
+
+
+def test_the_control_does_none_of_this():
+    done = invariant_mlp.train_once(WIDTHS, "none", seed=1, lr=0.1, steps=40)
+    assert done.pythagoras_error(lr=0.1) > 1e-3
+    assert done.norm_cosine > 1e-3
+    assert done.row_mean_drift > 1e-3
+
+
+def test_decay_shortens_by_its_factor_where_there_is_no_gradient():
+    """W' = (1 - ηλ) W - η g, so with the orthogonal gradient both lengths are known."""
+    done = invariant_mlp.train_once(WIDTHS, "layer_norm", seed=0, lr=0.5, steps=3, weight_decay=0.1)
+    squares = done.squared_norms
+    for before, after, g in zip(squares, squares[1:], done.squared_gradients, strict=False):
+        assert after == pytest.approx(0.95**2 * before + 0.25 * g, rel=1e-10)
+
+
+@pytest.mark.parametrize("pair", equivalent_runs.Config().pairs)
+def test_equivalent_runs(pair):
+    config = equivalent_runs.Config(
+        pairs=(pair,), norms=("none", "rms_norm"), seeds=(1,), steps=40, widths=WIDTHS
+    )
+    result = equivalent_runs.run(config)
+    assert result.of(pair, "none")[0].largest_gap > 1e-2
+    assert result.of(pair, "rms_norm")[0].largest_gap < 1e-9
+    assert result.of(pair, "rms_norm")[0].loss_drop > 0.1
+
+
+def test_growing_rate_grows_by_two_factors_a_step():
+    factor = equivalent_runs.growing_lr(0.5, 0.1)
+    assert factor(0) == pytest.approx(1 / 0.95)
+    assert factor(7) / factor(6) == pytest.approx(0.95**-2)
+
+
+def test_balance_keeps_the_length_and_turns_by_the_angle():
+    lr, decay, unit = 0.5, 0.1, 1.7
+    length = effective_learning_rate.equilibrium_norm(lr, decay, unit)
+    along, across = (1 - lr * decay) * length, lr * unit / length
+    assert math.hypot(along, across) == pytest.approx(length)
+    angle = effective_learning_rate.equilibrium_rotation(lr, decay)
+    assert math.atan2(across, along) == pytest.approx(angle)
+    assert math.cos(angle) == pytest.approx(1 - lr * decay)
+
+
+def test_starts_meet_with_decay_and_not_without():
+    config = effective_learning_rate.Config(
+        norms=("batch_norm",), start_scales=(0.5, 2.0), seeds=(4,), steps=360, window=160
+    )
+    result = effective_learning_rate.run(config)
+    assert result.spread("batch_norm", 0.0) > 1.5
+    assert result.spread("batch_norm", 0.02) < 1.2
+    angle = effective_learning_rate.equilibrium_rotation(0.5, 0.02)
+    for outcome in result.of("batch_norm", 0.02):
+        assert outcome.rotation == pytest.approx(angle, rel=0.1)
+        assert outcome.end_norm == pytest.approx(outcome.predicted_end_norm, rel=0.1)
+    assert all(o.shrank == 0 for o in result.of("batch_norm", 0.0))
+    rates = result.curves("batch_norm", 0.0, 2.0)[0]
+    assert all(b < a for a, b in zip(rates, rates[1:], strict=False))
+
+
+def test_recorded_run_says_the_same():
+    result = effective_learning_rate.read_result(RECORD)
+    angle = effective_learning_rate.equilibrium_rotation(0.5, 0.02)
+    for norm in ("batch_norm", "layer_norm"):
+        assert len(result.of(norm, 0.02)) == 9
+        assert result.spread(norm, 0.0) > 2
+        assert result.spread(norm, 0.02) < 1.1
+        for outcome in result.of(norm, 0.02):
+            assert outcome.rotation == pytest.approx(angle, rel=0.05)
+
+
+def test_size_of_weights_multiplies_only_without_norms():
+    config = deep_products.Config(depth=10, width=16, samples=8, seeds=(0,))
+    result = deep_products.run(config)
+    for gain in (0.5, 2.0):
+        plain = result.of("none", gain)[0].rms[-1] / result.of("none", 1.0)[0].rms[-1]
+        assert plain == pytest.approx(gain**10)
+        for norm in ("batch_norm", "layer_norm", "rms_norm"):
+            one, scaled = result.of(norm, gain)[0], result.of(norm, gain, 100.0)[0]
+            assert one.rms[1:] == pytest.approx([1.0] * 10, abs=1e-9)
+            assert scaled.gradient_rms == pytest.approx(one.gradient_rms / 100)
+            assert one.gradient_rms == pytest.approx(result.of(norm, 1.0)[0].gradient_rms)
+
+
+def test_gradients_explode_at_every_size_of_the_weights():
+    config = deep_products.Config(
+        norms=("batch_norm",),
+        gains=(0.1, 10.0),
+        data_scales=(1.0,),
+        activation="relu",
+        width=128,
+        samples=64,
+        seeds=(3,),
+        depth=20,
+    )
+    small, large = (o.gradient_growth for o in deep_products.run(config).outcomes)
+    assert small == pytest.approx(large)
+    assert 1.25 < small < 1.6
+
+
+def test_fisher_blocks():
+    result = fisher_blocks.run(fisher_blocks.Config(features=(4, 16), seeds=(7,), samples=8))
+    for outcome in result.outcomes:
+        assert list(outcome.quarter.values()) == pytest.approx([0.25] * 3)
+        assert outcome.batch_cross == 0
+        assert 0.9 * (1 - 2 / outcome.features) < outcome.own_share < 1
+    assert result.outcomes[0].cross_share > 0.2 > result.outcomes[1].cross_share > 0.02
+
+
+def test_fisher_matrix_is_the_projection():
+    """(P Pᵀ)_ij / σ² x xᵀ with the projection P of the layer norm chapter."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(4, 3, generator=generator, dtype=torch.float64)
+    x = torch.randn(1, 3, 1, generator=generator, dtype=torch.float64)
+    a = weight @ x[0, :, 0]
+    sigma = (a - a.mean()).square().mean().sqrt()
+    x_hat = (a - a.mean()) / sigma
+    ones = torch.ones(4, dtype=torch.float64)
+    p = torch.eye(4).double() - torch.outer(ones, ones) / 4 - torch.outer(x_hat, x_hat) / 4
+    expected = torch.einsum("ij,d,e->idje", p, x[0, :, 0], x[0, :, 0]) / sigma**2
+    torch.testing.assert_close(fisher_blocks.fisher_matrix("layer_norm", weight, x), expected)
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "word"),
+    [
+        (eps_and_scale.Config, {"norms": ("group_norm",)}, "norms"),
+        (eps_and_scale.Config, {"eps": (-1.0,)}, "eps"),
+        (eps_and_scale.Config, {"samples": 1}, "samples"),
+        (effective_learning_rate.Config, {"lr": -0.1}, "lr"),
+        (effective_learning_rate.Config, {"weight_decays": (3.0,)}, "weight_decays"),
+        (effective_learning_rate.Config, {"norms": ("instance_norm",)}, "norms"),
+        (effective_learning_rate.Config, {"window": 0}, "window"),
+        (equivalent_runs.Config, {"pairs": ("momentum",)}, "pairs"),
+        (equivalent_runs.Config, {"norms": ("bn",)}, "norms"),
+        (equivalent_runs.Config, {"start_scale": -1.0}, "start_scale"),
+        (equivalent_runs.Config, {"weight_decay": 2.0}, "weight_decay"),
+        (deep_products.Config, {"norms": ("bn",)}, "norms"),
+        (deep_products.Config, {"gains": (0.0,)}, "gains"),
+        (deep_products.Config, {"activation": "tanh"}, "activation"),
+        (deep_products.Config, {"samples": 1}, "samples"),
+        (fisher_blocks.Config, {"features": (2,)}, "features"),
+    ],
+)
+def test_bad_settings_are_named(config, settings, word):
+    with pytest.raises(ValueError, match=word):
+        config(**settings)
+
+
+def test_bad_networks_are_named():
+    with pytest.raises(ValueError, match="norm"):
+        invariant_mlp.InvariantMLP((4, 4, 2), "group_norm", seed=0)
+    with pytest.raises(ValueError, match="widths"):
+        invariant_mlp.InvariantMLP((4, 2), "layer_norm", seed=0)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        effective_learning_rate.equilibrium_rotation(1.0, 0.0)
