@@ -57,6 +57,5 @@ def arrange(
     if missing:
         raise ValueError(f"outcomes: none for {missing[0]}; {len(missing)} are missing")
     return {
-        arm: [[found[arm, point, seed] for point in points] for seed in seeds]
-        for arm in arm_values
+        arm: [[found[arm, point, seed] for point in points] for seed in seeds] for arm in arm_values
     }
