@@ -1,7 +1,8 @@
 """Makes the built pages work without a network and drops scripts that no page uses.
 
-MathJax is served from the book. Two scripts of the theme go: the one that redraws icons as SVG
-(1.4 MB; the same icons come from its font) and thebe's, which fetches kernels from elsewhere.
+MathJax is served from the book, without its menu (0.4 MB). Of the theme's scripts these go: the
+one that redraws icons as SVG (1.4 MB; the same icons come from its font), thebe's, which fetches
+kernels from elsewhere, and, except on the page that searches, the index of the whole book.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-# What a page with formulas can ask MathJax for: its fonts, and macros that load on first use.
-MATHJAX_PARTS = ("output/chtml/fonts/woff-v2", "input/tex/extensions")
+MATHJAX = ("core", "input/tex", "output/chtml", "a11y/assistive-mml")
+# What these ask for themselves: fonts, and macros that load on first use.
+MATHJAX_FOLDERS = ("output/chtml/fonts/woff-v2", "input/tex/extensions")
 
 ICON_SCRIPT = re.compile(
     r'\s*<(?:script[^>]*\ssrc|link[^>]*\shref)="[^"]*scripts/fontawesome\.js[^"]*"[^>]*>(?:</script>)?'
+)
+SEARCH_SCRIPTS = re.compile(
+    r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"></script>'
 )
 
 
@@ -31,17 +36,21 @@ def copy_mathjax(app: Sphinx, exception: Exception | None) -> None:
     source = Path(spec.origin).parent / "static" / "mathjax"
     target = Path(app.outdir) / "_static" / "mathjax"
     target.mkdir(parents=True, exist_ok=True)
-    copy2(source / "tex-chtml.js", target)
-    for part in MATHJAX_PARTS:
-        copytree(source / part, target / part, dirs_exist_ok=True)
+    for part in ("startup", *MATHJAX, "output/chtml/fonts/tex"):
+        (target / part).parent.mkdir(parents=True, exist_ok=True)
+        copy2(source / f"{part}.js", target / f"{part}.js")
+    for folder in MATHJAX_FOLDERS:
+        copytree(source / folder, target / folder, dirs_exist_ok=True)
 
 
-def drop_icon_script(app: Sphinx, exception: Exception | None) -> None:
+def drop_unused_scripts(app: Sphinx, exception: Exception | None) -> None:
     if exception is not None or app.builder.format != "html":
         return
     for page in Path(app.outdir).rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         lean = ICON_SCRIPT.sub("", text)
+        if page.name != "search.html":
+            lean = SEARCH_SCRIPTS.sub("", lean)
         if lean != text:
             page.write_text(lean, encoding="utf-8")
 
@@ -56,9 +65,14 @@ def drop_thebe(
     context["script_files"] = [s for s in context.get("script_files", []) if not is_thebe(s)]
 
 
+def load_only_needed_mathjax(app: Sphinx, config: Any) -> None:
+    config.mathjax3_config = {**(config.mathjax3_config or {}), "loader": {"load": [*MATHJAX]}}
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.config.mathjax_path = "mathjax/tex-chtml.js"
+    app.config.mathjax_path = "mathjax/startup.js"
+    app.connect("config-inited", load_only_needed_mathjax, priority=900)
     app.connect("html-page-context", drop_thebe, priority=900)
     app.connect("build-finished", copy_mathjax)
-    app.connect("build-finished", drop_icon_script)
+    app.connect("build-finished", drop_unused_scripts)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
