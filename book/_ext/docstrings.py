@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pkgutil
 import re
+from argparse import HelpFormatter
+from functools import partial
 from typing import Any
 
 from docutils import nodes
@@ -31,22 +33,29 @@ FULL_NAMES = {
 TORCH_MODULE = re.compile(r"torch\.nn\.modules\.\w+\.(\w+)")
 
 
-MODULES_OF = re.compile(r"^% modules of ([\w.]+)$", re.MULTILINE)
+EXPERIMENTS = "% all experiments"
 
 
-def list_modules(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Put a section per module where a page says "% modules of normlab.room"."""
+def list_experiments(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Put a section per experiment, with its options, where a page asks for them.
 
-    def sections(found: re.Match[str]) -> str:
-        room = pkgutil.resolve_name(found[1])
-        names = sorted(module.name for module in pkgutil.iter_modules(room.__path__))
-        return "\n\n".join(
-            f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {found[1]}.{name}\n```"
-            for name in names
-            if not name.startswith("_")
+    The full documentation of all their classes would make a page of more than a megabyte.
+    """
+    if EXPERIMENTS not in source[0]:
+        return
+    from normlab.experiments import __main__ as command_line
+
+    sections = []
+    for name, module in command_line.find_experiments().items():
+        parser = command_line.make_parser(name, module)
+        parser.formatter_class = partial(HelpFormatter, width=80)
+        options = parser.format_help().partition("options:\n")[2]
+        sections.append(
+            f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {module.__name__}\n"
+            f"   :no-members:\n\n.. autofunction:: {module.__name__}.run\n```\n\n"
+            f"```text\n{parser.prog} [options]\n\n{options}```"
         )
-
-    source[0] = MODULES_OF.sub(sections, source[0])
+    source[0] = source[0].replace(EXPERIMENTS, "\n\n".join(sections))
 
 
 def cite_sources(
@@ -143,7 +152,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", cite_sources, priority=400)
     app.connect("autodoc-process-docstring", keep_colons, priority=401)
     app.connect("autodoc-process-docstring", escape_markup, priority=402)
-    app.connect("source-read", list_modules)
+    app.connect("source-read", list_experiments)
     app.connect("autodoc-skip-member", skip_fields)
     app.connect("missing-reference", resolve_name, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

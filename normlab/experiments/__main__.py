@@ -20,7 +20,7 @@ import torch
 import normlab.experiments
 from normlab.experiments.recording import make_record
 
-__all__ = ["find_experiments", "main"]
+__all__ = ["find_experiments", "main", "make_parser"]
 
 
 def find_experiments() -> dict[str, ModuleType]:
@@ -79,7 +79,13 @@ def _add_option(parser: argparse.ArgumentParser, field: Any, hint: Any, text: st
     parser.add_argument(flag, type=hint, metavar=hint.__name__.upper(), **settings)
 
 
-def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
+def make_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
+    """Make the command line of one experiment out of the fields of its `Config`.
+
+    Args:
+        name: of the experiment.
+        module: with its `Config` and `run`.
+    """
     parser = argparse.ArgumentParser(
         prog=f"python -m normlab.experiments {name}", description=_first_line(module)
     )
@@ -118,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     module = experiments[name]
-    parser = _parser(name, module)
+    parser = make_parser(name, module)
     values = vars(parser.parse_args(rest))
     path = values.pop("record")
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
