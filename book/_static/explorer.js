@@ -1,0 +1,358 @@
+/* Two explorers that run in the page, without a kernel and without a network:
+   "cells" shows which cells of a tensor share a mean, "coupling" what one sample does to the
+   others. The arithmetic, normlabExplorer.normalize, is tested against normlab.reference. */
+(function () {
+  "use strict";
+
+  const EPS = 1e-5;
+  const COLORS = {
+    batch_norm: "#0072b2", layer_norm: "#d55e00", rms_norm: "#009e73",
+    group_norm: "#cc79a7", instance_norm: "#e69f00",
+  };
+  const NAMES = {
+    batch_norm: "Batch norm", layer_norm: "Layer norm", rms_norm: "RMS norm",
+    group_norm: "Group norm", instance_norm: "Instance norm",
+  };
+  // The axes of a layout in the order of memory; channels are C, or D where there is no C.
+  const LAYOUTS = {
+    "N, C, H, W": { axes: ["N", "C", "H", "W"], sizes: [3, 4, 2, 2] },
+    "N, T, D": { axes: ["N", "T", "D"], sizes: [3, 3, 4] },
+    "N, D": { axes: ["N", "D"], sizes: [3, 4] },
+  };
+
+  function indices(sizes) {
+    let all = [[]];
+    for (const size of sizes) {
+      all = all.flatMap((head) => Array.from({ length: size }, (_, i) => [...head, i]));
+    }
+    return all;
+  }
+
+  /* Labels of the cells: equal labels share one mean, or one weight. Null: not defined. */
+  function shareMean(norm, axes, index, groups, sizes) {
+    const channel = axes.findIndex((a) => a === "C" || a === "D");
+    const positions = axes.length > 2;
+    if (norm === "batch_norm") return `${index[channel]}`;
+    if (norm === "instance_norm") return positions ? `${index[0]},${index[channel]}` : null;
+    if (norm === "group_norm") {
+      return `${index[0]},${Math.floor(index[channel] / (sizes[channel] / groups))}`;
+    }
+    // Layer and RMS norm: over the features of a token; an image has no tokens, so over (C, H, W).
+    return axes.includes("T") ? `${index[0]},${index[1]}` : `${index[0]}`;
+  }
+
+  function shareWeight(norm, axes, index) {
+    const channel = axes.findIndex((a) => a === "C" || a === "D");
+    if (norm === "layer_norm" || norm === "rms_norm") {
+      return axes.includes("T") ? `${index[2]}` : index.slice(1).join(",");
+    }
+    return `${index[channel]}`;
+  }
+
+  /* Standardize a tensor, given as its values in the order of memory. */
+  function normalize(values, layout, norm, { sizes = LAYOUTS[layout].sizes, groups = 2 } = {}) {
+    const axes = LAYOUTS[layout].axes;
+    const cells = indices(sizes);
+    const labels = cells.map((index) => shareMean(norm, axes, index, groups, sizes));
+    const weights = cells.map((index) => shareWeight(norm, axes, index));
+    if (labels.includes(null)) {
+      return { error: "Instance norm needs positions: over one value per channel nothing is left." };
+    }
+    const members = new Map();
+    labels.forEach((label, i) => members.set(label, [...(members.get(label) || []), i]));
+    const mean = [], rstd = [], output = [];
+    for (const group of members.values()) {
+      const average = (f) => group.reduce((sum, i) => sum + f(values[i]), 0) / group.length;
+      const m = average((v) => v);
+      const shift = norm === "rms_norm" ? 0 : m;
+      const r = 1 / Math.sqrt(average((v) => (v - shift) ** 2) + EPS);
+      for (const i of group) {
+        mean[i] = m;
+        rstd[i] = r;
+        output[i] = (values[i] - shift) * r;
+      }
+    }
+    const perMean = members.values().next().value.length;
+    const refused = perMean === 1 && norm === "batch_norm"
+      ? "One value per channel: every output is 0. In training, torch refuses this batch." : "";
+    return {
+      labels, weights, mean, rstd, output, perMean, refused,
+      means: members.size, parameters: new Set(weights).size,
+    };
+  }
+
+  function makeValues(count) {
+    let state = 7;
+    return Array.from({ length: count }, () => {
+      state = (state * 1103515245 + 12345) % 2147483648;
+      return Math.round((state / 2147483648) * 60 - 20) / 10;
+    });
+  }
+
+  function make(tag, attributes = {}, ...children) {
+    const svg = ["svg", "circle", "line", "text", "g"].includes(tag);
+    const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+      : document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes)) {
+      if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+      else if (value !== null && value !== false) node.setAttribute(key, value);
+    }
+    node.append(...children);
+    return node;
+  }
+
+  let numbered = 0;
+  function choice(label, options, value, change) {
+    const id = `nx-${++numbered}`;
+    const select = make("select", { id, onchange: () => change(select.value) });
+    for (const [key, text] of options) {
+      const option = make("option", { value: key }, text);
+      option.selected = String(key) === String(value);
+      select.append(option);
+    }
+    return make("span", { class: "nx-control" }, make("label", { for: id }, label), select);
+  }
+
+  const minus = (number, digits = 2) => number.toFixed(digits).replace("-", "−");
+
+  /* ---- which cells share a mean ---------------------------------------------------------- */
+
+  const QUESTIONS = [
+    ["N, T, D", "layer_norm", 3, 2, "means", "How many means does layer norm take here?"],
+    ["N, C, H, W", "batch_norm", 4, 2, "perMean", "How many cells share one mean in batch norm?"],
+    ["N, C, H, W", "group_norm", 3, 2, "perMean", "How many cells share one mean in group norm?"],
+    ["N, T, D", "layer_norm", 3, 2, "parameters", "How many weights does layer norm carry here?"],
+  ];
+
+  function cellsExplorer(host) {
+    const state = { layout: "N, C, H, W", norm: "batch_norm", batch: 3, groups: 2, at: 0, ask: 0 };
+    let values = [];
+    const controls = make("div", { class: "nx-controls" });
+    const grid = make("div", { class: "nx-grid", role: "group", "aria-label": "Cells of the tensor" });
+    const readout = make("div", { class: "nx-readout", "aria-live": "polite" });
+    const quiz = make("fieldset", { class: "nx-quiz" });
+    host.replaceChildren(controls, grid, readout, quiz);
+
+    const sizes = () => [state.batch, ...LAYOUTS[state.layout].sizes.slice(1)];
+    const result = () => normalize(values, state.layout, state.norm,
+      { sizes: sizes(), groups: state.groups });
+
+    function reset() {
+      const size = sizes().reduce((a, b) => a * b, 1);
+      values = makeValues(LAYOUTS[state.layout].sizes.reduce((a, b) => a * b, 1) * 2).slice(0, size);
+      state.at = 0;
+      draw();
+    }
+
+    function set(key, value) {
+      state[key] = key === "batch" || key === "groups" ? Number(value) : value;
+      if (key === "norm" || key === "groups") draw();
+      else reset();
+    }
+
+    function drawControls() {
+      controls.replaceChildren(
+        choice("Norm ", Object.entries(NAMES), state.norm, (v) => set("norm", v)),
+        choice("Layout ", Object.keys(LAYOUTS).map((k) => [k, `(${k})`]), state.layout,
+          (v) => set("layout", v)),
+        choice("Samples ", [1, 2, 3, 4].map((n) => [n, n]), state.batch, (v) => set("batch", v)));
+      if (state.norm === "group_norm") {
+        controls.append(choice("Groups ", [1, 2, 4].map((n) => [n, n]), state.groups,
+          (v) => set("groups", v)));
+      }
+    }
+
+    function label(index) {
+      const axes = LAYOUTS[state.layout].axes;
+      return index.map((i, k) => `${axes[k]} ${i}`).join(", ");
+    }
+
+    /* One row of blocks per sample (and token); one block per channel, with its positions. */
+    function place(index) {
+      if (state.layout === "N, C, H, W") return [index[0] * 2 + index[2], index[1] * 2 + index[3]];
+      if (state.layout === "N, T, D") return [index[0] * 3 + index[1], index[2]];
+      return [index[0], index[1]];
+    }
+
+    function draw(focus = false) {
+      const found = result();
+      const cells = indices(sizes());
+      const block = { "N, C, H, W": [2, 2], "N, T, D": [3, 1], "N, D": [1, 1] }[state.layout];
+      const columns = Math.max(...cells.map((c) => place(c)[1])) + 1;
+      grid.style.gridTemplateColumns = `repeat(${columns}, minmax(2.2rem, 3.4rem))`;
+      grid.style.setProperty("--nx-color", COLORS[state.norm]);
+      const buttons = cells.map((index, i) => {
+        const same = !found.error && found.labels[i] === found.labels[state.at];
+        const weight = !found.error && found.weights[i] === found.weights[state.at];
+        const [row, column] = place(index);
+        const button = make("button", {
+          type: "button", tabindex: i === state.at ? "0" : "-1", "data-cell": i,
+          "aria-pressed": String(i === state.at),
+          "aria-label": `${label(index)}: ${minus(values[i], 1)}` +
+            (same ? ", shares the mean" : "") + (weight ? ", shares the weight" : ""),
+          class: (same ? "nx-same" : "") + (weight ? " nx-weight" : ""),
+          onclick: () => { state.at = i; draw(true); },
+        }, minus(values[i], 1));
+        button.style.gridRow = row + 1;
+        button.style.gridColumn = column + 1;
+        if (row % block[0] === 0 && row) button.style.marginTop = "0.5rem";
+        if (column % block[1] === 0 && column && block[1] > 1) button.style.marginLeft = "0.4rem";
+        return button;
+      });
+      grid.replaceChildren(...buttons);
+      drawControls();
+      drawReadout(found, cells);
+      drawQuiz();
+      if (focus) buttons[state.at].focus();
+    }
+
+    function drawReadout(found, cells) {
+      if (found.error) {
+        readout.replaceChildren(make("p", {}, found.error));
+        return;
+      }
+      const i = state.at;
+      const step = (by) => () => {
+        values[i] = Math.round((values[i] + by) * 10) / 10;
+        draw();
+        readout.querySelector(by > 0 ? "[data-step='1']" : "[data-step='-1']").focus();
+      };
+      const what = state.norm === "rms_norm" ? "mean squares" : "means";
+      readout.replaceChildren(
+        make("p", {}, `${NAMES[state.norm]}: ${found.means} ${what}, each over ${found.perMean} ` +
+          `cells (filled). ${found.parameters} weights; dots mark the cells that share one.`),
+        make("p", {}, `Cell ${label(cells[i])}: value ${minus(values[i], 1)} `,
+          make("button", { type: "button", "data-step": "-1", "aria-label": "make the value smaller",
+            onclick: step(-0.5) }, "−"), " ",
+          make("button", { type: "button", "data-step": "1", "aria-label": "make the value larger",
+            onclick: step(0.5) }, "+")),
+        make("p", { class: "nx-numbers" },
+          (state.norm === "rms_norm" ? "" : `mean ${minus(found.mean[i])}, `) +
+          `rstd ${minus(found.rstd[i])}, output ${minus(found.output[i])}`));
+      if (found.refused) readout.append(make("p", {}, found.refused));
+    }
+
+    function drawQuiz() {
+      const [layout, norm, batch, groups, field, text] = QUESTIONS[state.ask];
+      const size = [batch, ...LAYOUTS[layout].sizes.slice(1)];
+      const right = normalize(makeValues(size.reduce((a, b) => a * b, 1)), layout, norm,
+        { sizes: size, groups })[field];
+      const answer = make("output", { "aria-live": "polite" });
+      const id = `nx-${++numbered}`;
+      const guess = make("input", { id, type: "number", min: "1", inputmode: "numeric" });
+      const reveal = () => {
+        const given = Number(guess.value);
+        if (!guess.value) { answer.textContent = " Write a number first."; return; }
+        answer.textContent = given === right ? ` Right: ${right}.` : ` ${right}, not ${given}. Look above.`;
+        Object.assign(state, { layout, norm, batch, groups });
+        const shown = answer.textContent;
+        reset();
+        quiz.querySelector("output").textContent = shown;
+        quiz.querySelector("button").focus();
+      };
+      quiz.replaceChildren(
+        make("legend", {}, `Predict, then look (${state.ask + 1} of ${QUESTIONS.length})`),
+        make("label", { for: id }, `${text} Layout (${layout}), sizes ${size.join(" × ")}` +
+          (norm === "group_norm" ? `, ${groups} groups. ` : ". ")),
+        guess, " ", make("button", { type: "button", onclick: reveal }, "Look"), " ",
+        make("button", { type: "button",
+          onclick: () => { state.ask = (state.ask + 1) % QUESTIONS.length; drawQuiz();
+            quiz.querySelector("input").focus(); } }, "Next question"), answer);
+    }
+
+    grid.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+      if (!(event.key in step)) return;
+      event.preventDefault();
+      const cells = indices(sizes()).map(place);
+      const [row, column] = cells[state.at];
+      const [down, right] = step[event.key];
+      const next = cells.findIndex(([r, c]) => r === row + down && c === column + right);
+      if (next >= 0) { state.at = next; draw(true); }
+    });
+    reset();
+  }
+
+  /* ---- what one sample does to the others ------------------------------------------------- */
+
+  const START = [[-1.2, 0.4, 0.9], [0.3, -0.8, 1.6], [0.9, 1.1, -0.5], [1.8, -1.4, 0.2]];
+
+  function couple(first) {
+    const sizes = [START.length, START[0].length];
+    const values = START.flat();
+    values[0] = first;
+    const column = (norm) => normalize(values, "N, D", norm, { sizes }).output
+      .filter((_, i) => i % sizes[1] === 0);
+    return { batch_norm: column("batch_norm"), layer_norm: column("layer_norm") };
+  }
+
+  function couplingExplorer(host) {
+    const before = couple(START[0][0]);
+    let first = START[0][0];
+    const width = 340, left = 20, scale = (width - 2 * left) / 8;
+    const x = (value) => left + (Math.max(-4, Math.min(4, value)) + 4) * scale;
+    const svg = make("svg", { viewBox: `0 0 ${width} 210`, class: "nx-lines", role: "group",
+      "aria-label": "Feature 0 of four samples: the input, after batch norm, after layer norm" });
+    const readout = make("p", { class: "nx-readout", "aria-live": "polite" });
+    const rows = [["input", 40, "#4d4d4d"], ["after batch norm", 110, COLORS.batch_norm],
+      ["after layer norm", 180, COLORS.layer_norm]];
+    const dots = rows.map(([name, y, color]) => {
+      svg.append(make("line", { x1: left, x2: width - left, y1: y, y2: y, class: "nx-axis" }),
+        make("text", { x: left, y: y - 18, class: "nx-text" }, name));
+      return START.map((_, n) => {
+        const dot = make("circle", { cy: y, r: n ? 7 : 10, fill: color, class: "nx-dot" });
+        const number = make("text", { y: y + 4, class: "nx-mark" }, String(n));
+        svg.append(dot, number);
+        return [dot, number];
+      });
+    });
+    const handle = dots[0][0][0];
+    for (const [key, value] of Object.entries({ tabindex: 0, role: "slider", "aria-valuemin": -4,
+      "aria-valuemax": 4, "aria-label": "Sample 0, feature 0" })) handle.setAttribute(key, value);
+
+    function move(value) {
+      first = Math.round(Math.max(-4, Math.min(4, value)) * 10) / 10;
+      const now = couple(first);
+      const shown = [START.map((row, n) => (n ? row[0] : first)), now.batch_norm, now.layer_norm];
+      shown.forEach((row, k) => row.forEach((value, n) => {
+        dots[k][n][0].setAttribute("cx", x(value));
+        dots[k][n][1].setAttribute("x", x(value));
+      }));
+      handle.setAttribute("aria-valuenow", first);
+      const moved = (norm) => now[norm].filter((v, n) => Math.abs(v - before[norm][n]) > 1e-9).length;
+      readout.textContent = `Sample 0 at ${minus(first, 1)}. Outputs that moved: batch norm ` +
+        `${moved("batch_norm")} of 4, layer norm ${moved("layer_norm")} of 4.`;
+    }
+
+    let dragging = false;
+    const follow = (event) => {
+      if (!dragging) return;
+      const box = svg.getBoundingClientRect();
+      move(((event.clientX - box.left) * (width / box.width) - left) / scale - 4);
+    };
+    handle.addEventListener("pointerdown", (event) => {
+      dragging = true;
+      handle.setPointerCapture(event.pointerId);
+      event.preventDefault();
+      handle.focus();
+    });
+    handle.addEventListener("pointermove", follow);
+    handle.addEventListener("pointerup", () => { dragging = false; });
+    handle.addEventListener("pointercancel", () => { dragging = false; });
+    handle.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -0.1, ArrowDown: -0.1, ArrowRight: 0.1, ArrowUp: 0.1,
+        PageDown: -1, PageUp: 1 }[event.key];
+      if (step) { event.preventDefault(); move(first + step); }
+      if (event.key === "Home") { event.preventDefault(); move(-4); }
+      if (event.key === "End") { event.preventDefault(); move(4); }
+    });
+    host.replaceChildren(svg, readout);
+    move(first);
+  }
+
+  window.normlabExplorer = { normalize, couple, makeValues, EPS };
+  document.addEventListener("DOMContentLoaded", () => {
+    document.querySelectorAll("[data-explorer='cells']").forEach(cellsExplorer);
+    document.querySelectorAll("[data-explorer='coupling']").forEach(couplingExplorer);
+  });
+})();

@@ -1,0 +1,115 @@
+"""The explorers answer to mouse and keyboard, and compute what the package computes."""
+
+from __future__ import annotations
+
+import built_pages as site
+import numpy as np
+import pytest
+
+from normlab import reference
+
+PAGE = "book/explorer.html"
+SIZES = {"N, C, H, W": (3, 4, 2, 2), "N, T, D": (3, 3, 4), "N, D": (3, 4)}
+
+
+@pytest.fixture
+def tab(context):
+    opened = context.new_page()
+    opened.goto((site.BUILT / PAGE).as_uri())
+    opened.wait_for_selector(".nx-grid button")
+    yield opened
+    opened.close()
+
+
+def _expected(norm: str, layout: str, x: np.ndarray, groups: int) -> np.ndarray:
+    """What normlab.reference gives, with the channel where the layout has it."""
+    channels_first = np.moveaxis(x, -1, 1) if layout == "N, T, D" else x
+    if norm in ("layer_norm", "rms_norm"):
+        shape = x.shape[2:] if layout == "N, T, D" else x.shape[1:]
+        return getattr(reference, norm)(x, shape, eps=1e-5)[0]
+    if norm == "batch_norm":
+        y, _ = reference.batch_norm(channels_first, None, None, training=True)
+    elif norm == "group_norm":
+        y, _ = reference.group_norm(channels_first, groups)
+    else:
+        y, _ = reference.instance_norm(channels_first)
+    return np.moveaxis(y, 1, -1) if layout == "N, T, D" else y
+
+
+@pytest.mark.parametrize("layout", SIZES)
+@pytest.mark.parametrize(
+    "norm", ["batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm"]
+)
+def test_agrees_with_the_reference(tab, norm, layout):
+    x = np.random.default_rng(0).normal(1.0, 2.0, SIZES[layout])
+    found = tab.evaluate(
+        "([x, layout, norm]) => normlabExplorer.normalize(x, layout, norm)",
+        [x.ravel().tolist(), layout, norm],
+    )
+    if norm == "instance_norm" and layout == "N, D":
+        assert "needs positions" in found["error"]
+        return
+    np.testing.assert_allclose(
+        np.reshape(found["output"], x.shape), _expected(norm, layout, x, 2), atol=1e-12
+    )
+
+
+def test_keyboard_moves_between_cells(tab):
+    first = tab.locator(".nx-grid button[aria-pressed=true]")
+    first.focus()
+    tab.keyboard.press("ArrowRight")
+    chosen = tab.locator(".nx-grid button[aria-pressed=true]")
+    assert chosen.get_attribute("data-cell") == "1"
+    assert tab.evaluate("document.activeElement.dataset.cell") == "1"
+
+
+def test_choices_change_what_is_shared(tab):
+    assert tab.locator(".nx-same").count() == 12
+    tab.get_by_label("Norm", exact=True).select_option("instance_norm")
+    assert tab.locator(".nx-same").count() == 4
+    tab.get_by_label("Norm", exact=True).select_option("batch_norm")
+    tab.get_by_label("Layout").select_option("N, D")
+    tab.get_by_label("Samples").select_option("1")
+    assert "torch refuses" in tab.locator(".nx-readout").first.inner_text()
+
+
+def test_a_larger_value_moves_the_output(tab):
+    before = tab.locator(".nx-numbers").inner_text()
+    tab.get_by_label("make the value larger").click()
+    assert tab.locator(".nx-numbers").inner_text() != before
+
+
+@pytest.mark.parametrize(("guess", "verdict"), [("9", "Right"), ("3", "not 3")])
+def test_prediction_is_answered(tab, guess, verdict):
+    tab.locator(".nx-quiz input").fill(guess)
+    tab.get_by_role("button", name="Look").click()
+    assert verdict in tab.locator(".nx-quiz output").inner_text()
+
+
+def test_one_sample_moves_all_under_batch_norm_only(tab):
+    slider = tab.get_by_role("slider")
+    slider.focus()
+    tab.keyboard.press("ArrowRight")
+    text = tab.locator("p.nx-readout").inner_text()
+    assert "batch norm 4 of 4" in text
+    assert "layer norm 1 of 4" in text
+    box = slider.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + 80, box["y"] + box["height"] / 2)
+    tab.mouse.up()
+    dragged = float(slider.get_attribute("aria-valuenow"))
+    assert dragged > -0.5
+    now = tab.evaluate("v => normlabExplorer.couple(v)", dragged)
+    x = np.array([[0.0, 0.4, 0.9], [0.3, -0.8, 1.6], [0.9, 1.1, -0.5], [1.8, -1.4, 0.2]])
+    x[0, 0] = dragged
+    np.testing.assert_allclose(
+        now["batch_norm"], reference.batch_norm(x, None, None, training=True)[0][:, 0], atol=1e-12
+    )
+    np.testing.assert_allclose(
+        now["layer_norm"], reference.layer_norm(x, (3,))[0][:, 0], atol=1e-12
+    )
+
+
+def test_script_is_small():
+    assert (site.ROOT / "book/_static/explorer.js").stat().st_size < 40_000
