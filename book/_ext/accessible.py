@@ -32,6 +32,16 @@ class UniqueIds(SphinxTransform):
                 seen.add(name)
 
 
+def mend_roles(
+    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: object
+) -> None:
+    """Let the entries of a bibliography be items of the list that they stand in."""
+    if "body" in context:
+        context["body"] = context["body"].replace('role="doc-biblioentry"', 'role="listitem"')
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_transform(UniqueIds)
+    app.add_js_file("scrollable.js", loading_method="defer")
+    app.connect("html-page-context", mend_roles)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

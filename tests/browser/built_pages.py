@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).parents[2]
 BUILT = Path(os.environ.get("NORMLAB_BUILT", ROOT / "_build" / "html"))
-GENERATED = ("genindex.html", "py-modindex.html", "search.html")
+GENERATED = ("genindex.html", "prf-prf.html", "py-modindex.html", "search.html")
 
 
 def content_pages() -> list[str]:

@@ -68,8 +68,8 @@ def test_choices_change_what_is_shared(tab):
     tab.get_by_label("Norm", exact=True).select_option("instance_norm")
     assert tab.locator(".nx-same").count() == 4
     tab.get_by_label("Norm", exact=True).select_option("batch_norm")
-    tab.get_by_label("Layout").select_option("N, D")
-    tab.get_by_label("Samples").select_option("1")
+    tab.get_by_label("Layout", exact=True).select_option("N, D")
+    tab.get_by_label("Samples", exact=True).select_option("1")
     assert "torch refuses" in tab.locator(".nx-readout").first.inner_text()
 
 
