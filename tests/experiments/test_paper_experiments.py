@@ -1,0 +1,284 @@
+"""What the counterparts of the layer norm paper's experiments are made of, and what they claim."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from fontTools.ttLib import TTFont
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
+from torch.nn import functional as F
+
+from normlab.experiments import (
+    batch_128_and_4,
+    descent,
+    generative_digits,
+    glyphs,
+    latent_models,
+    lstm,
+    recurrent,
+    recurrent_gain,
+    strokes,
+)
+
+
+def _random(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def test_outlines_are_closed_and_of_one_size():
+    moves = glyphs.load_outlines(24)
+    assert moves.shape == (len(glyphs.FONTS) * len(glyphs.CHARACTERS), 24, 2)
+    assert moves.square().mean().item() == pytest.approx(1, rel=1e-5)
+    assert moves.sum(1).abs().max().item() < 1e-4  # back at the start
+    assert moves.unique(dim=0).shape[0] > 0.95 * len(moves)
+
+
+@pytest.mark.parametrize(
+    ("name", "character"),
+    [("DejaVuSans", "g"), ("DejaVuSerif-BoldItalic", "9"), ("STIXGeneral", "Q")],
+)
+def test_outlines_fill_the_box_that_matplotlib_draws(name, character):
+    path = glyphs._font_folder() / f"{name}.ttf"
+    with TTFont(path) as font:
+        points = np.concatenate(glyphs.trace_contours(glyphs._record(font, character)))
+        size = font["head"].unitsPerEm
+    drawn = TextPath((0, 0), character, size=size, prop=FontProperties(fname=str(path)))
+    drawn = np.concatenate(drawn.to_polygons())
+    for ends in (np.min, np.max):
+        assert np.abs(ends(points, 0) - ends(drawn, 0)).max() < 0.01 * size
+
+
+def test_a_curve_of_control_points_alone_is_closed_through_their_middles():
+    corners = ((0.0, 0.0), (2.0, 0.0), (2.0, 2.0), (0.0, 2.0))
+    (points,) = glyphs.trace_contours([("qCurveTo", (*corners, None)), ("closePath", ())])
+    assert points[0].tolist() == points[-1].tolist() == [0.0, 1.0]
+    assert points[8].tolist() == [1.0, 0.0]
+    radii = np.linalg.norm(points - 1, axis=1)
+    assert radii.min() == 1.0
+    assert radii.max() < 1.1
+
+
+def test_a_missing_character_and_a_short_trajectory_are_refused():
+    path = glyphs._font_folder() / "DejaVuSans.ttf"
+    with TTFont(path) as font, pytest.raises(ValueError, match="character: got"):
+        glyphs._record(font, "\U0010ffff")
+    with pytest.raises(ValueError, match="steps: got 1"):
+        glyphs.load_outlines(1)
+
+
+def test_without_a_norm_the_cell_is_torchs_lstm():
+    ours = lstm.make_lstm_cell(3, 5, seed=0).double()
+    theirs = torch.nn.LSTMCell(3, 5, dtype=torch.float64)
+
+    def reorder(w):  # ours: f, i, o, g; torch's: i, f, g, o
+        f, i, o, g = w.detach().chunk(4)
+        return torch.cat([i, f, g, o])
+
+    with torch.no_grad():
+        theirs.weight_ih.copy_(reorder(ours.x_sums.weight))
+        theirs.weight_hh.copy_(reorder(ours.h_sums.weight))
+        theirs.bias_ih.copy_(reorder(ours.x_sums.bias))
+        theirs.bias_hh.zero_()
+    x, state = _random(2, 3), (_random(2, 5, seed=1), _random(2, 5, seed=2))
+    for a, b in zip(ours(x, state), theirs(x, state), strict=True):
+        assert torch.allclose(a, b, atol=1e-12)
+
+
+def test_with_all_norms_the_cell_is_the_supplements():
+    cell = lstm.make_lstm_cell(3, 5, "sums", seed=0).double()
+    with torch.no_grad():
+        for i, p in enumerate(cell.parameters()):
+            p.copy_(_random(*p.shape, seed=i))
+    x, (h, c) = _random(2, 3), (_random(2, 5, seed=1), _random(2, 5, seed=2))
+
+    def norm(a, layer):
+        return F.layer_norm(a, a.shape[-1:], layer.weight, layer.bias)
+
+    sums = norm(h @ cell.h_sums.weight.T, cell.h_norm) + cell.x_sums.bias
+    sums = sums + norm(x @ cell.x_sums.weight.T, cell.x_norm)
+    f, i, o, g = sums.chunk(4, dim=-1)
+    new_c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    new_h = o.sigmoid() * norm(new_c, cell.cell_norm).tanh()
+    for a, b in zip(cell(x, (h, c)), (new_h, new_c), strict=True):
+        assert torch.allclose(a, b, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("norm", "sees"), [("none", True), ("cell", True), ("sums", False), ("sums with bias", True)]
+)
+def test_which_cell_sees_how_far_the_pen_went(norm, sees):
+    cell = lstm.make_lstm_cell(2, 8, norm, seed=0).double()
+    x = 100 * _random(4, 2)  # far above eps
+    state = cell.start(x)
+    moved = (cell(0.01 * x, state)[0] - cell(x, state)[0]).abs().max().item()
+    assert (moved > 1e-2) == sees
+
+
+def test_one_seed_gives_every_cell_the_same_weights():
+    cells = [lstm.make_lstm_cell(2, 4, norm, seed=3) for norm in ("none", "sums with bias")]
+    assert torch.equal(cells[0].x_sums.weight, cells[1].x_sums.weight)
+    models = [strokes.make_pen_model(4, 2, norm, seed=3) for norm in ("none", "sums with bias")]
+    assert torch.equal(models[0].output.weight, models[1].output.weight)
+    draws = [latent_models.make_draw(norm, seed=3) for norm in ("none", "cell")]
+    assert torch.equal(draws[0].write.weight, draws[1].write.weight)
+
+
+def test_mixture_loss_is_that_of_torchs_distributions():
+    parameters, target = _random(7, 12), _random(7, 2, seed=1)
+    logit, mx, my, log_sx, log_sy, rho = parameters.chunk(6, dim=-1)
+    sx, sy, rho = log_sx.exp(), log_sy.exp(), 0.95 * rho.tanh()
+    covariance = torch.stack([sx**2, rho * sx * sy, rho * sx * sy, sy**2], -1).view(7, 2, 2, 2)
+    normals = torch.distributions.MultivariateNormal(torch.stack([mx, my], -1), covariance)
+    mixture = torch.distributions.MixtureSameFamily(
+        torch.distributions.Categorical(logits=logit), normals
+    )
+    expected = -mixture.log_prob(target).mean()
+    assert strokes.mixture_loss(parameters, target).item() == pytest.approx(expected.item())
+
+
+def test_a_pen_model_does_not_see_what_it_predicts():
+    model = strokes.make_pen_model(6, 2, "sums with bias", seed=0).double()
+    moves = _random(3, 5, 2)
+    changed = moves.clone()
+    changed[:, 3] += 1
+    same = (model(changed) == model(moves)).all(-1).all(0)
+    assert same.tolist() == [True, True, True, True, False]
+
+
+def test_the_bound_has_the_kl_of_torchs_distributions():
+    mean, log_var = _random(4, 3), _random(4, 3, seed=1)
+    generator = torch.Generator().manual_seed(0)
+    _, kl = latent_models._sample(torch.cat([mean, log_var], -1), generator)
+    normal, standard = (
+        torch.distributions.Normal(mean, (0.5 * log_var).exp()),
+        torch.distributions.Normal(torch.zeros_like(mean), torch.ones_like(mean)),
+    )
+    expected = torch.distributions.kl_divergence(normal, standard).sum(-1)
+    assert torch.allclose(kl, expected)
+
+
+def test_a_model_that_knows_nothing_pays_one_bit_a_pixel():
+    model = latent_models.make_draw("none", seed=0)
+    with torch.no_grad():
+        for p in (*model.code.parameters(), *model.write.parameters()):
+            p.zero_()
+    x = (_random(5, 64) > 0).float()
+    bound = latent_models.negative_bound(model, x, torch.Generator().manual_seed(0))
+    assert bound.item() == pytest.approx(64 * math.log(2), rel=1e-5)
+
+
+@pytest.mark.parametrize(("steps", "lr"), [(0, 1e-3), (5, -1.0), (5, math.nan)])
+def test_descent_refuses_bad_settings(steps, lr):
+    model = torch.nn.Linear(2, 1)
+    with pytest.raises(ValueError, match="steps: got" if steps == 0 else "lr: got"):
+        descent.descend(
+            model,
+            lambda x: model(x).square().mean(),
+            torch.ones(4, 2),
+            steps=steps,
+            batches=iter([torch.arange(4)] * 9),
+            lr=lr,
+        )
+
+
+def test_descent_descends_and_stops_where_the_loss_is_no_number():
+    model = torch.nn.Linear(2, 1)
+    rows, batches = torch.ones(4, 2), iter([torch.arange(4)] * 99)
+    losses = descent.descend(
+        model, lambda x: (model(x) - 3).square().mean(), rows, steps=50, batches=batches, lr=0.1
+    )
+    assert len(losses) == 50
+    assert losses[-1] < 0.1 * losses[0]
+    with pytest.raises(FloatingPointError, match="step 1 is nan"):
+        descent.descend(
+            model, lambda x: model(x).mean() * math.nan, rows, steps=5, batches=batches, lr=0.1
+        )
+
+
+@pytest.mark.slow
+def test_layer_norm_with_a_bias_inside_is_ahead_and_without_one_behind():
+    config = strokes.Config(steps=100, every=100)
+    last = {n: strokes.run_one(config, n, 1e-3, 0).test_curve[-1] for n in config.norms}
+    assert last["sums with bias"] + 0.15 < last["none"] < last["sums"] - 0.15
+
+
+def test_batch_norm_helps_the_autoencoder_and_layer_norm_does_not():
+    config = generative_digits.Config(steps=150, every=150)
+    bound = {
+        n: generative_digits.run_one(config, "autoencoder", n, 1e-3, 0).bounds[-1]
+        for n in config.autoencoder_norms
+    }
+    assert bound["batch_norm"] + 1.5 < min(bound["layer_norm"], bound["none"])
+    assert abs(bound["layer_norm"] - bound["none"]) < 1.5
+
+
+def test_test_digits_are_seen_in_eval_mode_and_training_digits_in_train_mode(monkeypatch):
+    seen = []
+
+    def spy(model, x, generator):
+        seen.append((len(x), model.training))
+        return latent_models.negative_bound(model, x, generator)
+
+    monkeypatch.setattr(generative_digits, "negative_bound", spy)
+    config = generative_digits.Config(steps=3, every=2)
+    assert len(generative_digits.run_one(config, "autoencoder", "batch_norm", 1e-3, 0).bounds) == 1
+    assert seen == [(64, True), (64, True), (500, False), (64, True)]
+
+
+def test_a_pixelwise_guess_pays_less_than_one_bit_a_pixel():
+    assert 20 < generative_digits.pixelwise_level(0) < 64 * math.log(2)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="model: got 'gan'"):
+        generative_digits.make_model("gan", "none", seed=0)
+    with pytest.raises(ValueError, match="norm: got 'rms'"):
+        lstm.make_lstm_cell(2, 3, "rms", seed=0)
+    with pytest.raises(ValueError, match="arm: got 'rms'"):
+        batch_128_and_4.make_classifier(batch_128_and_4.Config(), "rms", seed=0)
+    with pytest.raises(ValueError, match="gains: got"):
+        recurrent_gain.Config(gains=(0.0,))
+
+
+def test_batches_of_four_hold_batch_norm_back():
+    config = batch_128_and_4.Config(batch_sizes=(4,), seeds=(0,), epochs=3)
+    result = batch_128_and_4.run(config)
+    loss = {a: result.after(3, "train_losses", a, 4)[0] for a in config.arms}
+    assert loss["batch_norm"] > 1.5 * loss["layer_norm"]
+    assert loss["batch norm, logits too"] > 1.5 * loss["layer_norm"]
+    assert len(result.curves("test_errors", "none", 4)[0]) == 3
+
+
+def test_the_paper_norms_the_logits_with_batch_norm_only():
+    config = batch_128_and_4.Config()
+    last = {a: batch_128_and_4.make_classifier(config, a, seed=0)[-1] for a in config.arms}
+    assert [type(layer).__name__ for layer in last.values()] == [*["Linear"] * 3, "BatchNorm1d"]
+
+
+@pytest.mark.parametrize(("norm", "count"), [("none", 0), ("layer_norm", 4), ("batch_norm", 4)])
+def test_gain_is_set_on_every_norm_and_on_nothing_else(norm, count):
+    model = recurrent.make_gru(8, 6, 10, norm, seed=0, steps=2)
+    before = {n: p.clone() for n, p in model.named_parameters()}
+    assert recurrent_gain.set_gain(model, 0.1) == count
+    changed = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
+    assert len(changed) == count
+    assert all((model.get_parameter(n) == 0.1).all() for n in changed)
+
+
+def test_no_norm_runs_once_for_all_gains():
+    jobs = recurrent_gain.Config(seeds=(0,), batch_sizes=(4,)).jobs()
+    assert [job[:2] for job in jobs] == [
+        ("none", 1.0),
+        ("layer_norm", 1.0),
+        ("layer_norm", 0.1),
+        ("batch_norm", 1.0),
+        ("batch_norm", 0.1),
+    ]
+
+
+def test_a_small_first_gain_slows_layer_norm():
+    config = recurrent_gain.Config()
+    small, one = (recurrent_gain.run_one(config, "layer_norm", g, 32, 0) for g in (0.1, 1.0))
+    assert small.final_loss > 1.2 * one.final_loss
