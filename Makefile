@@ -12,7 +12,10 @@ export OMP_NUM_THREADS ?= 1
 export PYDEVD_DISABLE_FILE_VALIDATION ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test notebooks lab execute clean
+.PHONY: help setup book test notebooks browser lab execute clean
+
+# One process a core; a notebook stays in one process.
+JOBS ?= 2
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,11 +42,15 @@ test: $(STAMP)  ## run linters, types, tests, and every notebook against its sto
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
-	$(MAKE) --no-print-directory notebooks
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --ignore tests/browser
+	$(MAKE) --no-print-directory notebooks browser
 
 notebooks: $(STAMP)  ## run every notebook against its stored outputs
-	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 book
+	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 \
+	  --numprocesses $(JOBS) --dist loadfile book
+
+browser: book  ## open every built page in Chromium; skipped where there is none
+	$(BIN)/python -m pytest -rs --numprocesses $(JOBS) --dist loadfile tests/browser
 
 lab: $(STAMP)  ## open the notebooks in JupyterLab
 	@$(BIN)/python -c 'import jupyterlab' 2>/dev/null \

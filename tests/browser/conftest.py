@@ -12,9 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import built_pages
 
-
-def _chromium() -> str | None:
-    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 @pytest.fixture(scope="session")
@@ -23,10 +21,13 @@ def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not built_pages.BUILT.is_dir():
         pytest.skip("the book is not built: run `make book` first")
-    path = _chromium()
-    if path is None:
-        pytest.skip("no Chromium on this machine (on Debian: sudo apt install chromium)")
     with playwright.sync_playwright() as driver:
+        installed = filter(None, (shutil.which(name) for name in NAMES))
+        path = next(installed, driver.chromium.executable_path)
+        if not Path(path).exists():
+            pytest.skip(
+                "no Chromium here: `sudo apt install chromium` or `playwright install chromium`"
+            )
         running = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield running
         running.close()

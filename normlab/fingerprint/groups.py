@@ -1,0 +1,145 @@
+"""Which cells of the input share statistics, seen from which outputs move together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normlab.fingerprint.subject import Subject
+
+__all__ = ["Groups", "NotGroups", "find_groups", "make_input"]
+
+
+class NotGroups(Exception):
+    """The outputs do not depend on the inputs as those of a norm do; the text says how."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Boxes of cells that share statistics.
+
+    Attributes:
+        axes: reduced as a whole.
+        split: axis that is reduced in blocks, or None.
+        block: size of a block.
+    """
+
+    axes: tuple[int, ...]
+    split: int | None = None
+    block: int = 1
+
+    @property
+    def reduced(self) -> tuple[int, ...]:
+        """All reduced axes, the split one included."""
+        return tuple(sorted((*self.axes, *([] if self.split is None else [self.split]))))
+
+    def count(self, shape: Sequence[int]) -> int:
+        """Number of cells in a group."""
+        return self.block * math.prod(shape[a] for a in self.axes)
+
+    def view(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        """`x` with the blocks on an axis of their own, and the axes to reduce."""
+        if self.split is None:
+            return x, self.axes
+        moved = tuple(a + (a > self.split) for a in self.axes)
+        return x.unflatten(self.split, (-1, self.block)), (*moved, self.split + 1)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Mean of each group, in the shape of `x`."""
+        view, dims = self.view(x)
+        mean = view.mean(dims, keepdim=True) if dims else view
+        return mean.expand_as(view).reshape(x.shape)
+
+    def standardize(
+        self, x: Tensor, *, centered: bool, centered_root: bool | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The input divided by its root mean square, and the mean square (divisor n).
+
+        Args:
+            x: in float64.
+            centered: subtract the mean.
+            centered_root: subtract it in the root; as `centered`, where that is not said.
+        """
+        d = x - self.mean(x)
+        in_root = centered if centered_root is None else centered_root
+        var = self.mean((d if in_root else x).square())
+        return (d if centered else x) / var.sqrt(), var
+
+
+def make_input(shape: Sequence[int], seed: int) -> Tensor:
+    """Normal numbers in float64 that depend on nothing but the arguments."""
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(tuple(shape), generator=g, dtype=torch.float64)
+
+
+def moved_outputs(
+    subject: Subject, shape: Sequence[int], cell: tuple[int, ...], *, training: bool = True
+) -> Tensor:
+    """Outputs that change when one input becomes by far the largest."""
+    moved = torch.zeros(tuple(shape), dtype=torch.bool)
+    half = subject.dtype in (torch.bfloat16, torch.float16)
+    large = 100.0 if subject.dtype == torch.float16 else 5 * math.sqrt(math.prod(shape))
+    for seed in range(11, 16 if half else 13):
+        x = make_input(shape, seed)
+        before = subject.measure(x, training=training)
+        x[cell] = large
+        after = subject.measure(x, training=training)
+        # a matrix product or a float32 step inside may change far outputs in the last place
+        tolerance = 0.0 if half else 1e-6 * float(before.abs().max())
+        moved |= ~((after - before).abs() <= tolerance)
+    return moved
+
+
+def find_groups(subject: Subject, shape: Sequence[int]) -> Groups:
+    """Move single inputs and see which outputs follow.
+
+    Args:
+        subject: the layer.
+        shape: of the input.
+
+    Raises:
+        NotGroups: the outputs that move are not boxes, or not the same for all cells.
+    """
+    shape = tuple(shape)
+    cells = [
+        tuple(0 for _ in shape),
+        tuple(size - 1 for size in shape),
+        tuple(size // 2 for size in shape),
+    ]
+    found = [_box(moved_outputs(subject, shape, cell), cell) for cell in dict.fromkeys(cells)]
+    if any(other != found[0] for other in found):
+        raise NotGroups("inputs at different places share statistics with different neighbors")
+    return found[0]
+
+
+def _box(moved: Tensor, cell: tuple[int, ...]) -> Groups:
+    if not moved.any():
+        raise NotGroups(
+            "the output does not depend on the input (statistics over one element give this)"
+        )
+    axes, split, block = [], None, 1
+    box = torch.ones_like(moved)
+    for axis, size in enumerate(moved.shape):
+        others = tuple(a for a in range(moved.dim()) if a != axis)
+        seen = moved.any(dim=others) if others else moved
+        width = int(seen.sum())
+        view = [1] * moved.dim()
+        view[axis] = size
+        box &= seen.view(view)
+        if not bool(seen[cell[axis]]):
+            raise NotGroups("an output does not depend on the input at its own place")
+        if width == size:
+            axes += [axis] if size > 1 else []
+        elif width > 1:
+            start = cell[axis] // width * width
+            aligned = size % width == 0 and bool(seen[start : start + width].all())
+            if split is not None or not aligned:
+                raise NotGroups("the cells that share statistics are not blocks of equal size")
+            split, block = axis, width
+    if not torch.equal(box, moved):
+        raise NotGroups("the outputs that one input moves do not fill a box of the tensor")
+    return Groups(tuple(axes), split, block)

@@ -1,0 +1,95 @@
+"""From the axes of the statistics and of the weight to the name of a norm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from normlab.fingerprint.groups import Groups, NotGroups, find_groups, make_input
+from normlab.fingerprint.subject import Subject
+
+__all__ = ["name_family"]
+
+
+def name_family(
+    subject: Subject,
+    shape: Sequence[int],
+    groups: Groups,
+    centered: bool,
+    parameter_axes: Sequence[int],
+) -> str:
+    """The family, or "none: " and the reason.
+
+    Where axes and weight leave two names, a call with another shape decides: a layer norm keeps
+    its normalized shape, a group or instance norm takes any number of positions.
+
+    Args:
+        subject: the layer.
+        shape: of the input.
+        groups: cells that share statistics.
+        centered: whether the mean is subtracted.
+        parameter_axes: along which weight and bias vary.
+    """
+    ndim = len(shape)
+    over, carried = set(groups.reduced), set(parameter_axes)
+    if groups.split is not None:
+        positions = set(range(1, ndim)) - {groups.split}
+        if centered and over == positions | {groups.split} and carried <= {groups.split}:
+            return "group_norm"
+        return "none: blocks of one axis share statistics, but not as those of a group norm do"
+    if 0 in over:
+        kept = set(range(ndim)) - over
+        if ndim > 1 and centered and len(kept) == 1 and carried <= kept:
+            return "batch_norm"
+        if ndim > 1 or not carried <= over:
+            what = "mean and variance" if centered else "mean square"
+            return f"none: one {what} over axes {tuple(sorted(over))}; no named norm takes these"
+    trailing = over == set(range(min(over), ndim))
+    if not centered:
+        if (trailing or len(over) == 1) and (not carried or carried & over):
+            return "rms_norm"
+        return "none: a mean square over these axes with these weights has no name"
+    if trailing and ndim > 1:
+        return _trailing(subject, tuple(shape), over, carried)
+    if trailing:
+        return "layer_norm"
+    if len(over) == 1 and (not carried or carried & over):
+        return "layer_norm"
+    if over == set(range(1, ndim - 1)) and carried <= {ndim - 1}:
+        return "instance_norm"
+    return f"none: statistics over axes {tuple(sorted(over))} with these weights have no name"
+
+
+def _trailing(subject: Subject, shape: tuple[int, ...], over: set[int], carried: set[int]) -> str:
+    ndim = len(shape)
+    per_channel = {*range(1, ndim)} == over or {*range(2, ndim)} == over
+    other = "group_norm" if 1 in over else "instance_norm"
+    if carried and not carried & over:
+        if per_channel and carried == {1}:
+            return other
+        return "none: the weight varies along axes that are not normalized"
+    if not per_channel:
+        return "layer_norm"
+    if 1 in over and ndim > 2 and carried == {1}:
+        return "group_norm"
+    if carried and not (1 in over and ndim == 2):
+        return "layer_norm"
+    if ndim == 2 or (ndim == 3 and 1 not in over):  # one more axis of positions
+        found = _reduced(subject, (*shape, 3))
+        if found is not None:
+            return other if found == over | {ndim} else "layer_norm"
+        if ndim == 2:
+            return "layer_norm"
+    found = _reduced(subject, (*shape[:-1], shape[-1] + 1))
+    return other if found == over else "layer_norm"
+
+
+def _reduced(subject: Subject, shape: tuple[int, ...]) -> set[int] | None:
+    """Reduced axes at another shape; None where the layer does not take it."""
+    try:
+        if subject(make_input(shape, 1)).shape != shape:
+            return None
+        return set(find_groups(subject, shape).reduced)
+    except NotGroups:
+        return None
+    except Exception:  # a layer may refuse a shape in any way
+        return None

@@ -1,0 +1,230 @@
+"""In which dtype a layer takes its statistics, and when it casts back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from normlab.fingerprint.groups import make_input
+from normlab.fingerprint.measurements import Model
+from normlab.fingerprint.parameters import Role
+from normlab.fingerprint.report import Fingerprint
+from normlab.fingerprint.subject import Subject
+
+__all__ = ["read_precision"]
+
+_Roles = dict[str, Role]
+
+
+def _set(subject: Subject, roles: _Roles, *, neutral: bool) -> bool:
+    """Give weights and biases values that are exact in half precision; False if one is hidden."""
+    g = torch.Generator().manual_seed(9)
+    for name, role in roles.items():
+        tensor = subject.tensors[name]
+        if role.kind == "weight":
+            if role.offset is None:
+                return False
+            rest = 1 - role.offset
+        else:
+            rest = 0.0
+        drawn = torch.full(tensor.shape, rest, dtype=torch.float64)
+        if not neutral:
+            drawn += torch.rand(tensor.shape, generator=g, dtype=torch.float64) - 0.5
+        tensor.copy_(drawn.to(tensor.device, tensor.dtype))
+    return True
+
+
+def _value(subject: Subject, roles: _Roles, kind: str, shape: Sequence[int]) -> Tensor | None:
+    """The weight or bias as it stands, in float64, to be broadcast against the input."""
+    for name, role in roles.items():
+        if role.kind == kind:
+            view = [size if axis in role.axes else 1 for axis, size in enumerate(shape)]
+            return subject.tensors[name].detach().cpu().double().view(view)
+    return None
+
+
+def _inputs(shape: Sequence[int], dtype: torch.dtype, shift: float = 0.0) -> list[Tensor]:
+    count = max(2, min(40, 4000 // max(1, torch.Size(shape).numel())))
+    return [(make_input(shape, 41 + k) + shift).to(dtype) for k in range(count)]
+
+
+def _agreement(got: list[Tensor], expected: list[Tensor]) -> float:
+    """Share of entries that are equal bit by bit."""
+    equal = [(a == b).double().mean() for a, b in zip(got, expected, strict=True)]
+    return float(torch.stack(equal).mean())
+
+
+def read_precision(
+    original: Subject,
+    shape: Sequence[int],
+    model: Model,
+    roles: _Roles,
+    has_weight: bool,
+    report: Fingerprint,
+) -> None:
+    """Fill `statistics_dtype` and `weight_cast`.
+
+    Args:
+        original: the layer.
+        shape: of the input.
+        model: what it computes in exact arithmetic.
+        roles: its weight and bias; their values are changed.
+        has_weight: whether there are factors.
+        report: to be filled.
+    """
+    reasons = report.reasons
+    if has_weight and not any(role.kind == "weight" for role in roles.values()):
+        reasons["statistics_dtype"] = "the weight could not be found and set to 1"
+        return
+    n = model.groups.count(shape)
+    gain = math.sqrt((n - 1) / n) if report.divisor == "n-1" else 1.0
+    model = model.with_affine(torch.full(tuple(shape), gain), torch.zeros(tuple(shape)))
+    own = {p.dtype for m in original.modules for p in m.parameters()}
+    half = torch.float16 if own == {torch.float16} else torch.bfloat16
+    low = _half_subject(original.fresh(), shape, half)
+    if isinstance(low, str):
+        reasons["statistics_dtype"] = low
+        reasons.setdefault("weight_cast", low)
+        return
+    found = _statistics_dtype(low, shape, model, roles)
+    if isinstance(found, str):
+        reasons["statistics_dtype"] = found
+    elif found == half:
+        report.statistics_dtype = half
+        reasons.setdefault("weight_cast", "half-precision inputs are never cast up")
+    else:
+        wide = _is_double(original.at(torch.float32), shape, model, roles)
+        report.statistics_dtype = torch.float64 if wide else torch.float32
+    if "weight_cast" not in reasons:
+        cast = _weight_cast(low, shape, model, roles)
+        if cast == "before":
+            report.weight_cast = "before"
+        elif cast == "after":
+            report.weight_cast = "after"
+        else:
+            reasons["weight_cast"] = cast
+
+
+def _half_subject(subject: Subject, shape: Sequence[int], half: torch.dtype) -> Subject | str:
+    """A copy that answers half-precision inputs in kind, or why there is none.
+
+    Parameters stay in their own dtype where the layer takes that, as under autocast.
+
+    Args:
+        subject: a fresh copy of the layer, with parameters of their own dtype.
+        shape: of the input.
+        half: torch.bfloat16 or torch.float16.
+    """
+    reason = ""
+    for low in (subject, subject.at(half)):
+        low.dtype = half
+        try:
+            got = low(make_input(shape, 40)).dtype
+        except Exception as error:  # a layer may refuse a dtype in any way
+            text = str(error).strip().partition("\n")[0]
+            reason = f"a {_name(half)} input is refused: {type(error).__name__}: {text}"
+            continue
+        if got == half:
+            return low
+        reason = f"a {_name(half)} input gives {_name(got)}"
+    return reason
+
+
+def _statistics_dtype(
+    low: Subject, shape: Sequence[int], model: Model, roles: _Roles
+) -> torch.dtype | str:
+    """Compare the outputs for half-precision inputs with correctly rounded ones.
+
+    Args:
+        low: what `_half_subject` gives.
+        shape: of the input.
+        model: what the layer computes without weight and bias, in exact arithmetic.
+        roles: its weight and bias.
+
+    Returns:
+        float32 for that or wider, the half dtype, or why it cannot be told.
+    """
+    if not _set(low, roles, neutral=True):
+        return "the weight enters in a way that cannot be set to 1"
+    half = low.dtype
+    inputs = _inputs(shape, half)
+    got = [low(x).cpu() for x in inputs]
+    expected = [model(x.double()).to(half) for x in inputs]
+    if _agreement(got, expected) >= 0.97:
+        return torch.float32
+    worst = max(
+        float((a.double() - b.double()).abs().max() / b.double().abs().max())
+        for a, b in zip(got, expected, strict=True)
+    )
+    if worst <= 8 * torch.finfo(half).eps:
+        return half
+    return f"a {_name(half)} input gives outputs that differ by more than its rounding"
+
+
+def _is_double(single: Subject, shape: Sequence[int], model: Model, roles: _Roles) -> bool:
+    """Whether float32 inputs far from 0 are normalized without rounding of the statistics.
+
+    Args:
+        single: a copy of the layer in float32.
+        shape: of the input.
+        model: what the layer computes without weight and bias, in exact arithmetic.
+        roles: its weight and bias.
+    """
+    if not _set(single, roles, neutral=True):
+        return False
+    inputs = _inputs(shape, torch.float32, shift=1000.0)
+    try:
+        got = [single(x).cpu() for x in inputs]
+    except Exception:  # a layer may refuse a dtype in any way
+        return False
+    expected = [model(x.double()).float() for x in inputs]
+    return _agreement(got, expected) >= 0.97
+
+
+def _weight_cast(low: Subject, shape: Sequence[int], model: Model, roles: _Roles) -> str:
+    """Whether the weight multiplies before or after the result is cast back to half precision.
+
+    Args:
+        low: what `_half_subject` gives.
+        shape: of the input.
+        model: what the layer computes without weight and bias, in exact arithmetic.
+        roles: its weight and bias.
+
+    Returns:
+        "before", "after", or why it cannot be told.
+    """
+    half = low.dtype
+    if not _set(low, roles, neutral=False):
+        return "the weight enters in a way that cannot be set"
+    weight, bias = (_value(low, roles, kind, shape) for kind in ("weight", "bias"))
+    if weight is None:
+        return "no parameter was found to be the weight"
+    offset = next(r.offset for r in roles.values() if r.kind == "weight") or 0.0
+    shift = torch.zeros(()) if bias is None else bias
+    inputs = _inputs(shape, half)
+    hats = [model(x.double()) for x in inputs]
+    got = [low(x).cpu() for x in inputs]
+    shares = {"before": 0.0, "after": 0.0}
+    # 1 + weight may itself be rounded, and a product may be rounded before the sum
+    for factor in (offset + weight, (offset + weight).to(half).double()):
+        early = [(h * factor + shift).to(half) for h in hats]
+        late = [h.to(half).double() * factor for h in hats]
+        fused = [(p + shift).to(half) for p in late]
+        split = [(p.to(half).double() + shift).to(half) for p in late]
+        shares["before"] = max(shares["before"], _agreement(got, early))
+        shares["after"] = max(shares["after"], _agreement(got, fused), _agreement(got, split))
+    if shares["before"] >= 0.97 > shares["after"]:
+        return "before"
+    if shares["after"] >= 0.97 > shares["before"]:
+        return "after"
+    return (
+        f"{shares['before']:.0%} of the outputs fit a weight applied before the cast and "
+        f"{shares['after']:.0%} one applied after it"
+    )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,126 @@
+"""What a layer was found to compute."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Fingerprint", "load_state"]
+
+_NOT_FIELDS = ("reasons", "equivalents", "notes", "state")
+
+
+def load_state(layer: nn.Module, state: dict[str, Tensor]) -> None:
+    """Copy weights, biases and running statistics by name, those that the layer has."""
+    with torch.no_grad():
+        for name, value in state.items():
+            target = getattr(layer, name, None)
+            if target is not None:
+                target.copy_(value.reshape(target.shape))
+
+
+@dataclasses.dataclass
+class Fingerprint:
+    """Result of :func:`normlab.identify`. A field that cannot be decided is None.
+
+    Attributes:
+        family: "batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm",
+            "identity", or None.
+        reduced_axes: axes of the input that share statistics, the channel axis of a group norm
+            with more than one channel in a group included.
+        num_groups: groups of channels, for a group norm.
+        centered: whether the mean is subtracted.
+        eps: "inside": added to the mean square; "outside": added to the root; "clamp": the root
+            is at least the root of eps, as in :func:`normlab.checks.check_layer`.
+        eps_placement: "inside", "outside" or "clamp".
+        divisor: "n" or "n-1".
+        weight_offset: 0, or 1 where the factor is 1 + weight.
+        weight_cast: where a half-precision input is normalized in a wider dtype, whether the
+            weight is applied "before" or "after" the cast back.
+        statistics_dtype: dtype of the statistics of a half-precision input.
+        affine: whether there is a weight or a bias.
+        running_statistics: whether evaluation mode uses statistics of earlier inputs.
+        nearest_torch: a constructor that evaluates under `torch.nn` and whose layer, given the
+            same factors, summands and running statistics, reproduces the outputs
+            (:meth:`to_torch` builds it).
+        equivalents: other answers with the same outputs on this shape: families and
+            constructors.
+        reasons: by field, why it is None.
+        notes: further things that were seen.
+        state: factors, summands and running statistics of the layer, under torch's names.
+    """
+
+    family: str | None = None
+    reduced_axes: tuple[int, ...] | None = None
+    num_groups: int | None = None
+    centered: bool | None = None
+    eps: float | None = None
+    eps_placement: Literal["inside", "outside", "clamp"] | None = None
+    divisor: Literal["n", "n-1"] | None = None
+    weight_offset: int | None = None
+    weight_cast: Literal["before", "after"] | None = None
+    statistics_dtype: torch.dtype | None = None
+    affine: bool | None = None
+    running_statistics: bool | None = None
+    nearest_torch: str | None = None
+    equivalents: list[str] = dataclasses.field(default_factory=list)
+    reasons: dict[str, str] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    state: dict[str, Tensor] = dataclasses.field(default_factory=dict, repr=False)
+
+    def undecided(self, reason: str) -> Fingerprint:
+        """Give this reason for every field that is None and has none yet."""
+        for name in self.fields():
+            if getattr(self, name) is None:
+                self.reasons.setdefault(name, reason)
+        return self
+
+    def fields(self) -> list[str]:
+        """Names of the fields that describe the layer."""
+        return [f.name for f in dataclasses.fields(self) if f.name not in _NOT_FIELDS]
+
+    def to_torch(self) -> nn.Module:
+        """Torch's layer with the parameters and running statistics of the one that was identified.
+
+        Raises:
+            ValueError: no layer of torch reproduces the outputs.
+        """
+        if self.nearest_torch is None:
+            raise ValueError(f"nearest_torch: {self.reasons['nearest_torch']}")
+        layer: nn.Module = eval(self.nearest_torch, dict(vars(nn)))
+        load_state(layer, self.state)
+        return layer
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.fields()}
+        if self.statistics_dtype is not None:
+            values["statistics_dtype"] = str(self.statistics_dtype).removeprefix("torch.")
+        if self.reduced_axes is not None:
+            values["reduced_axes"] = list(self.reduced_axes)
+        return values | {
+            "equivalents": list(self.equivalents),
+            "reasons": dict(self.reasons),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        head = self.family or "none of the norms that can be named"
+        lines = [f"family: {head}"]
+        if self.family is None:
+            lines.append(f"  because {self.reasons['family']}")
+        values = self.to_dict()
+        names = [n for n in self.fields() if n != "family" and getattr(self, n) is not None]
+        lines += [f"  {name:18} {values[name]}" for name in names]
+        if self.equivalents:
+            lines.append(f"  {'equivalents':18} {', '.join(self.equivalents)}")
+        lines += [f"  note: {note}" for note in self.notes]
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.reasons.items():
+            if name != "family" and reason != self.reasons.get("family"):
+                by_reason.setdefault(reason, []).append(name)
+        lines += [f"  {', '.join(names)}: none, {reason}" for reason, names in by_reason.items()]
+        return "\n".join(lines)

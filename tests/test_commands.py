@@ -1,0 +1,216 @@
+"""The command line: reports, exit status, and errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+import normlab
+from normlab.commands import CommandError, construct, load_object, main
+
+SOURCE = """
+import torch
+from torch import nn
+
+class Bessel(nn.Module):
+    def __init__(self, size, eps=1e-5):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
+        self.eps = eps
+    def forward(self, x):
+        h = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        mean, var = h.mean(-1, keepdim=True), h.var(-1, keepdim=True)
+        y = (h - mean) / (var + self.eps).sqrt() * self.weight + self.bias
+        return y.to(x.dtype)
+
+class Sulky(nn.Module):
+    def __init__(self):
+        raise RuntimeError("not today")
+
+class Refuses(nn.Module):
+    def forward(self, x):
+        raise RuntimeError("no input is good enough")
+
+ready = nn.LayerNorm(8)
+
+def make(size=8):
+    return nn.Sequential(nn.Linear(5, size), nn.BatchNorm1d(size))
+
+def fixed(x):
+    return nn.functional.rms_norm(x, (8,), None, 1e-6)
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.norm = nn.Embedding(9, 4), nn.LayerNorm(4)
+    def forward(self, tokens):
+        return self.norm(self.embedding(tokens))
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(4)
+    def forward(self, x, y):
+        return self.norm(x + y)
+
+def pair():
+    return torch.randn(3, 4), torch.randn(3, 4)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "my_norms.py"
+    path.write_text(SOURCE)
+    return str(path)
+
+
+def test_check_passes_and_fails(file, capsys):
+    assert main(["check", "torch.nn:LayerNorm", "--like", "layer_norm", "--init", "16"]) == 0
+    assert "conforms to layer_norm" in capsys.readouterr().out
+    wrong = ["check", f"{file}:Bessel", "--like", "layer_norm", "--init", "16, eps=1e-6"]
+    assert main([*wrong, "--shape", "4,16"]) == 1
+    out = capsys.readouterr().out
+    assert "does not conform" in out
+    assert "n-1" in out
+    assert main([*wrong, "--divisor", "n-1"]) == 0
+
+
+def test_check_takes_functions_and_conventions(file, capsys):
+    assert main(["check", "torch.nn.functional:rms_norm", "--like", "rms_norm"]) == 0
+    assert main(["check", f"{file}:ready", "--like", "layer_norm"]) == 0
+    assert main(["check", f"{file}:ready", "--like", "layer_norm", "--eps", "1e-3"]) == 1
+    group = ["check", "torch.nn:GroupNorm", "--like", "group_norm", "--init", "2, 6"]
+    assert main([*group, "--num-groups", "2", "--double-backward"]) == 0
+    capsys.readouterr()
+
+
+def test_json(file, capsys):
+    arguments = ["check", f"{file}:Bessel", "--like", "layer_norm", "--init", "16", "--json"]
+    assert main(arguments) == 1
+    values = json.loads(capsys.readouterr().out)
+    assert values["passed"] is False
+    assert {"check", "message", "mistake"} <= set(values["failures"][0])
+    assert main(["identify", f"{file}:fixed", "--shape", "4,8", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert (values["family"], values["eps"]) == ("rms_norm", 1e-6)
+    assert main(["doctor", f"{file}:make", "--shape", "6,5", "--json"]) == 1
+    values = json.loads(capsys.readouterr().out)
+    assert [f["rule"] for f in values["findings"]] == ["cancelled_bias"]
+    assert main(["identify", f"{file}:Sulky", "--shape", "4,8", "--json"]) == 2
+    captured = capsys.readouterr()
+    assert "not today" in json.loads(captured.out)["error"]
+    assert captured.err == ""
+
+
+def test_identify(file, capsys):
+    assert main(["identify", "torch.nn:BatchNorm1d", "--init", "6", "--shape", "4x6"]) == 0
+    assert "BatchNorm1d(6)" in capsys.readouterr().out
+    assert main(["identify", "torch.nn:Tanh", "--shape", "4,6"]) == 0
+    assert "none of the norms" in capsys.readouterr().out
+
+
+def test_doctor(file, capsys):
+    assert main(["doctor", f"{file}:make", "--init", "size=4", "--shape", "6,5"]) == 1
+    assert "bias=False" in capsys.readouterr().out
+    assert main(["doctor", f"{file}:Words", "--shape", "2,3", "--integers", "9"]) == 0
+    assert "1 norm, no faults" in capsys.readouterr().out
+    assert main(["doctor", f"{file}:Two", "--example", f"{file}:pair"]) == 0
+
+
+ERRORS = [
+    (["identify", "LayerNorm", "--shape", "4,6"], "expected module:Object"),
+    (["identify", "no_such_module:X", "--shape", "4,6"], "name the file"),
+    (["identify", "no_such_file.py:X", "--shape", "4,6"], "no such file"),
+    (["identify", "torch.nn:layernorm", "--shape", "4,6"], "Did you mean LayerNorm"),
+    (["identify", "torch.nn:LayerNorm", "--shape", "4,6"], "--init"),
+    (["identify", "torch.nn:LayerNorm", "--init", "size", "--shape", "4,6"], "literals"),
+    (["identify", "torch.nn:LayerNorm", "--init", "6"], "--shape"),
+    (["identify", "torch.nn:LayerNorm", "--init", "6", "--shape", "4,5"], "Pass the shape"),
+    (["identify", "torch:pi", "--shape", "4,5"], "expected a module or a function"),
+    (["identify", "{file}:Sulky", "--shape", "4,5"], "raises RuntimeError: not today"),
+    (["identify", "{file}:Refuses", "--shape", "4,5"], "no input is good enough"),
+    (["check", "torch.nn:Identity", "--like", "layer_norm"], "shape"),
+    (["doctor", "torch.nn:LayerNorm", "--init", "6"], "--integers"),
+    (["doctor", "torch.nn.functional:relu", "--shape", "4,5"], "its signature is relu(input"),
+    (["doctor", "{file}:pair", "--shape", "4,5"], "needs a module"),
+    (["doctor", "{file}:make", "--shape", "4,4"], "the model raises"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "text"), ERRORS)
+def test_what_cannot_run_says_what_to_do(file, capsys, arguments, text):
+    assert main([a.replace("{file}", file) for a in arguments]) == 2
+    captured = capsys.readouterr()
+    assert text in captured.err
+    assert captured.err.startswith(f"normlab {arguments[0]}: ")
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["cure", "x:y"],
+        ["check", "torch.nn:LayerNorm"],
+        ["check", "torch.nn:LayerNorm", "--like", "layernorm"],
+        ["identify", "torch.nn:LayerNorm", "--shape", "four"],
+        ["check", "torch.nn:LayerNorm", "--like", "layer_norm", "--divisor", "m"],
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert "usage: normlab" in capsys.readouterr().err
+
+
+def test_a_module_that_fails_while_it_is_imported(tmp_path, capsys):
+    path = tmp_path / "breaks_at_import.py"
+    path.write_text("1 / 0")
+    assert main(["identify", f"{path}:X", "--shape", "4,6"]) == 2
+    assert "importing it raises ZeroDivisionError" in capsys.readouterr().err
+    assert "breaks_at_import" not in sys.modules
+
+
+def test_what_stands_in_the_current_folder_can_be_imported(tmp_path):
+    (tmp_path / "norms_of_mine.py").write_text("from torch import nn\nnorm = nn.LayerNorm(6)\n")
+    # -P: as for an installed script, Python itself does not add the current folder
+    command = [sys.executable, "-P", "-m", "normlab", "identify", "norms_of_mine:norm"]
+    command += ["--shape", "4,6"]
+    path = str(Path(normlab.__file__).parents[1])
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": path}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "LayerNorm(6)" in done.stdout
+    command[5] = "norms_of_mine:absent"
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": path}
+    )
+    assert done.returncode == 2
+    assert "has no 'absent'" in done.stderr
+
+
+def test_construct():
+    assert construct(torch.nn.LayerNorm, "(3, 4), bias=False").bias is None
+    assert construct(torch.nn.functional.layer_norm, None) is torch.nn.functional.layer_norm
+    for code in ("__import__('os')", "16); f(", "*[1]"):
+        with pytest.raises(CommandError, match="--init"):
+            construct(torch.nn.LayerNorm, code)
+    with pytest.raises(CommandError, match="signature is LayerNorm"):
+        construct(torch.nn.LayerNorm, None)
+    assert load_object("torch:nn.functional.relu") is torch.nn.functional.relu
+
+
+def test_the_console_script_is_declared():
+    text = (Path(normlab.__file__).parents[1] / "pyproject.toml").read_text()
+    assert tomllib.loads(text)["project"]["scripts"] == {"normlab": "normlab.commands:main"}
