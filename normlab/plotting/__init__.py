@@ -9,6 +9,7 @@ from normlab.plotting.diagrams import make_family_figure, plot_norm_family, plot
 from normlab.plotting.distributions import plot_histograms, plot_percentiles_over_steps
 from normlab.plotting.labels import write_legend
 from normlab.plotting.matrices import plot_matrix, plot_spectrum
+from normlab.plotting.paths import plot_call_path
 from normlab.plotting.style import (
     NORM_COLORS,
     NORM_LINESTYLES,
@@ -27,6 +28,7 @@ __all__ = [
     "make_axes",
     "make_family_figure",
     "norm_style",
+    "plot_call_path",
     "plot_curves",
     "plot_histograms",
     "plot_matrix",

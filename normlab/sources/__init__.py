@@ -1,7 +1,70 @@
-"""What a notebook needs to speak about the package: its source, its numbers, its set-up."""
+"""What a notebook needs to speak about code: the package's source and numbers, and torch's source.
 
+The first part shows the package and hands numbers to the text. The second reads what the installed
+torch says about itself, without any network; where a build lacks something, it says so.
+"""
+
+from normlab.sources.callpaths import PROVOCATIONS, CallPath, describe_path, trace_errors
 from normlab.sources.gluing import glue
 from normlab.sources.listing import show, source_of
 from normlab.sources.notebook import setup
+from normlab.sources.operators import (
+    Derivative,
+    Operator,
+    Registration,
+    read_derivative,
+    read_dispatch_table,
+    read_operator,
+    run_default_kernel,
+)
+from normlab.sources.symbols import Compiled, find_compiled
+from normlab.sources.tracing import (
+    Call,
+    decompose,
+    list_nodes,
+    list_saved,
+    trace_calls,
+    trace_operations,
+)
+from normlab.sources.wheel import (
+    Location,
+    MissingInTorchError,
+    locate,
+    locate_header,
+    page_source,
+    permalink,
+    torch_release,
+)
 
-__all__ = ["glue", "setup", "show", "source_of"]
+__all__ = [
+    "PROVOCATIONS",
+    "Call",
+    "CallPath",
+    "Compiled",
+    "Derivative",
+    "Location",
+    "MissingInTorchError",
+    "Operator",
+    "Registration",
+    "decompose",
+    "describe_path",
+    "find_compiled",
+    "glue",
+    "list_nodes",
+    "list_saved",
+    "locate",
+    "locate_header",
+    "page_source",
+    "permalink",
+    "read_derivative",
+    "read_dispatch_table",
+    "read_operator",
+    "run_default_kernel",
+    "setup",
+    "show",
+    "source_of",
+    "torch_release",
+    "trace_calls",
+    "trace_errors",
+    "trace_operations",
+]

@@ -1,0 +1,177 @@
+"""What the installed torch carries of its own source, and where that stands in its repository.
+
+A wheel ships the Python files, the headers and the two lists of operators, but no C++ source. What
+is missing is said to be missing, with the release that has it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = [
+    "Location",
+    "MissingInTorchError",
+    "locate",
+    "locate_header",
+    "page_source",
+    "permalink",
+    "torch_release",
+]
+
+_REPOSITORY = "https://github.com/pytorch/pytorch/blob"
+# Where the folders of torch/include stand in the repository; others keep their path.
+_HEADERS = {"ATen": "aten/src/ATen", "caffe2": "caffe2", "c10": "c10", "torch": "torch"}
+
+
+class MissingInTorchError(LookupError):
+    """The installed torch does not carry what was asked for."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"torch {torch.__version__} has no {what}; {remedy}")
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in PyTorch's repository.
+
+    Attributes:
+        path: of the file, from the root of the repository.
+        line: from 1.
+        name: what stands there.
+    """
+
+    path: str
+    line: int
+    name: str
+
+    @property
+    def url(self) -> str:
+        """A link that stays: to the tag of the installed release."""
+        return permalink(self.path, self.line)
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+def torch_release() -> str:
+    """The installed release of torch, without the part that names a build, as in "2.13.0"."""
+    return torch.__version__.partition("+")[0]
+
+
+def permalink(path: str, line: int | None = None) -> str:
+    """Link to a file of PyTorch at the installed release.
+
+    A release has a tag. Any other build is linked at the commit that it was made from.
+
+    Args:
+        path: from the root of PyTorch's repository.
+        line: from 1; None links to the whole file.
+
+    Example:
+        >>> permalink("aten/src/ATen/native/layer_norm.cpp").rpartition("/")[2]
+        'layer_norm.cpp'
+    """
+    release = torch_release()
+    at = f"v{release}" if release.replace(".", "").isdigit() else torch.version.git_version
+    return f"{_REPOSITORY}/{at}/{path}" + ("" if line is None else f"#L{line}")
+
+
+def locate(definition: type | Callable[..., Any]) -> Location:
+    """Where a function, method or class of torch that is written in Python stands.
+
+    Args:
+        definition: for example `torch.nn.LayerNorm.forward`.
+
+    Raises:
+        TypeError: `definition` has no Python source, as `torch.layer_norm`, which is compiled.
+        ValueError: `definition` belongs to no file of torch.
+
+    Example:
+        >>> locate(torch.nn.LayerNorm).path
+        'torch/nn/modules/normalization.py'
+    """
+    definition = inspect.unwrap(definition)
+    try:
+        file = Path(inspect.getfile(definition)).resolve()
+        _, line = inspect.getsourcelines(definition)
+    except (TypeError, OSError):
+        raise TypeError(
+            f"definition: got {definition!r}, which has no Python source; for a compiled operator "
+            "read its schema and kernels with read_operator(name)"
+        ) from None
+    root = torch_folder().parent
+    if not file.is_relative_to(root / "torch"):
+        raise ValueError(f"definition: {definition.__qualname__} is defined in no file of torch")
+    return Location(file.relative_to(root).as_posix(), line, definition.__qualname__)
+
+
+def locate_header(header: str, text: str) -> Location:
+    """Where `text` first stands in a C++ header that ships with torch.
+
+    Args:
+        header: path below `torch/include`, for example "ATen/native/DispatchStub.h".
+        text: searched line by line, as it is.
+
+    Raises:
+        MissingInTorchError: this torch ships no such header, or it does not hold `text`.
+    """
+    for number, content in enumerate(_read_header(header).splitlines(), start=1):
+        if text in content:
+            top, _, rest = header.partition("/")
+            return Location(f"{_HEADERS.get(top, top)}/{rest}", number, text)
+    raise MissingInTorchError(f"{text!r} in {header}", "look for its new name in the header")
+
+
+def page_source(source: str | type | Callable[..., Any]) -> None:
+    """Open a file of the installed torch in the notebook's pager, which stores nothing.
+
+    Args:
+        source: a header below `torch/include`, or a Python function, method or class.
+
+    Raises:
+        MissingInTorchError: there is no such header.
+        TypeError: `source` has no Python source.
+    """
+    from IPython.core.page import page
+
+    if isinstance(source, str):
+        page(_read_header(source))
+    else:
+        locate(source)  # says what is wrong with a source that cannot be read
+        page(inspect.getsource(inspect.unwrap(source)))
+
+
+def read_packaged(path: str) -> str:
+    """Text of a file that torch's code generator keeps, below `torchgen/packaged`."""
+    found = importlib.util.find_spec("torchgen")
+    folders = (found.submodule_search_locations or []) if found else []
+    for folder in folders:
+        file = Path(folder) / "packaged" / path
+        if file.is_file():
+            return file.read_text(encoding="utf-8")
+    raise MissingInTorchError(f"torchgen/packaged/{path}", "install torch from a wheel")
+
+
+def torch_folder() -> Path:
+    return Path(torch.__path__[0]).resolve()
+
+
+def path_in_repository(path: str) -> str:
+    """A path without the folder in which torch was built or installed."""
+    return re.sub(r"^.*/(?:pytorch|site-packages)/", "", path)
+
+
+def _read_header(header: str) -> str:
+    file = torch_folder() / "include" / header
+    if not file.is_file():
+        remedy = "only headers ship in a wheel; read other C++ files at permalink(path)"
+        raise MissingInTorchError(f"include/{header}", remedy)
+    return file.read_text(encoding="utf-8")
