@@ -8,6 +8,7 @@ from normlab.layers.batch import BatchNorm1d, BatchNorm2d, batch_norm
 from normlab.layers.group import GroupNorm, group_norm
 from normlab.layers.instance import InstanceNorm1d, InstanceNorm2d, instance_norm
 from normlab.layers.layer import LayerNorm, layer_norm
+from normlab.layers.masked import MaskedBatchNorm1d, masked_batch_norm
 from normlab.layers.rms import RMSNorm, prms_norm, rms_norm
 from normlab.layers.validation import DtypeError, ShapeError
 
@@ -19,12 +20,14 @@ __all__ = [
     "InstanceNorm1d",
     "InstanceNorm2d",
     "LayerNorm",
+    "MaskedBatchNorm1d",
     "RMSNorm",
     "ShapeError",
     "batch_norm",
     "group_norm",
     "instance_norm",
     "layer_norm",
+    "masked_batch_norm",
     "prms_norm",
     "rms_norm",
 ]

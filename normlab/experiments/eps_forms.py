@@ -1,0 +1,157 @@
+"""At which input size does eps take over, inside the root, outside it, and as a floor?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "Config",
+    "Outcome",
+    "Place",
+    "Result",
+    "half_size",
+    "normalize_with",
+    "output_size",
+    "run",
+]
+
+Place = Literal["inside", "outside", "clamp"]
+
+
+def _check_place(place: str) -> None:
+    if place not in get_args(Place):
+        raise ValueError(f"place: got {place!r}; expected one of {get_args(Place)}")
+
+
+def normalize_with(x: Tensor, eps: float, place: Place) -> Tensor:
+    r"""Divide each centered row by its standard deviation σ, guarded by `eps` in one of three ways.
+
+    .. math:: \sqrt{\sigma^2 + \epsilon}, \qquad \sigma + \epsilon, \qquad \max(\sigma, \epsilon)
+
+    Args:
+        x: rows along the last axis.
+        eps: the guard.
+        place: "inside", "outside" or "clamp", in the order of the formula.
+
+    Units:
+        `eps` has the units of x² inside the root, those of x otherwise.
+    """
+    _check_place(place)
+    centered = x - x.mean(-1, keepdim=True)
+    var = centered.square().mean(-1, keepdim=True)
+    if place == "inside":
+        return centered / (var + eps).sqrt()
+    if place == "outside":
+        return centered / (var.sqrt() + eps)
+    return centered / var.sqrt().clamp_min(eps)
+
+
+def output_size(std: float, eps: float, place: Place) -> float:
+    """Standard deviation of the output for an input of standard deviation `std`.
+
+    Example:
+        >>> output_size(1e-3, 1e-6, "clamp"), round(output_size(1e-3, 1e-6, "inside"), 2)
+        (1.0, 0.71)
+    """
+    _check_place(place)
+    if place == "inside":
+        return std / (std * std + eps) ** 0.5
+    return std / (std + eps) if place == "outside" else std / max(std, eps)
+
+
+def half_size(eps: float, place: Place) -> float:
+    """Input standard deviation at which the output has half of its proper size.
+
+    Args:
+        eps: the guard.
+        place: "inside", "outside" or "clamp".
+
+    Returns:
+        `(eps / 3) ** 0.5`, `eps` or `eps / 2`.
+    """
+    _check_place(place)
+    return {"inside": (eps / 3) ** 0.5, "outside": eps, "clamp": eps / 2}[place]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Rows of given standard deviations, in float64, so that eps is all that is seen.
+
+    Attributes:
+        eps: the same number in all three places.
+        stds: of the rows.
+        features: D.
+        seeds: of the rows.
+    """
+
+    eps: float = 1e-5
+    stds: tuple[float, ...] = (1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
+    features: int = 64
+    seeds: tuple[int, ...] = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One place of eps.
+
+    Attributes:
+        place: of eps.
+        sizes: standard deviation of the output, a row for each seed, a column for each std.
+        halved: output size at the input size that :func:`half_size` names; a half is right.
+        gain: factor by which a tiny change of a constant row is enlarged.
+    """
+
+    place: Place
+    sizes: tuple[tuple[float, ...], ...]
+    halved: float
+    gain: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """All three places."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def of(self, place: Place) -> Outcome:
+        """One place."""
+        return next(o for o in self.outcomes if o.place == place)
+
+
+def _standard_row(features: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    row = torch.randn(features, generator=generator, dtype=torch.float64)
+    return normalize_with(row, 0.0, "inside")
+
+
+def _size(y: Tensor) -> float:
+    return y.square().mean().sqrt().item()
+
+
+def _gain(norm: Callable[[Tensor], Tensor], features: int) -> float:
+    change = 1e-12 * _standard_row(features, seed=0)
+    return ((norm(1.0 + change) - norm(torch.ones_like(change))).norm() / change.norm()).item()
+
+
+def run(config: Config) -> Result:
+    """Measure sizes and gains in all three places."""
+    outcomes = []
+    for place in get_args(Place):
+        rows = [_standard_row(config.features, seed) for seed in config.seeds]
+        sizes = tuple(
+            tuple(_size(normalize_with(row * std, config.eps, place)) for std in config.stds)
+            for row in rows
+        )
+        knee = rows[0] * half_size(config.eps, place)
+        gain = _gain(
+            lambda x, place=place: normalize_with(x, config.eps, place),  # type: ignore[misc]
+            config.features,
+        )
+        halved = _size(normalize_with(knee, config.eps, place))
+        outcomes.append(Outcome(place, sizes, halved, gain))
+    return Result(tuple(outcomes))

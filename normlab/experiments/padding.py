@@ -1,0 +1,191 @@
+"""How far does the padding of a batch move what each norm says about the real tokens?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from normlab.layers import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    masked_batch_norm,
+    rms_norm,
+)
+
+__all__ = [
+    "Config",
+    "Norm",
+    "Outcome",
+    "Result",
+    "apply_norm",
+    "make_batch",
+    "predict_moved",
+    "predict_padded_moments",
+    "run",
+]
+
+Norm = Literal[
+    "batch norm",
+    "masked batch norm",
+    "group norm",
+    "instance norm",
+    "layer norm, sentence",
+    "layer norm, token",
+    "RMS norm, token",
+]
+_EPS = 1e-12  # so that the padding is all that is seen
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sequences of different lengths, filled up with zeros behind their ends.
+
+    Attributes:
+        lengths: of the sequences.
+        extra: positions of padding behind the longest.
+        channels: C.
+        groups: of the group norm; a divisor of `channels`.
+        mean: of the real values; each channel has a standard deviation of about 1.
+        seeds: of the values.
+    """
+
+    lengths: tuple[int, ...] = (12, 9, 7, 4)
+    extra: tuple[int, ...] = (0, 4, 20, 100)
+    channels: int = 8
+    groups: int = 2
+    mean: float = 2.0
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One norm with one amount of padding.
+
+    Attributes:
+        norm: its name.
+        extra: positions of padding behind the longest sequence.
+        seed: of the values.
+        moved: rms over the real tokens of the change against statistics of real tokens alone;
+            the outputs themselves have rms 1.
+    """
+
+    norm: Norm
+    extra: int
+    seed: int
+    moved: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def moved(self, norm: Norm) -> list[list[float]]:
+        """A row for each seed, a column for each amount of padding."""
+        seeds = dict.fromkeys(o.seed for o in self.outcomes)
+        return [
+            [o.moved for o in self.outcomes if (o.norm, o.seed) == (norm, seed)] for seed in seeds
+        ]
+
+
+def make_batch(config: Config, *, extra: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Padded batch (N, C, L) in float64 and its mask (N, L); real values do not depend on `extra`.
+
+    Args:
+        config: lengths, channels and mean.
+        extra: positions of padding behind the longest sequence.
+        seed: of the values.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    total = max(config.lengths) + extra
+    mask = torch.arange(total) < torch.tensor(config.lengths)[:, None]  # (N, L)
+    real = torch.randn(sum(config.lengths), config.channels, generator=generator).double()
+    x = torch.zeros(*mask.shape, config.channels, dtype=torch.float64)
+    x[mask] = real + config.mean
+    return x.movedim(-1, 1), mask
+
+
+def apply_norm(norm: Norm, x: Tensor, mask: Tensor, *, groups: int) -> Tensor:
+    """The norm on the padded batch as it stands; only the masked one sees the mask."""
+    channels, tokens = x.shape[1], x.movedim(1, -1)
+    whole = tuple(x.shape[1:])
+    norms: dict[Norm, Callable[[], Tensor]] = {
+        "batch norm": lambda: batch_norm(x, None, None, training=True, eps=_EPS),
+        "masked batch norm": lambda: masked_batch_norm(
+            x, mask, None, None, training=True, eps=_EPS
+        ),
+        "group norm": lambda: group_norm(x, groups, eps=_EPS),
+        "instance norm": lambda: instance_norm(x, eps=_EPS),
+        "layer norm, sentence": lambda: layer_norm(x, whole, eps=_EPS),
+        "layer norm, token": lambda: layer_norm(tokens, (channels,), eps=_EPS).movedim(-1, 1),
+        "RMS norm, token": lambda: rms_norm(tokens, (channels,), eps=_EPS).movedim(-1, 1),
+    }
+    return norms[norm]()
+
+
+def _without_padding(norm: Norm, x: Tensor, mask: Tensor, *, groups: int) -> Tensor:
+    """Statistics of real tokens alone: each sequence cut to its length, batch norm packed."""
+    if norm in ("batch norm", "masked batch norm"):
+        packed = x.movedim(1, -1)[mask]
+        return batch_norm(packed, None, None, training=True, eps=_EPS)
+    cut = [
+        apply_norm(norm, x[i : i + 1, :, row], mask[i : i + 1, row], groups=groups)
+        for i, row in enumerate(mask)
+    ]
+    return torch.cat([y[0].movedim(0, -1) for y in cut])
+
+
+def predict_padded_moments(share: float, mean: float, var: float) -> tuple[float, float]:
+    r"""Mean and variance when zeros are mixed in.
+
+    .. math:: \mu' = q \mu, \qquad \sigma'^2 = q \sigma^2 + q (1 - q) \mu^2
+
+    Args:
+        share: q, real values among all.
+        mean: of the real values.
+        var: of the real values, biased.
+
+    Example:
+        >>> predict_padded_moments(0.5, 2.0, 1.0)
+        (1.0, 1.5)
+    """
+    return share * mean, share * var + share * (1 - share) * mean * mean
+
+
+def predict_moved(config: Config) -> list[float]:
+    r"""What batch norm's outcomes are expected to be, for real values of variance 1.
+
+    .. math:: \sqrt{\left( \frac{1}{\sigma'} - 1 \right)^2
+              + \left( \frac{\mu - \mu'}{\sigma'} \right)^2}
+
+    Args:
+        config: its lengths, extra positions and mean.
+    """
+    predicted = []
+    for extra in config.extra:
+        cells = len(config.lengths) * (max(config.lengths) + extra)
+        mean, var = predict_padded_moments(sum(config.lengths) / cells, config.mean, 1.0)
+        predicted.append(math.hypot(var**-0.5 - 1, (config.mean - mean) * var**-0.5))
+    return predicted
+
+
+def run(config: Config) -> Result:
+    """Measure every norm with every amount of padding."""
+    outcomes = []
+    for norm in get_args(Norm):
+        for seed in config.seeds:
+            for extra in config.extra:
+                x, mask = make_batch(config, extra=extra, seed=seed)
+                y = apply_norm(norm, x, mask, groups=config.groups).movedim(1, -1)[mask]
+                exact = _without_padding(norm, x, mask, groups=config.groups)
+                moved = (y - exact).square().mean().sqrt().item()
+                outcomes.append(Outcome(norm, extra, seed, moved))
+    return Result(tuple(outcomes))

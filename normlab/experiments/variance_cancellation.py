@@ -1,0 +1,144 @@
+"""How wrong are variance and LayerNorm in float32 when the mean is large, for each algorithm?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from normlab.layers.standardization import standardize
+from normlab.reference.moments import Moments, naive_one_pass, two_pass, welford
+
+__all__ = ["METHODS", "Config", "Method", "Outcome", "Result", "constant_row", "run"]
+
+Method = Literal["one pass", "Welford", "two passes", "torch", "corrected"]
+METHODS: tuple[Method, ...] = ("one pass", "Welford", "two passes", "torch", "corrected")
+
+_MOMENTS: dict[str, Callable[[np.ndarray, int], Moments]] = {
+    "one pass": naive_one_pass,
+    "Welford": welford,
+    "two passes": two_pass,
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Rows of standard deviation 1 around a mean, normalized in float32.
+
+    Attributes:
+        means: of the rows.
+        features: D.
+        rows: with each mean, for each seed.
+        eps: inside the root.
+        seeds: of the rows.
+    """
+
+    means: tuple[float, ...] = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
+    features: int = 768
+    rows: int = 16
+    eps: float = 1e-5
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One method at one mean, beside float64 on the same rounded rows.
+
+    Attributes:
+        method: of the statistics.
+        mean: of the rows.
+        seed: of the rows.
+        variance_error: largest relative error of the variance.
+        output_error: largest error of the output; infinite where an output is not finite.
+        negative: rows whose variance came out below zero.
+    """
+
+    method: Method
+    mean: float
+    seed: int
+    variance_error: float
+    output_error: float
+    negative: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes, and torch's version."""
+
+    outcomes: tuple[Outcome, ...]
+    torch: str
+
+    def where(self, method: Method, mean: float) -> tuple[Outcome, ...]:
+        """The outcomes of all seeds."""
+        return tuple(o for o in self.outcomes if (o.method, o.mean) == (method, mean))
+
+    def errors(self, what: str, method: Method) -> list[list[float]]:
+        """`variance_error` or `output_error`, a row for each seed, a column for each mean."""
+        seeds = dict.fromkeys(o.seed for o in self.outcomes)
+        return [
+            [getattr(o, what) for o in self.outcomes if (o.method, o.seed) == (method, seed)]
+            for seed in seeds
+        ]
+
+    def worst(self, what: str, method: Method, mean: float) -> float:
+        """The largest over the seeds."""
+        return max(getattr(o, what) for o in self.where(method, mean))
+
+
+def _normalize(method: Method, x: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
+    """Output and variance (rows, 1), both as float32 gave them."""
+    if method in _MOMENTS:
+        _, mean, var = _MOMENTS[method](x, -1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (x - mean) / np.sqrt(var + np.float32(eps)), var
+    rows = torch.from_numpy(x)
+    if method == "torch":
+        y, _, rstd = torch.native_layer_norm(rows, rows.shape[-1:], None, None, eps)
+        return y.numpy(), rstd.double().numpy() ** -2 - eps
+    centered_and_scaled, _, variance = standardize(rows, (-1,), eps)
+    return centered_and_scaled.numpy(), variance.numpy()
+
+
+def _measure(method: Method, mean: float, seed: int, config: Config) -> Outcome:
+    noise = np.random.default_rng(seed).standard_normal((config.rows, config.features))
+    x = (mean + noise).astype(np.float32)
+    exact = two_pass(x.astype(np.float64), -1)
+    y, var = _normalize(method, x, config.eps)
+    error = np.abs(y - (x - exact.mean) / np.sqrt(exact.var + config.eps)).max()
+    return Outcome(
+        method,
+        mean,
+        seed,
+        float(np.abs(var / exact.var - 1).max()),
+        float(error) if np.isfinite(error) else float("inf"),
+        int((var < 0).sum()),
+    )
+
+
+def constant_row(method: Method, value: float, *, features: int = 768, eps: float = 1e-5) -> float:
+    """Largest output of a row that holds one value; 0 is right.
+
+    Args:
+        method: of the statistics.
+        value: in all cells of the row.
+        features: D.
+        eps: inside the root.
+    """
+    row = np.full((1, features), value, dtype=np.float32)
+    return float(np.abs(_normalize(method, row, eps)[0]).max())
+
+
+def run(config: Config) -> Result:
+    """Measure every method at every mean."""
+    return Result(
+        tuple(
+            _measure(method, mean, seed, config)
+            for method in METHODS
+            for seed in config.seeds
+            for mean in config.means
+        ),
+        torch.__version__,
+    )
