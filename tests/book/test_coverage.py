@@ -1,11 +1,12 @@
 """Every claim that the book set out to settle has a place that settles it.
 
-`book/coverage.yml` names, for each claim, a page and an anchor with the cell or the citation
-that settles it, or the chapter to come that will.
+`book/coverage.yml` names, for each claim, a page and an anchor with the cell, the citation or the
+test that settles it, or the chapter to come that will.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Mapping
@@ -108,8 +109,8 @@ def check_entry(
         if chapter not in CHAPTERS:
             return [f"unknown chapter {chapter!r}"]
         return [f"pending, but {chapter} is written"] if f"book/{chapter}" in pages else []
-    if keys not in ({"page", "anchor", "cell"}, {"page", "anchor", "citation"}):
-        return [f"has {sorted(keys)}; expected pending, or page, anchor and cell or citation"]
+    if keys not in ({"page", "anchor", kind} for kind in ("cell", "citation", "test")):
+        return [f"has {sorted(keys)}; expected pending, or page, anchor and cell, citation or test"]
     page = pages.get(entry["page"])
     if page is None:
         return [f"no page {entry['page']!r}"]
@@ -118,6 +119,8 @@ def check_entry(
         complaints.append(f"no anchor {entry['anchor']!r} in {entry['page']}")
     if "citation" in entry and entry["citation"] not in bib_keys:
         complaints.append(f"no citation {entry['citation']!r} in references.bib")
+    if "test" in entry and not is_test(entry["test"]):
+        complaints.append(f"no test {entry['test']!r}")
     if "cell" in entry:
         cells = page.tagged.get(entry["cell"], [])
         if not cells:
@@ -127,6 +130,16 @@ def check_entry(
         elif cells and not any(c["outputs"] for c in cells):
             complaints.append(f"no cell tagged {entry['cell']!r} stores an output")
     return complaints
+
+
+def is_test(name: str) -> bool:
+    """Whether `name`, as file::function, is a test of this project."""
+    file, _, function = name.partition("::")
+    path = ROOT / file
+    if not file.startswith("tests/") or not path.is_file():
+        return False
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 def read_bib_keys() -> set[str]:
@@ -155,6 +168,9 @@ def test_the_inventory_is_complete() -> None:
 
 GOOD = {"claim": "It is so.", "page": "book/a", "anchor": "top", "cell": "claim"}
 CITED = {"claim": "It is so.", "page": "book/a", "anchor": "thm", "citation": "ba2016layer"}
+TESTED = {"claim": "It is so.", "page": "book/a", "anchor": "top"} | {
+    "test": "tests/book/test_coverage.py::test_every_claim_has_its_place"
+}
 PENDING = {"claim": "It is so.", "pending": "warmup"}
 
 
@@ -168,7 +184,7 @@ PAGES = {"book/a": make_page([{}]), "book/b": make_page([]), "book/c": make_page
 PAGES |= {"book/d": make_page([], kind="markdown"), "book/rms_norm": make_page([])}
 
 
-@pytest.mark.parametrize("entry", [GOOD, CITED, PENDING])
+@pytest.mark.parametrize("entry", [GOOD, CITED, TESTED, PENDING])
 def test_a_good_entry_passes(entry: dict[str, str]) -> None:
     assert find_complaints({"1": entry}, PAGES, {"ba2016layer"}, {"1"}) == []
 
@@ -189,6 +205,12 @@ def test_a_good_entry_passes(entry: dict[str, str]) -> None:
         ({"1": {**GOOD, "page": "book/b"}}, "1: no cell tagged 'claim' stores an output"),
         ({"1": {**GOOD, "page": "book/c"}}, "1: a cell tagged 'claim' holds no code"),
         ({"1": {**GOOD, "page": "book/d"}}, "1: a cell tagged 'claim' holds no code"),
+        (
+            {"1": {**TESTED, "test": "tests/book/test_coverage.py::is_not"}},
+            "1: no test 'tests/book/",
+        ),
+        ({"1": {**TESTED, "test": "book/conftest.py::is_cell"}}, "1: no test 'book/conftest.py"),
+        ({"1": {**TESTED, "test": "tests/none.py::test_a"}}, "1: no test 'tests/none.py"),
         ({"1": {**CITED, "citation": "x2020y"}}, "1: no citation 'x2020y' in references.bib"),
     ],
 )
