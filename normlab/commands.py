@@ -1,7 +1,8 @@
-"""The command line: `normlab check`, `normlab identify`, `normlab doctor`.
+"""The command line: `normlab check`, `normlab identify`, `normlab doctor`, `normlab grade`.
 
-Each command loads an object by `module:Object` or `path/to/file.py:Object` and prints a report, or
-JSON with `--json`. The exit status is 0, 1 where a layer does not conform or a fault was found,
+The first three load an object by `module:Object` or `path/to/file.py:Object`, the last runs the
+cells of a notebook with answers to exercises. Each prints a report, or JSON with `--json`. The
+exit status is 0, 1 where a layer does not conform, a fault was found or an answer is not right,
 and 2 where the command could not run.
 """
 
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 from normlab.checks import CONVENTIONS, check_layer
 from normlab.checks.formula import FAMILIES
 from normlab.fingerprint import identify
+from normlab.grading import grade_notebook
 from normlab.inspection import doctor
 
 __all__ = ["CommandError", "construct", "load_object", "main"]
@@ -141,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="normlab",
         description="Is this norm right, which norm is it, and what is wrong around it?",
-        epilog="Exit status: 0; 1 does not conform or faults found; 2 could not run.",
+        epilog="Exit status: 0; 1 does not conform, has faults, not all right; 2 could not run.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -171,11 +173,19 @@ def _parser() -> argparse.ArgumentParser:
         "--integers", type=int, metavar="N", help="give token numbers below N as the input"
     )
     model.add_argument("--example", metavar="OBJECT", help="module:Object with the input itself")
+    text = "Run a notebook's own cells in a fresh process and report what its checks say."
+    answers = commands.add_parser("grade", help=text, description=text)
+    answers.add_argument("notebook", help="path of a notebook with answers to exercises")
+    answers.add_argument("--limit", type=float, default=600.0, help="seconds for all of it")
+    answers.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
 def _run(options: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
     """The report as plain values and as text, and the exit status."""
+    if options.command == "grade":
+        graded = grade_notebook(options.notebook, limit=options.limit)
+        return graded.to_dict(), str(graded), 0 if graded.passed else 1
     found = load_object(options.object)
     factory = options.command == "doctor" and not isinstance(found, nn.Module)
     layer = construct(found, options.init or ("" if factory else None))
@@ -228,8 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: command line; None reads the real one.
 
     Returns:
-        exit status: 0; 1 where a layer does not conform or a fault was found; 2 where the
-        command could not run.
+        exit status: 0; 1 where a layer does not conform, a fault was found or an answer is not
+        right; 2 where the command could not run.
     """
     options = _parser().parse_args(arguments)
     try:

@@ -1,0 +1,162 @@
+"""Which statistics must devices or micro-batches share to act as one large batch?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from normlab.layers import batch_norm, layer_norm
+
+__all__ = ["Config", "Method", "Moments", "Outcome", "Result", "measure_moments", "merge", "run"]
+
+Method = Literal["own statistics", "averaged", "merged, cut", "merged", "layer norm"]
+_EPS = 1e-5
+
+
+@dataclass(frozen=True)
+class Config:
+    """One batch, divided among devices.
+
+    Attributes:
+        shares: samples on each device.
+        features: C.
+        shift: of the samples of each next device, in standard deviations; 0 for shuffled data.
+        seeds: of inputs, weights and upstream gradients.
+    """
+
+    shares: tuple[int, ...] = (6, 6, 12)
+    features: int = 5
+    shift: float = 0.0
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+    def __post_init__(self) -> None:
+        if len(self.shares) < 2 or min(self.shares) < 2:
+            raise ValueError(
+                f"shares: got {self.shares}; expected at least two devices with two samples each"
+            )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One way to share, beside the undivided batch.
+
+    Attributes:
+        method: what the devices share.
+        seed: of all draws.
+        output_error: rms distance of the outputs over the rms of the right ones.
+        gradient_error: the same of the gradient by the input.
+    """
+
+    method: Method
+    seed: int
+    output_error: float
+    gradient_error: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def errors(self, measure: str, method: Method) -> list[float]:
+        """One number for each seed: `measure` is "output_error" or "gradient_error"."""
+        return [getattr(o, measure) for o in self.outcomes if o.method == method]
+
+
+class Moments(NamedTuple):
+    """Count, mean and sum of squared deviations of each channel.
+
+    Attributes:
+        n: samples.
+        mean: (C,).
+        squares: (C,).
+    """
+
+    n: int
+    mean: Tensor
+    squares: Tensor
+
+
+def measure_moments(x: Tensor) -> Moments:
+    """What one device finds in its own samples (N, C)."""
+    mean = x.mean(0)
+    return Moments(len(x), mean, (x - mean).square().sum(0))
+
+
+def merge(a: Moments, b: Moments) -> Moments:
+    r"""Moments of two sets together, from those of each.
+
+    .. math:: \mu = \mu_a + \frac{n_b}{n} \delta, \qquad
+              S = S_a + S_b + \frac{n_a n_b}{n} \delta^2, \qquad \delta = \mu_b - \mu_a
+
+    Args:
+        a: of one set.
+        b: of the other.
+
+    Source:
+        chan1983algorithms, Eq. 2.1.
+    """
+    n = a.n + b.n
+    delta = b.mean - a.mean
+    squares = a.squares + b.squares + delta.square() * (a.n * b.n / n)
+    return Moments(n, a.mean + delta * (b.n / n), squares)
+
+
+def _merged(parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    total, *others = (measure_moments(part) for part in parts)
+    for moments in others:
+        total = merge(total, moments)
+    return total.mean, total.squares / total.n
+
+
+def _averaged(parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The weighted mean of the devices' variances, which misses how far their means differ."""
+    found = [measure_moments(part) for part in parts]
+    n = sum(m.n for m in found)
+    mean = torch.stack([m.mean * (m.n / n) for m in found]).sum(0)
+    return mean, torch.stack([m.squares for m in found]).sum(0) / n
+
+
+def _apply(method: Method, parts: Sequence[Tensor]) -> Tensor:
+    if method == "own statistics":
+        return torch.cat([batch_norm(p, None, None, training=True, eps=_EPS) for p in parts])
+    if method == "layer norm":
+        return torch.cat([layer_norm(p, p.shape[1:], eps=_EPS) for p in parts])
+    mean, var = (_averaged if method == "averaged" else _merged)(parts)
+    if method == "merged, cut":
+        mean, var = mean.detach(), var.detach()
+    return torch.cat([(p - mean) * (var + _EPS).rsqrt() for p in parts])
+
+
+def _whole(method: Method, x: Tensor) -> Tensor:
+    if method == "layer norm":
+        return layer_norm(x, x.shape[1:], eps=_EPS)
+    return batch_norm(x, None, None, training=True, eps=_EPS)
+
+
+def _distance(found: Tensor, right: Tensor) -> float:
+    return float(((found - right).square().mean() / right.square().mean()).sqrt().detach())
+
+
+def run(config: Config) -> Result:
+    """Measure every way to share, in float64."""
+    outcomes = []
+    count = sum(config.shares)
+    for seed in config.seeds:
+        g = torch.Generator().manual_seed(seed)
+        x = torch.randn(count, config.features, generator=g, dtype=torch.float64)
+        dy = torch.randn(count, config.features, generator=g, dtype=torch.float64)
+        device = torch.repeat_interleave(torch.tensor(config.shares))
+        x += config.shift * device[:, None]
+        for method in get_args(Method):
+            leaf = x.clone().requires_grad_()
+            y, right = _apply(method, leaf.split(config.shares)), _whole(method, leaf)
+            (dx,) = torch.autograd.grad(y, leaf, dy)
+            (right_dx,) = torch.autograd.grad(right, leaf, dy)
+            outcomes.append(Outcome(method, seed, _distance(y, right), _distance(dx, right_dx)))
+    return Result(tuple(outcomes))

@@ -1,0 +1,134 @@
+"""Finds the tasks of a notebook in its text; executes nothing."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Cell", "GradingError", "find_graders", "find_tasks", "read_cells"]
+
+GRADERS = "normlab.checks.exercises"
+CALL = re.compile(r"\b(check_\w+)\s*\(")
+LEFT_OUT = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
+TITLE = re.compile(r"^[`:]{3,}\s*\{exercise(?:-start)?\}[ \t]*(.*)$", re.MULTILINE)
+
+
+class GradingError(ValueError):
+    """The notebook cannot be graded; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One code cell.
+
+    Attributes:
+        number: position among all cells, counted from 1.
+        source: what is executed.
+        left_out: lines for the notebook's own shell (`%magic`, `!command`); not executed.
+        title: of the exercise in the text above, or "".
+    """
+
+    number: int
+    source: str
+    left_out: tuple[str, ...] = ()
+    title: str = ""
+
+
+def read_cells(path: Path) -> list[Cell]:
+    """The code cells of a notebook, in order.
+
+    Raises:
+        GradingError: there is no such file, or it is no notebook of format 4.
+    """
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        kinds = [(cell["cell_type"], "".join(cell["source"])) for cell in raw["cells"]]
+    except OSError as error:
+        raise GradingError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise GradingError(
+            f"{path}: is no notebook, its text is not JSON ({error}); save it again in Jupyter"
+        ) from error
+    except (KeyError, TypeError) as error:
+        raise GradingError(
+            f"{path}: is no notebook of format 4 (nothing under {error}); save it again in Jupyter"
+        ) from error
+    cells, title = [], ""
+    for number, (kind, source) in enumerate(kinds, start=1):
+        if kind == "markdown":
+            title = (TITLE.findall(source) or [title])[-1]
+        elif kind == "code" and source.strip():
+            cells.append(_prepare(number, source, title))
+    return cells
+
+
+def _prepare(number: int, source: str, title: str) -> Cell:
+    if source.lstrip().startswith("%%"):
+        return Cell(number, "", (source.lstrip().splitlines()[0],), title)
+    if _parses(source):  # a line of a string may begin with a percent sign
+        return Cell(number, source, (), title)
+    left_out = tuple(line for _, line in LEFT_OUT.findall(source))
+    return Cell(number, LEFT_OUT.sub(r"\1pass", source), left_out, title)
+
+
+def _parses(source: str) -> bool:
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def find_graders(cells: list[Cell]) -> tuple[set[str], set[str]]:
+    """Names that the notebook imports from the exercises, and those it binds to other things."""
+    imported: set[str] = set()
+    other: set[str] = set()
+    for cell in cells:
+        for node in ast.walk(ast.parse(cell.source)) if _parses(cell.source) else ():
+            if isinstance(node, ast.ImportFrom | ast.Import):
+                module = getattr(node, "module", None) or ""
+                for alias in node.names:
+                    origin = f"{module}.{alias.name}" if module else alias.name
+                    name = alias.asname or alias.name.partition(".")[0]
+                    ours = origin.startswith(GRADERS) and (bool(module) or bool(alias.asname))
+                    (imported if ours else other).add(name)
+            else:
+                other |= set(_bound(node))
+    return imported, imported & other
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """Names that a statement gives a value, and those whose attributes it sets."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield getattr(node.value, "id", "")
+    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "setattr" and node.args:
+        yield getattr(node.args[0], "id", "")
+
+
+def find_tasks(cell: Cell, graders: set[str]) -> list[str]:
+    """Names of the checks that the cell calls, in order, such as `rms.check_rms_norm`.
+
+    A cell that does not parse is searched as text, so that a broken answer stays a task.
+    """
+    if not _parses(cell.source):
+        return CALL.findall(cell.source)
+    calls = []
+    for node in ast.walk(ast.parse(cell.source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name, holder = "", ""
+        if isinstance(node.func, ast.Name):
+            name = holder = node.func.id
+        elif isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+            name, holder = node.func.attr, node.func.value.id
+        if name.startswith("check_") and holder in graders:
+            calls.append((node.lineno, node.col_offset, name))
+    return [name for _, _, name in sorted(calls)]

@@ -1,0 +1,178 @@
+"""What the experiments of the page on debugging claim, with margins; and that they can fail."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from normlab.experiments import (
+    freezing,
+    gradient_accumulation,
+    norm_weight_decay,
+    recalibration,
+    several_devices,
+)
+from normlab.experiments.networks import make_mlp
+from normlab.layers import BatchNorm1d
+from normlab.reference import moments
+
+# Several devices.
+
+
+def test_merged_moments_are_those_of_the_union():
+    x = np.random.default_rng(0).normal(3.0, 2.0, size=(11, 4))
+    a, b = (several_devices.measure_moments(torch.tensor(p)) for p in (x[:3], x[3:]))
+    merged = several_devices.merge(a, b)
+    reference = moments.merge(moments.two_pass(x[:3], axis=0), moments.two_pass(x[3:], axis=0))
+    assert merged.n == 11
+    for found in (merged.mean.numpy(), reference.mean):
+        np.testing.assert_allclose(np.squeeze(found), x.mean(0), rtol=1e-14)
+    for found in (merged.squares.numpy() / 11, reference.var):
+        np.testing.assert_allclose(np.squeeze(found), x.var(0), rtol=1e-13)
+
+
+def worst(result, measure, method):
+    return max(result.errors(measure, method))
+
+
+@pytest.mark.parametrize("shift", [0.0, 2.0])
+def test_only_merged_statistics_in_the_graph_equal_the_whole_batch(shift):
+    result = several_devices.run(several_devices.Config(shift=shift))
+    for method in ("merged", "layer norm"):
+        assert worst(result, "output_error", method) < 1e-14
+        assert worst(result, "gradient_error", method) < 1e-13
+    assert min(result.errors("output_error", "own statistics")) > 0.1
+    assert min(result.errors("output_error", "averaged")) > 0.02
+    assert worst(result, "output_error", "merged, cut") < 1e-14
+    assert min(result.errors("gradient_error", "merged, cut")) > 0.1
+
+
+def test_a_merge_without_the_distance_of_the_means_is_seen(monkeypatch):
+    def sloppy(a, b):
+        right = right_merge(a, b)
+        return right._replace(squares=a.squares + b.squares)
+
+    right_merge = several_devices.merge
+    monkeypatch.setattr(several_devices, "merge", sloppy)
+    result = several_devices.run(several_devices.Config())
+    assert min(result.errors("output_error", "merged")) > 0.02
+
+
+@pytest.mark.parametrize("shares", [(24,), (1, 23)])
+def test_shares_that_divide_nothing_are_named(shares):
+    with pytest.raises(ValueError, match="shares: got"):
+        several_devices.Config(shares=shares)
+
+
+# Accumulation.
+
+
+@pytest.fixture(scope="module")
+def accumulated():
+    return gradient_accumulation.run(gradient_accumulation.Config(seeds=(0, 1)))
+
+
+def test_accumulation_is_exact_without_batch_norm_alone(accumulated):
+    for parts in gradient_accumulation.Config().parts:
+        for norm in ("none", "layer_norm", "rms_norm"):
+            assert max(accumulated.errors(norm, parts)) < 1e-13
+        assert min(accumulated.errors("batch_norm", parts)) > 0.1
+    assert min(accumulated.errors("batch_norm", 16)) > max(accumulated.errors("batch_norm", 2))
+
+
+def test_batch_norm_in_evaluation_accumulates_exactly():
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(8, 5, generator=g, dtype=torch.float64), torch.arange(8) % 3
+    model = make_mlp((5, 6, 3), "batch_norm", seed=0).double().eval()
+    whole, parts = (gradient_accumulation.accumulate(model, x, y, k) for k in (1, 4))
+    torch.testing.assert_close(parts, whole, rtol=1e-13, atol=1e-15)
+
+
+def test_parts_that_do_not_divide_are_named():
+    with pytest.raises(ValueError, match=r"parts: got \[3\]"):
+        gradient_accumulation.Config(parts=(2, 3))
+
+
+# Freezing.
+
+
+def test_each_half_of_freezing_leaves_the_other_half_free():
+    result = freezing.run(freezing.Config(seeds=(0,)))
+    half, other, both, undone, kept = (
+        {
+            m: result.values(m, way)[0]
+            for m in ("parameters_moved", "statistics_moved", "features_moved")
+        }
+        for way in (
+            "requires_grad=False",
+            "eval()",
+            "both",
+            "both, then train()",
+            "both, in every epoch",
+        )
+    )
+    assert half["parameters_moved"] == 0.0
+    assert half["statistics_moved"] > 0.1
+    assert other["statistics_moved"] == 0.0
+    assert other["parameters_moved"] > 0.01
+    assert set(both.values()) == set(kept.values()) == {0.0}
+    assert undone == half
+    assert half["features_moved"] > 0.3
+
+
+# Statistics that lag.
+
+
+def test_recomputed_statistics_recover_what_lag_lost():
+    outcome = recalibration.run_one(recalibration.Config(), 2)
+    assert outcome.running < outcome.recomputed - 0.1
+    assert abs(outcome.recomputed - outcome.batch) < 0.05
+
+
+def test_recomputed_statistics_are_plain_averages_and_all_else_stays():
+    model = nn.Sequential(BatchNorm1d(3, momentum=0.2), nn.Dropout(0.5), nn.BatchNorm1d(3))
+    model[2].eval()
+    kept = copy.deepcopy(dict(model.named_parameters()))
+    batches = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0)) + 4
+    recalibration.recompute_statistics_(model, batches)
+    torch.testing.assert_close(model[0].running_mean, batches.mean((0, 1)))
+    assert [m.training for m in model] == [True, True, False]
+    assert [model[0].momentum, model[2].momentum] == [0.2, 0.1]
+    assert all(torch.equal(p, kept[name]) for name, p in model.named_parameters())
+    assert float(model[2].running_mean.abs().max()) < 1e-5  # no dropout between the two
+
+
+def test_a_model_without_statistics_is_named():
+    with pytest.raises(ValueError, match="nothing to recompute"):
+        recalibration.recompute_statistics_(nn.Sequential(nn.LayerNorm(3)), [])
+
+
+# Weight decay.
+
+
+def test_decay_of_everything_shrinks_the_weights_of_norms():
+    config = norm_weight_decay.Config(norms=("batch_norm",), steps=60, seeds=(0,))
+    everything, matrices = (
+        norm_weight_decay.run_one(config, "batch_norm", decayed, 0).norm_weight
+        for decayed in ("everything", "matrices")
+    )
+    assert everything < 0.95 < 1.0 < matrices
+
+
+@pytest.mark.parametrize(
+    ("decayed", "sizes"), [("everything", (6, 0)), ("matrices", (2, 4)), ("nothing", (0, 6))]
+)
+def test_groups_hold_every_parameter_once(decayed, sizes):
+    model = make_mlp((4, 5, 3), "layer_norm", seed=0)
+    groups = norm_weight_decay.make_groups(model, decayed, 0.1)
+    assert tuple(len(g["params"]) for g in groups) == sizes
+    assert [g["weight_decay"] for g in groups] == [0.1, 0.0]
+
+
+def test_bad_settings_are_named():
+    with pytest.raises(ValueError, match="decayed: got 'biases'"):
+        norm_weight_decay.make_groups(nn.Linear(2, 2), "biases", 0.1)
+    with pytest.raises(ValueError, match="decay: got -1"):
+        norm_weight_decay.Config(decay=-1)

@@ -1,0 +1,238 @@
+"""Grading is right on full, empty, half-right and broken notebooks, and runs nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from normlab.commands import main
+from normlab.grading import GradingError, grade_notebook
+from normlab.grading.reading import find_graders, find_tasks, read_cells
+
+IMPORT = "from normlab.checks.exercises import layer as exercises"
+RANK = "def rank(features, eps):\n    return {}\n\n\nprint(exercises.check_jacobian_rank(rank))"
+COUNT = "def count(shape, n):\n    return {}\n\n\nprint(exercises.check_count_means(count))"
+RIGHT_RANK = "features - 1 - (eps == 0)"
+RIGHT_COUNT = "__import__('math').prod(shape[: len(shape) - len(n)])"
+TITLE = "```{exercise} Rank\n:label: ex\n\nWhat is it?\n```"
+
+
+def write(path: Path, *sources: str, **metadata: Any) -> Path:
+    cells = [
+        {
+            "cell_type": "markdown" if source.startswith("```") else "code",
+            "source": source.splitlines(keepends=True),
+            "outputs": [{"output_type": "stream", "name": "stdout", "text": "right\n"}],
+        }
+        for source in sources
+    ]
+    path.write_text(json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4}))
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "answers.ipynb"
+
+
+def statuses(report: Any) -> list[str]:
+    return [task.status for task in report.tasks]
+
+
+def test_a_full_notebook_passes(path, capsys):
+    write(path, IMPORT, TITLE, RANK.format(RIGHT_RANK), COUNT.format(RIGHT_COUNT))
+    assert main(["grade", str(path), "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert (values["passed"], values["right"], values["total"]) == (True, 2, 2)
+    assert values["errors"] == []
+    assert values["tasks"][0] == {
+        "check": "check_jacobian_rank",
+        "title": "Rank",
+        "cell": 3,
+        "status": "right",
+        "message": "",
+    }
+
+
+def test_an_empty_notebook_has_no_answers_whatever_it_stores(path, capsys):
+    write(path, IMPORT, RANK.format(None), COUNT.format(None))
+    assert main(["grade", str(path)]) == 1
+    out = capsys.readouterr().out
+    assert "0 of 2 right" in out
+    assert out.count("not answered yet") == 2
+
+
+def test_a_half_right_notebook_gets_the_sentence(path):
+    write(path, IMPORT, RANK.format("features"), COUNT.format(RIGHT_COUNT))
+    report = grade_notebook(path)
+    assert statuses(report) == ["wrong", "right"]
+    assert "adding the same number to all features" in report.tasks[0].message
+    assert not report.passed
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ("nothing_of_this_name", "NameError"),
+        ("(", "SyntaxError"),
+        ("1\n\nraise SystemExit('enough')\n\n", "SystemExit: enough"),
+    ],
+)
+def test_a_broken_cell_is_named_and_the_others_are_graded(path, broken, says):
+    answer = RANK.format(broken) if broken[0] != "n" else f"{broken}\n{RANK.format(1)}"
+    write(path, IMPORT, answer, COUNT.format(RIGHT_COUNT))
+    report = grade_notebook(path)
+    assert statuses(report) == ["not graded", "right"]
+    assert says in report.tasks[0].message
+    assert len(report.errors) == 1
+    assert report.errors[0].startswith(f"cell 2 raises {says}")
+    assert not report.passed
+
+
+def test_an_answer_that_raises_is_wrong(path):
+    report = grade_notebook(write(path, IMPORT, RANK.format("1 / 0")))
+    assert statuses(report) == ["wrong"]
+    assert "ZeroDivisionError" in report.tasks[0].message
+
+
+def test_a_failing_cell_without_a_task_fails_the_notebook(path):
+    report = grade_notebook(write(path, IMPORT, RANK.format(RIGHT_RANK), "1 / 0"))
+    assert statuses(report) == ["right"]
+    assert report.errors == ["cell 3 raises ZeroDivisionError: division by zero"]
+    assert not report.passed
+
+
+NO_NOTEBOOKS = [
+    ("no json", "{", "not JSON"),
+    ("a list", "[]", "no notebook of format 4"),
+    ("an old format", '{"worksheets": []}', "no notebook of format 4"),
+    ("no cells", '{"cells": []}', "no cell calls a check"),
+    ("no checks", '{"cells": [{"cell_type": "code", "source": "x = 1"}]}', "no cell calls a check"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [pytest.param(t, s, id=name) for name, t, s in NO_NOTEBOOKS]
+)
+def test_what_is_no_notebook_with_exercises_is_an_error(path, capsys, text, says):
+    path.write_text(text)
+    assert main(["grade", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.out == ""
+    assert main(["grade", str(path), "--json"]) == 2
+    assert says in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_no_such_file(path):
+    with pytest.raises(GradingError, match="No such file"):
+        grade_notebook(path)
+
+
+def test_the_limit_names_the_cell_and_keeps_what_was_graded(path):
+    endless = RANK.format(1).replace("return", "while True:\n        pass\n    return")
+    write(path, IMPORT, COUNT.format(RIGHT_COUNT), endless, COUNT.format(RIGHT_COUNT))
+    report = grade_notebook(path, limit=20)
+    assert statuses(report) == ["right", "not graded", "not graded"]
+    assert report.errors == ["the time limit of 20 s was over in cell 3"]
+    with pytest.raises(ValueError, match="limit"):
+        grade_notebook(path, limit=0)
+
+
+def test_a_cell_that_ends_the_process_is_named(path):
+    write(path, IMPORT, "import os\nos._exit(0)", RANK.format(RIGHT_RANK))
+    report = grade_notebook(path)
+    assert statuses(report) == ["not graded"]
+    assert report.errors == ["the process ended itself in cell 2"]
+
+
+# Nothing runs that the author did not write.
+
+
+def test_nothing_beside_the_notebook_is_imported(path):
+    (path.parent / "math.py").write_text("raise RuntimeError('mine')")
+    (path.parent / "sitecustomize.py").write_text("open('ran', 'w').close()")
+    (path.parent / "torch.py").write_text("open('ran', 'w').close()")
+    report = grade_notebook(write(path, IMPORT, COUNT.format(RIGHT_COUNT)))
+    assert statuses(report) == ["right"]
+    assert not (path.parent / "ran").exists()
+
+
+def test_no_kernel_of_the_metadata_is_started(path, monkeypatch):
+    specs = path.parent / "kernels" / "trap"
+    specs.mkdir(parents=True)
+    ran = path.parent / "ran"
+    spec = {"argv": [sys.executable, "-c", f"open({str(ran)!r}, 'w')"], "display_name": "trap"}
+    (specs / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(path.parent))
+    write(path, IMPORT, COUNT.format(RIGHT_COUNT), kernelspec={"name": "trap"})
+    assert statuses(grade_notebook(path)) == ["right"]
+    assert not ran.exists()
+
+
+def test_lines_for_the_shell_are_left_out_and_named(path):
+    magic = "%matplotlib inline\n" + COUNT.format(RIGHT_COUNT)
+    percent = "!touch ran\nx = 1"
+    report = grade_notebook(
+        write(path, IMPORT, magic, percent, "x = '''\n%d'''", "%%bash\ntouch ran")
+    )
+    assert statuses(report) == ["right"]
+    assert report.errors == []
+    assert report.notes == [
+        "cell 2: not executed: %matplotlib inline",
+        "cell 3: not executed: !touch ran",
+        "cell 5: not executed: %%bash",
+    ]
+    assert not (path.parent / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "exercises.check_jacobian_rank = lambda answer: 'right'",
+        "setattr(exercises, 'check_jacobian_rank', lambda answer: 'right')",
+        "class exercises:\n    check_jacobian_rank = staticmethod(lambda answer: 'right')",
+    ],
+)
+def test_a_check_that_was_replaced_does_not_count(path, trick):
+    report = grade_notebook(write(path, IMPORT, trick, RANK.format(1)))
+    assert statuses(report) == ["not graded"]
+    assert "another meaning" in report.tasks[0].message
+
+
+def test_a_verdict_that_no_check_gave_does_not_count(path):
+    report = grade_notebook(write(path, IMPORT, "print('right')\n" + RANK.format(1)))
+    assert statuses(report) == ["not graded"]
+    silent = RANK.format(1).replace("print(", "(")
+    report = grade_notebook(write(path, IMPORT, silent))
+    assert "verdicts printed: 0" in report.tasks[0].message
+
+
+def test_a_check_imported_by_name_counts(path):
+    source = "from normlab.checks.exercises.layer import check_jacobian_rank as check_it"
+    report = grade_notebook(write(path, source, "print(check_it(lambda features, eps: None))"))
+    assert statuses(report) == ["not answered yet"]
+
+
+BOOK = Path(__file__).resolve().parents[2] / "book"
+CHAPTERS = [p for p in sorted(BOOK.rglob("*.ipynb")) if "{exercise" in p.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda p: p.stem)
+def test_every_exercise_of_the_book_can_be_graded(chapter):
+    """Each cell that calls a check prints its verdict, and calls no other."""
+    stored = json.loads(chapter.read_text("utf-8"))["cells"]
+    cells = read_cells(chapter)
+    graders, replaced = find_graders(cells)
+    tasks = {c.number: find_tasks(c, graders) for c in cells}
+    tasks = {number: checks for number, checks in tasks.items() if checks}
+    assert len(tasks) >= 2
+    assert replaced == set()
+    for number, checks in tasks.items():
+        printed = "".join("".join(o.get("text", "")) for o in stored[number - 1]["outputs"])
+        verdicts = [line for line in printed.splitlines() if line == "not answered yet"]
+        assert len(verdicts) == len(checks), f"cell {number}"
