@@ -4,6 +4,7 @@ from normlab.checks.conformance import CONVENTIONS, check_layer
 from normlab.checks.gradients import check_backward, compare_backwards, finite_differences
 from normlab.checks.mutants import BATCH_NORM_MUTANTS, LAYER_NORM_MUTANTS
 from normlab.checks.report import CheckFailed, Failure, Report
+from normlab.checks.residual import check_deep_norm_init, check_residual
 from normlab.checks.tolerances import error_budget, max_error, ulp
 
 __all__ = [
@@ -14,7 +15,9 @@ __all__ = [
     "Failure",
     "Report",
     "check_backward",
+    "check_deep_norm_init",
     "check_layer",
+    "check_residual",
     "compare_backwards",
     "error_budget",
     "finite_differences",

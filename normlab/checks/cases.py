@@ -20,6 +20,7 @@ class Case:
         num_groups: of group norm.
         weight: whether the layer gets, or has, a weight.
         bias: whether the layer gets, or has, a bias.
+        channels_first: layer and RMS norm reduce axis 1, as for images of shape (N, C, H, W).
     """
 
     shape: tuple[int, ...]
@@ -28,6 +29,7 @@ class Case:
     num_groups: int = 1
     weight: bool = True
     bias: bool = True
+    channels_first: bool = False
 
     @property
     def lacks_parameters(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,13 +10,17 @@ import torch
 from torch import Tensor
 
 from normlab.checks.formula import FAMILIES, Formula, default_eps
+from normlab.checks.half import check_half_precision, check_weight_cast
+from normlab.checks.mistakes import make_failure
+from normlab.checks.module_shapes import ParameterMismatch
 from normlab.checks.numerics import check_values
-from normlab.checks.report import CheckFailed, Report
-from normlab.checks.robustness import check_double_backward, check_half_precision, check_handling
-from normlab.checks.state import check_evaluation, check_running, check_same_in_evaluation
-from normlab.checks.subject import make_subject
+from normlab.checks.report import CheckFailed, Failure, Report
+from normlab.checks.robustness import check_double_backward, check_handling, check_unchanged
+from normlab.checks.running import check_running
+from normlab.checks.state import check_evaluation, check_saved_state
+from normlab.checks.subject import ModuleSubject, make_subject
 
-__all__ = ["CONVENTIONS", "check_layer"]
+__all__ = ["CONVENTIONS", "check_layer", "examine"]
 
 CONVENTIONS: dict[str, tuple[Any, ...] | None] = {
     "eps": None,
@@ -26,6 +31,9 @@ CONVENTIONS: dict[str, tuple[Any, ...] | None] = {
     "momentum": None,
     "num_groups": None,
 }
+
+
+_LARGE = 300_000
 
 
 def _check_conventions(conventions: dict[str, Any]) -> None:
@@ -82,13 +90,16 @@ def check_layer(
     Args:
         layer: a function or a module.
         like: "layer_norm", "rms_norm", "batch_norm", "group_norm" or "instance_norm".
-        shape: shape of an input; for a module it is inferred where possible.
+        shape: shape of an input; for a module it is inferred where possible, and inputs of two
+            ranks are tried where it takes them. A layer or RMS norm whose parameters fit axis 1
+            alone is one over the channels of (N, C, H, W).
         double_backward: also differentiate twice.
         raise_on_failure: raise instead of returning a report with failures.
         conventions: choices that are not mistakes: `eps`, `eps_placement` ("inside", "outside",
             "clamp"), `divisor` ("n", "n-1"), `weight_offset` (0, 1), `weight_cast` ("before" or
             "after" the cast back to the input's dtype), `momentum`, `num_groups`. Without `eps`
-            the module's own `eps` counts, else torch's default.
+            the module's own `eps` counts, else torch's default; without `weight_cast` either
+            order is right.
 
     Returns:
         a report with `.passed`, `.failures` and a readable `str`.
@@ -102,25 +113,66 @@ def check_layer(
         >>> print(check_layer(torch.nn.functional.layer_norm, like="layer_norm").passed)
         True
     """
+    report = examine(layer, like=like, shape=shape, double_backward=double_backward, **conventions)
+    if raise_on_failure and not report.passed:
+        raise CheckFailed(str(report))
+    return report
+
+
+def examine(
+    layer: Callable[..., Tensor],
+    *,
+    like: str,
+    shape: Sequence[int] | None = None,
+    double_backward: bool = False,
+    seeds: Sequence[int] = (0, 1, 2),
+    **conventions: Any,
+) -> Report:
+    """The same as :func:`check_layer`, for inputs of other seeds.
+
+    Args:
+        layer: a function or a module.
+        like: family.
+        shape: of an input.
+        double_backward: also differentiate twice.
+        seeds: of the inputs.
+        conventions: as for :func:`check_layer`.
+    """
     if like not in FAMILIES:
         raise ValueError(f"like: got {like!r}; expected one of {', '.join(map(repr, FAMILIES))}")
     _check_conventions(conventions)
     report = Report(like)
-    with torch.random.fork_rng(devices=[]):  # the caller's random stream is left as it was
-        subject = make_subject(layer, like, shape, conventions.get("num_groups"))
+    # the caller's random stream is left as it was; what the layer warns of is no wrong value
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        eps = conventions.get("eps", default_eps(like))
+        try:
+            subject = make_subject(layer, like, shape, conventions.get("num_groups"), eps)
+        except ParameterMismatch as error:
+            report.checks.append("parameters")
+            report.failures.append(Failure("parameters", str(error), "parameter_shape"))
+            return report
+        if max(torch.Size(case.shape).numel() for case in subject.cases) > _LARGE:
+            seeds = seeds[:1]  # so many numbers need no second draw
         formula = _expected_formula(like, subject.declared_eps, conventions)
-        actual = check_values(subject, formula, report)
+        check_unchanged(subject, report)
+        actual = check_values(subject, formula, report, seeds)
+        if "input unchanged" not in report.checks:  # now the inputs that it takes are known
+            check_unchanged(subject, report)
         if actual is not None:
-            weight_cast = conventions.get("weight_cast", "before")
+            weight_cast = conventions.get("weight_cast")
             check_half_precision(subject, actual, report, weight_cast)
+            if weight_cast is not None:
+                check_weight_cast(subject, actual, report, weight_cast)
             check_handling(subject, actual, report)
             if like == "batch_norm" or (like == "instance_norm" and subject.has_running):
-                check_running(subject, actual, report, conventions.get("momentum"))
-                check_evaluation(subject, actual, report)
-            else:
-                check_same_in_evaluation(subject, report)
+                check_running(subject, actual, formula, report, conventions.get("momentum"))
+            check_evaluation(subject, actual, formula, report)
+            check_saved_state(subject, report)
             if double_backward:
                 check_double_backward(subject, actual, report)
-    if raise_on_failure and not report.passed:
-        raise CheckFailed(str(report))
+        if isinstance(subject, ModuleSubject) and subject.attached:
+            sentence = f"{', '.join(subject.attached)}: a buffer that hangs on the autograd graph"
+            report.failures.append(make_failure("saved state", sentence, "running_in_graph"))
     return report

@@ -1,41 +1,34 @@
-"""From a wrong output or gradient to the mistake that explains it."""
+"""From a wrong output to the mistake, or the two or three mistakes at once, that explain it."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import math
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from normlab.checks.candidates import (
+    Diagnosis,
+    conventions,
+    other_axes,
+    other_groups,
+    structure,
+)
 from normlab.checks.formula import Formula
 from normlab.checks.tolerances import max_error
 
-__all__ = ["Diagnosis", "Evidence", "explain_forward", "explain_gradient", "explain_parameter"]
+__all__ = ["Evidence", "explain_forward", "explains"]
 
-_EPS = (1e-3, 1e-5, 1e-6, 1e-8, 1e-12, 0.0, torch.finfo(torch.float32).eps)
-_PLACES = {
-    "inside": "inside the root",
-    "outside": "added to the root",
-    "clamp": "a lower bound of the root (a clamp)",
-}
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """A mistake that explains what was seen.
-
-    Attributes:
-        mistake: short name, or None where nothing explains it.
-        sentence: for the report.
-        changes: conventions of :class:`Formula` that describe the layer as it is.
-    """
-
-    mistake: str | None
-    sentence: str
-    changes: dict[str, Any] | None = None
+_HALF = 0.02  # relative error that a few roundings to 16 bits may leave
+_ROUNDING = 32 * torch.finfo(torch.float32).eps  # of a wrong output that may be large
+_PROBE = 1e-3  # relative error of an output near eps that a diagnosis may leave
 
 
 @dataclass
@@ -50,6 +43,7 @@ class Evidence:
         got: what the layer returned: its output, or its gradient by the input.
         budget: largest error allowed.
         dy: gradient by the output, for gradients.
+        probe: a call made only to see eps; its error is judged by `_PROBE`.
     """
 
     formula: Formula
@@ -59,162 +53,150 @@ class Evidence:
     got: Tensor
     budget: float
     dy: Tensor | None = None
+    probe: bool = False
 
 
-def _conventions(right: Formula) -> Iterator[Diagnosis]:
-    """Other divisors, places and sizes of eps; those that differ least come first."""
-    sizes = dict.fromkeys((right.eps, *_EPS))
-    combos = sorted(
-        itertools.product(("n", "n-1"), _PLACES, sizes),
-        key=lambda c: (c[0] != right.divisor) + (c[1] != right.eps_placement) + (c[2] != right.eps),
-    )
-    for divisor, place, eps in combos:
-        names, parts = [], []
-        if divisor != right.divisor:
-            names.append("bessel" if divisor == "n-1" else "biased")
-            parts.append(f"the variance has divisor {divisor}, expected {right.divisor}")
-        if place != right.eps_placement:
-            names.append(f"eps_{place}")
-            parts.append(f"eps is {_PLACES[place]}, expected {_PLACES[right.eps_placement]}")
-        if eps != right.eps:
-            names.append("other_eps")
-            parts.append(f"eps is {eps:.3g}, expected {right.eps:.3g}")
-        if names:
-            changes = {"divisor": divisor, "eps_placement": place, "eps": eps}
-            yield Diagnosis("+".join(names), "; ".join(parts), changes)
-
-
-def _structure(right: Formula) -> Iterator[Diagnosis]:
-    if right.like == "rms_norm":
-        yield Diagnosis(
-            "centered", "the mean is subtracted: this is LayerNorm", {"like": "layer_norm"}
-        )
-    else:
-        yield Diagnosis(
-            "uncentered_numerator",
-            "the mean is not subtracted before the division",
-            {"uncentered": True},
-        )
-        yield Diagnosis(
-            "missing_centering",
-            "nothing is centered: the root mean square is taken in place of the variance",
-            {"centered": False},
-        )
-    offset = 1.0 - right.weight_offset
-    is_, expected = ("1 + weight", "weight") if offset else ("weight", "1 + weight")
-    yield Diagnosis(
-        "weight_offset", f"the factor is {is_}, expected {expected}", {"weight_offset": offset}
-    )
-    yield Diagnosis("bias_first", "the weight multiplies the bias, too", {"bias_first": True})
-    yield Diagnosis(
-        "sum_not_mean",
-        "the squares are summed, not averaged: 1/n is missing",
-        {"sum_not_mean": True},
-    )
-
-
-def _wrong_axes(e: Evidence) -> Iterator[Diagnosis]:
-    right = e.formula.reduced(e.x)
-    for size in range(1, e.x.dim() + 1):
-        for dims in itertools.combinations(range(e.x.dim()), size):
-            if dims != right and all(e.x.shape[d] > 1 for d in dims):
-                yield Diagnosis(
-                    "wrong_axis",
-                    f"for an input of {e.x.dim()} axes the statistics are taken over axes {dims}, "
-                    f"expected {right}",
-                    {"dims": dims},
-                )
-
-
-def _explains(diagnosis: Diagnosis, evidence: Sequence[Evidence]) -> bool:
-    assert diagnosis.changes is not None
+def explains(changes: dict[str, Any], evidence: Sequence[Evidence]) -> bool:
+    """Whether the formula with these changes gives every observed output."""
     for e in evidence:
-        value = e.formula.replace(**diagnosis.changes)(e.x, e.weight, e.bias)
-        if value.shape != e.got.shape or not max_error(e.got, value) <= 4 * e.budget:
+        value = e.formula.replace(**changes)(e.x, e.weight, e.bias)
+        scale = float(value.abs().max())
+        allowed = _PROBE * scale if e.probe else 4 * max(e.budget, _ROUNDING * scale)
+        if value.shape != e.got.shape or not max_error(e.got, value) <= allowed:
             return False
     return True
 
 
+def _round(eps: float) -> float:
+    """The number with fewest digits within one percent; 0 where there is none to see."""
+    for digits in (0, 1, 2):
+        rounded = float(f"{eps:.{digits}e}")
+        if abs(rounded - eps) <= 0.01 * eps:
+            return rounded
+    return eps
+
+
+def _estimate_eps(changes: dict[str, Any], evidence: Sequence[Evidence]) -> float | None:
+    """The eps that the smallest input shows, if the rest is as `changes` say."""
+    probes = [e for e in evidence if e.probe and e.got.abs().max() > 0]
+    if not probes or changes.get("root", "root") != "root":
+        return None
+    e = min(probes, key=lambda p: float(p.x.abs().max()))
+    formula = e.formula.replace(**changes)
+    if formula.affine_order in ("no weight", "none") or e.weight is None:
+        x_hat = e.got
+    else:
+        x_hat = e.got / (formula.weight_offset + e.weight).view(formula.parameter_view(e.x))
+    mean, var, _ = formula.statistics(e.x)
+    view, dims = formula.view(e.x)
+    numerator = formula.numerator(view, mean)
+    x_hat = x_hat.reshape(view.shape)
+    root = numerator.square().sum(dims, keepdim=True) / (numerator * x_hat).sum(dims, keepdim=True)
+    if formula.eps_placement == "inside":
+        eps = root.square() - var
+    elif formula.eps_placement == "outside":
+        eps = root - var.sqrt()
+    else:
+        eps = root.square()
+    value = float(eps.median())
+    if not math.isfinite(value) or value <= 1e-3 * float(var.median()):
+        return 0.0
+    return value
+
+
+def _with_eps(base: Diagnosis | None, right: Formula, eps: float) -> Diagnosis:
+    seen = f"{eps:.3g}" if eps else "0"
+    other = Diagnosis("other_eps", f"eps is {seen}, expected {right.eps:.3g}", {"eps": eps})
+    return other if base is None else base + other
+
+
+def _search(
+    atoms: Sequence[Diagnosis],
+    evidence: Sequence[Evidence],
+    cost: int,
+    base: Diagnosis | None = None,
+) -> Diagnosis | None:
+    """`cost` mistakes, besides `base`, that explain everything; another eps counts as one."""
+    right = evidence[0].formula
+    for size in (cost, cost - 1):
+        for chosen in itertools.combinations(atoms, size) if size >= 0 else ():
+            together = chosen if base is None else (base, *chosen)
+            if any(a.excludes(b) for a, b in itertools.combinations(together, 2)):
+                continue
+            whole = functools.reduce(operator.add, together) if together else None
+            changes = {} if whole is None or whole.changes is None else whole.changes
+            if size == cost:
+                if explains(changes, evidence):
+                    return whole
+                continue
+            seen = _estimate_eps(changes, evidence)
+            # a number with few digits is the likelier one
+            for eps in () if seen is None else (_round(seen), seen):
+                other = abs(eps - right.eps) > 0.01 * right.eps
+                if other and explains({**changes, "eps": eps}, evidence):
+                    return _with_eps(whole, right, eps)
+    return None
+
+
 def explain_forward(evidence: Sequence[Evidence]) -> Diagnosis:
-    """Name the mistake whose formula gives all the observed outputs.
+    """Name the mistakes whose formula gives all the observed outputs.
 
     Args:
         evidence: every call that was made, those with a right result included, so that a
-            candidate must explain both.
+            candidate must explain both. Probes of very small inputs show where eps is.
     """
-    if any(not e.got.isfinite().all() for e in evidence):
+    seen = [e for e in evidence if not e.probe]
+    if any(not e.got.isfinite().all() for e in seen):
         return Diagnosis(None, "the output has entries that are not finite")
+    evidence = [e for e in evidence if e.got.isfinite().all()]
+    # what is most wrong comes first, so that most candidates fall at the first call
+    evidence = sorted(evidence, key=_excess, reverse=True)
     right = evidence[0].formula
-    for diagnosis in itertools.chain(_conventions(right), _structure(right)):
-        if _explains(diagnosis, evidence):
-            return diagnosis
-    for example in {e.x.dim(): e for e in reversed(evidence)}.values():
-        same_rank = [
-            e
-            for e in evidence
-            if (e.x.dim(), e.formula.normalized_ndim)
-            == (example.x.dim(), example.formula.normalized_ndim)
-        ]
-        for diagnosis in _wrong_axes(example):
-            if _explains(diagnosis, same_rank):
-                return Diagnosis(diagnosis.mistake, diagnosis.sentence)
+    atoms = [*conventions(right), *structure(right)]
+    if all(torch.equal(e.got, e.x.to(e.got.dtype)) for e in seen):
+        return Diagnosis("identity", "the input is returned as it is: nothing is normalized")
+    for cost in (1, 2, 3):
+        found = _search(atoms, evidence, cost)
+        if found is not None:
+            return found
+    found = _explain_place(atoms, evidence)
+    if found is not None:
+        return found
+    if all(_relative_error(e) < _HALF for e in seen):
+        text = "the output is right to two or three digits: something is computed in half precision"
+        return Diagnosis("half_precision_statistics", text)
     return Diagnosis(None, "no known mistake explains the output")
 
 
-def explain_gradient(e: Evidence) -> Diagnosis:
-    """Name the mistake whose formula gives the observed gradient by the input."""
+def _relative_error(e: Evidence) -> float:
+    right = e.formula(e.x, e.weight, e.bias)
+    return max_error(e.got, right) / float(right.abs().max())
 
-    def gradient(weight: Tensor | None, **changes: bool) -> Tensor:
-        x = e.x.clone().requires_grad_()
-        y = e.formula.replace(**changes)(x, weight, e.bias)
-        return torch.autograd.grad(y, x, e.dy)[0]
 
-    candidates: list[tuple[Diagnosis, Callable[[], Tensor]]] = [
-        (
-            Diagnosis(
-                "detached_statistics",
-                "mean and variance are cut from the graph (constants in the backward pass)",
-            ),
-            lambda: gradient(e.weight, detach_mean=True, detach_var=True),
-        ),
-        (
-            Diagnosis("missing_mean_term", "the term that comes through the mean is missing"),
-            lambda: gradient(e.weight, detach_mean=True),
-        ),
-        (
-            Diagnosis(
-                "missing_projection_term", "the term that comes through the variance is missing"
-            ),
-            lambda: gradient(e.weight, detach_var=True),
-        ),
-    ]
-    if e.weight is not None:
-        factor = (e.weight + e.formula.weight_offset).view(e.formula.parameter_view(e.x))
-        candidates += [
-            (
-                Diagnosis(
-                    "weight_after_projection",
-                    "the weight is applied after the projection; it belongs before it",
-                ),
-                lambda: gradient(None) * factor,
-            ),
-            (
-                Diagnosis("missing_weight", "the weight is missing in the gradient by the input"),
-                lambda: gradient(None),
-            ),
+def _explain_place(atoms: Sequence[Diagnosis], evidence: Sequence[Evidence]) -> Diagnosis | None:
+    """Statistics over other axes or groups, alone or with one more mistake."""
+
+    def kind(e: Evidence) -> tuple[int, int, int]:
+        return e.x.dim(), e.formula.normalized_ndim, e.formula.num_groups
+
+    wrong = {kind(e): e for e in evidence if _excess(e) > 1}
+    for key, example in wrong.items():
+        same = [e for e in evidence if kind(e) == key]
+        places = [
+            *other_groups(example.formula, example.x),
+            *other_axes(example.formula, example.x),
         ]
-    for diagnosis, candidate in candidates:
-        if max_error(e.got, candidate()) <= 4 * e.budget:
-            return diagnosis
-    return Diagnosis(None, "no known mistake explains the gradient by the input")
+        for cost in (0, 1):
+            for place in places:
+                found = _search(atoms, same, cost, place)
+                if found is not None:
+                    # it describes inputs of this rank alone
+                    return dataclasses.replace(found, changes=None)
+    return None
 
 
-def explain_parameter(got: Tensor, expected: Tensor) -> Diagnosis:
-    """Name the mistake behind a wrong gradient by the weight or the bias."""
-    ratio = float((got.double() * expected).sum() / expected.square().sum())
-    scale = float(expected.abs().max())
-    if ratio > 0 and max_error(got.double(), expected * ratio) <= 1e-4 * scale:
-        return Diagnosis(
-            "averaged", f"it is {ratio:.3g} times the sum over samples: averaged, not summed"
-        )
-    return Diagnosis(None, "no known mistake explains it")
+def _excess(e: Evidence) -> float:
+    """Error in units of what is allowed."""
+    if e.probe:
+        return 0.0
+    return max_error(e.got, e.formula(e.x, e.weight, e.bias)) / e.budget

@@ -33,96 +33,125 @@ class Formula:
     Attributes:
         like: family.
         normalized_ndim: trailing axes of layer and RMS norm.
+        channels_first: layer and RMS norm take axis 1 instead of trailing axes.
         num_groups: of group norm.
         eps: units of x².
         eps_placement: "inside" the root, "outside" it (added to the root), or "clamp" (the
             root is at least sqrt(eps)).
+        clamp_of: what the clamp bounds by eps: the variance, the root, or the norm, which is
+            the root times sqrt(n).
         divisor: "n" or "n-1" of the variance.
         weight_offset: 0, or 1 where the layer multiplies by 1 + weight.
-        centered: subtract the mean (RMS norm never does).
-        uncentered: leave the mean in the numerator only.
+        center_numerator: subtract the mean from what is divided; None: as the family does.
+        center_variance: subtract the mean before squaring; None: as the family does.
         detach_mean: take the mean as a constant in the backward pass.
         detach_var: take the variance as a constant in the backward pass.
         dims: other axes to reduce, to describe a wrong axis.
-        bias_first: multiply by the weight after adding the bias.
+        grouping: how channels form groups; all but "adjacent" are mistakes.
+        affine_order: all but "weight, bias" are mistakes.
+        root: what the numerator is divided by; all but "root" are mistakes.
         sum_not_mean: leave out the division by n.
     """
 
     like: str
     normalized_ndim: int = 1
+    channels_first: bool = False
     num_groups: int = 1
     eps: float = 1e-5
     eps_placement: Literal["inside", "outside", "clamp"] = "inside"
+    clamp_of: Literal["variance", "root", "norm"] = "variance"
     divisor: Literal["n", "n-1"] = "n"
     weight_offset: float = 0.0
-    centered: bool = True
-    uncentered: bool = False
+    center_numerator: bool | None = None
+    center_variance: bool | None = None
     detach_mean: bool = False
     detach_var: bool = False
     dims: tuple[int, ...] | None = None
-    bias_first: bool = False
+    grouping: Literal["adjacent", "interleaved", "per position"] = "adjacent"
+    affine_order: Literal["weight, bias", "bias, weight", "no weight", "no bias", "none"] = (
+        "weight, bias"
+    )
+    root: Literal["root", "variance", "inverse", "one"] = "root"
     sum_not_mean: bool = False
 
     def replace(self, **changes: Any) -> Formula:
         """The same formula with other conventions."""
         return dataclasses.replace(self, **changes)
 
-    def _view(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    def view(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        """`x`, or its grouped view, and the axes of it that share statistics."""
         if self.dims is not None:
             return x, self.dims
         if self.like in ("layer_norm", "rms_norm"):
+            if self.channels_first:
+                return x, (1,)
             return x, tuple(range(x.dim() - self.normalized_ndim, x.dim()))
         if self.like == "batch_norm":
             return x, (0, *range(2, x.dim()))
         if self.like == "instance_norm":
             return x, tuple(range(2, x.dim()))
         n, c = x.shape[:2]
-        view = x.reshape(n, self.num_groups, c // self.num_groups, *x.shape[2:])
-        return view, tuple(range(2, view.dim()))
-
-    def reduced(self, x: Tensor) -> tuple[int, ...]:
-        """The axes of `x` (of its grouped view for group norm) that share statistics."""
-        return self._view(x)[1]
+        size = c // self.num_groups
+        if self.grouping == "interleaved":
+            view = x.reshape(n, size, self.num_groups, *x.shape[2:])
+            return view, (1, *range(3, view.dim()))
+        view = x.reshape(n, self.num_groups, size, *x.shape[2:])
+        return view, (2,) if self.grouping == "per position" else tuple(range(2, view.dim()))
 
     def parameter_view(self, x: Tensor) -> tuple[int, ...]:
         """Shape in which weight and bias are broadcast against `x`."""
-        if self.like in ("layer_norm", "rms_norm"):
+        if self.like in ("layer_norm", "rms_norm") and not self.channels_first:
             kept = x.dim() - self.normalized_ndim
             return (1,) * kept + tuple(x.shape[kept:])
         return (1, x.shape[1]) + (1,) * (x.dim() - 2)
 
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor, int]:
         """Mean, variance (with this formula's divisor) and count; reduced axes have size 1."""
-        view, dims = self._view(x)
+        view, dims = self.view(x)
         count = math.prod(view.shape[d] for d in dims)
         mean = view.mean(dims, keepdim=True)
-        if self.like == "rms_norm" or not self.centered:
-            mean = torch.zeros_like(mean)
-        var = (view - mean).square().mean(dims, keepdim=True)
+        centered = view - mean if self._centered(self.center_variance) else view
+        var = centered.square().mean(dims, keepdim=True)
         if self.sum_not_mean:
             var = var * count
         if self.divisor == "n-1":
             var = var * (count / (count - 1)) if count > 1 else var * torch.nan
         return mean, var, count
 
-    def divide(self, numerator: Tensor, var: Tensor) -> Tensor:
-        """Divide by the root of the variance, with eps in its place."""
+    def _centered(self, choice: bool | None) -> bool:
+        return self.like != "rms_norm" if choice is None else choice
+
+    def floor(self, count: int) -> float:
+        """Lower bound of the root, if eps is one."""
+        if self.clamp_of == "variance":
+            return math.sqrt(self.eps)
+        return self.eps if self.clamp_of == "root" else self.eps / math.sqrt(count)
+
+    def denominator(self, var: Tensor, count: int) -> Tensor:
+        """What the numerator is divided by: the root of the variance, with eps in its place."""
+        if self.root == "one":
+            return torch.ones_like(var)
         if self.eps_placement == "inside":
-            return numerator / (var + self.eps).sqrt()
-        if self.eps_placement == "outside":
-            return numerator / (var.sqrt() + self.eps)
-        return numerator / var.sqrt().clamp_min(math.sqrt(self.eps))
+            root = (var + self.eps).sqrt()
+        elif self.eps_placement == "outside":
+            root = var.sqrt() + self.eps
+        else:
+            root = var.sqrt().clamp_min(self.floor(count))
+        return {"root": root, "variance": root.square(), "inverse": 1 / root}[self.root]
+
+    def numerator(self, x: Tensor, mean: Tensor) -> Tensor:
+        """What is divided."""
+        return x - mean if self._centered(self.center_numerator) else x
 
     def normalize(self, x: Tensor) -> Tensor:
         """The normalized input, before weight and bias."""
-        view, _ = self._view(x)
-        mean, var, _ = self.statistics(x)
+        view, _ = self.view(x)
+        mean, var, count = self.statistics(x)
         if self.detach_mean:
             mean = mean.detach()
         if self.detach_var:
             var = var.detach()
-        numerator = view if self.uncentered else view - mean
-        return self.divide(numerator, var).reshape(x.shape)
+        return (self.numerator(view, mean) / self.denominator(var, count)).reshape(x.shape)
 
     def affine(
         self, x: Tensor, x_hat: Tensor, weight: Tensor | None, bias: Tensor | None
@@ -131,7 +160,11 @@ class Formula:
         view = self.parameter_view(x)
         factor = None if weight is None else (self.weight_offset + weight).view(view)
         summand = None if bias is None else bias.view(view)
-        if self.bias_first and factor is not None and summand is not None:
+        if self.affine_order in ("no weight", "none"):
+            factor = None
+        if self.affine_order in ("no bias", "none"):
+            summand = None
+        if self.affine_order == "bias, weight" and factor is not None and summand is not None:
             return (x_hat + summand) * factor
         y = x_hat if factor is None else x_hat * factor
         return y if summand is None else y + summand
@@ -152,6 +185,6 @@ class Formula:
     ) -> Tensor:
         """The layer's output from running statistics."""
         view = (1, x.shape[1]) + (1,) * (x.dim() - 2)
-        numerator = x if self.uncentered else x - running_mean.view(view)
-        x_hat = self.divide(numerator, running_var.view(view))
-        return self.affine(x, x_hat, weight, bias)
+        numerator = self.numerator(x, running_mean.view(view))
+        denominator = self.denominator(running_var.view(view), 1)
+        return self.affine(x, numerator / denominator, weight, bias)

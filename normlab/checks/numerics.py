@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from normlab.checks.backward_values import check_gradients
+from normlab.checks.candidates import Diagnosis
 from normlab.checks.cases import Case, Outcome
-from normlab.checks.diagnosis import (
-    Diagnosis,
-    Evidence,
-    explain_forward,
-    explain_gradient,
-    explain_parameter,
-)
+from normlab.checks.comparison import ORDINARY, SHIFTED, SMALL, ULPS, Comparison, excess_failure
+from normlab.checks.diagnosis import Evidence, explain_forward, explains
 from normlab.checks.formula import Formula
+from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
-from normlab.checks.subject import FunctionSubject
-from normlab.checks.tolerances import error_budget, max_error
+from normlab.checks.subject import AnySubject, FunctionSubject
+from normlab.checks.tolerances import max_error
 from normlab.checks.trials import (
-    AnySubject,
+    BackwardFailed,
     Regime,
     Trial,
     formula_for,
@@ -33,72 +31,122 @@ from normlab.checks.trials import (
 
 __all__ = ["check_values"]
 
-_SEEDS = (0, 1, 2)
-_ULPS = 32  # a few roundings per operation, in any order of summation, for up to 1e3 terms
-ORDINARY = Regime("ordinary input", rms=1.0, mean=0.0, factor=8.0)
-SMALL = Regime("small input", rms=3e-3, mean=0.0, factor=8.0)
-# a mean rounded to float32 costs torch as much as anybody; mean(x²) - mean(x)² costs a
-# thousand times more
-SHIFTED = Regime("shifted input", rms=1.0, mean=1e3, factor=32.0)
+NEAR_EPS = "input near eps"
+_PROBES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10, 1e-12, 1e-14)
 
 
-@dataclass
-class _Result:
-    regime: Regime
-    trial: Trial
-    got: Outcome
-    theirs: Outcome  # torch in float32
-    right: Outcome  # torch's conventions in float64: its error is `theirs` minus this
-
-    def budget(self, key: str, expected: Tensor, *, ulps: int) -> float:
-        torch_error = max_error(getattr(self.theirs, key), getattr(self.right, key))
-        return error_budget(
-            expected, torch.float32, torch_error, factor=self.regime.factor, ulps=ulps
-        )
-
-    def evidence(self, formula: Formula, got: Tensor, budget: float) -> Evidence:
-        t = self.trial
-        weight, bias = (None if p is None else p.double() for p in (t.weight, t.bias))
-        shaped = formula_for(formula, t.case)
-        return Evidence(shaped, t.x.double(), weight, bias, got.double(), budget, t.dy.double())
+def _regimes(formula: Formula) -> list[Regime]:
+    """Ordinary, small, and, where eps is far from 1e-5, inputs of the size at which it shows."""
+    near = {"inside": formula.eps**0.5, "outside": formula.eps, "clamp": formula.floor(1)}[
+        formula.eps_placement
+    ]
+    regimes = [ORDINARY, SMALL]
+    if near > 0 and not 1 / 3 < near / SMALL.rms < 3:
+        regimes.append(Regime(NEAR_EPS, rms=near, mean=0.0, factor=8.0))
+    return regimes
 
 
-def check_values(subject: AnySubject, formula: Formula, report: Report) -> Formula | None:
+def check_values(
+    subject: AnySubject, formula: Formula, report: Report, seeds: Sequence[int]
+) -> Formula | None:
     """Compare outputs and gradients with the formula; record what differs.
 
     Returns:
         the formula that describes the layer as it is, mistakes included, so that later checks
         report only what is wrong besides; None where later checks would make no sense.
     """
-    results: dict[str, list[_Result]] = {}
+    formula = _read_clamp(subject, formula)
+    results: dict[str, list[Comparison]] = {}
     skipped: dict[Case, str] = {}
-    for regime in (ORDINARY, SMALL, SHIFTED):
+    regimes = [*_regimes(formula), SHIFTED]
+    for regime in regimes:
         report.checks += [regime.name, f"gradient, {regime.name}"]
         results[regime.name] = []
         for case in subject.cases:
-            for seed in _SEEDS:
+            if case in skipped:
+                continue
+            for seed in seeds:
                 trial = make_trial(case, regime, torch.float32, seed)
                 try:
-                    got = observe(subject, trial)
+                    got = _observe(subject, trial, report)
+                except BackwardFailed as error:
+                    report.failures.append(_backward_failure(str(error)))
+                    return None
                 except Exception as error:  # the layer under test may fail in any way
                     text = f"{type(error).__name__} for an input of shape {case.shape}: {error}"
-                    if case.lacks_parameters and isinstance(subject, FunctionSubject):
-                        skipped.setdefault(case, f"weight or bias None: {text}")
+                    if len(subject.cases) > 1:
+                        what = "weight or bias None: " if case.lacks_parameters else ""
+                        skipped[case] = what + text
                         break
-                    report.failures.append(Failure("call", text))
+                    report.failures.append(_call_failure(subject, trial, text))
                     return None
                 if not _well_formed(got.y, trial, report):
                     return None
                 theirs = torch_baseline(formula.like, trial, torch.float32)
                 right = oracle(torch_formula(formula.like), trial)
-                results[regime.name].append(_Result(regime, trial, got, theirs, right))
+                results[regime.name].append(Comparison(regime, trial, got, theirs, right))
 
+    accepted = [c for c in subject.cases if c not in skipped]
+    if not accepted:
+        trial = make_trial(subject.cases[0], ORDINARY, torch.float32, seeds[0])
+        report.failures.append(_call_failure(subject, trial, skipped[subject.cases[0]]))
+        return None
+    subject.cases = accepted
     report.notes += skipped.values()
-    actual = _check_forward(results, formula, report)
+    centered = [r for regime in regimes[:-1] for r in results[regime.name]]
+    actual = _check_forward(subject, centered, results[SHIFTED.name], formula, report)
     if actual is not None:
-        for regime in (ORDINARY, SMALL, SHIFTED):
-            _check_gradients(results[regime.name], actual, report)
+        if _centers_otherwise(actual):
+            del results[SHIFTED.name]
+        check_gradients(subject, list(results.values()), actual, report)
     return actual
+
+
+def _observe(subject: AnySubject, trial: Trial, report: Report) -> Outcome:
+    """One call; a function that needs running statistics gets them."""
+    try:
+        return observe(subject, trial)
+    except BackwardFailed:
+        raise
+    except Exception as error:  # the layer under test may fail in any way
+        function = isinstance(subject, FunctionSubject) and subject.has_running
+        if not function or subject.needs_running:  # type: ignore[union-attr]
+            raise
+        subject.needs_running = True  # type: ignore[union-attr]
+        try:
+            outcome = observe(subject, trial)
+        except Exception:
+            subject.needs_running = False  # type: ignore[union-attr]
+            raise error from None
+        report.notes.append(f"running statistics None: {type(error).__name__}: {error}")
+        return outcome
+
+
+def _call_failure(subject: AnySubject, trial: Trial, text: str) -> Failure:
+    """A layer that cannot be called in float32; perhaps in float64?"""
+    wide = Trial(
+        trial.case,
+        trial.x.double(),
+        None if trial.weight is None else trial.weight.double(),
+        None if trial.bias is None else trial.bias.double(),
+        trial.dy.double(),
+    )
+    try:
+        observe(subject, wide, backward=False)
+    except Exception:  # it fails in float64, too: what it said in float32 stands
+        return Failure("call", text)
+    sentence = f"float32 input is refused, float64 input is not: {text}"
+    return Failure("call", sentence, "float64_only")
+
+
+def _backward_failure(text: str) -> Failure:
+    unreduced = "invalid gradient" in text
+    sentence = "the gradient by the weight or bias is not summed over the other axes: "
+    return Failure(
+        "backward",
+        (sentence if unreduced else "the backward pass raises ") + text,
+        "unreduced" if unreduced else "backward_raises",
+    )
 
 
 def _well_formed(y: Tensor, trial: Trial, report: Report) -> bool:
@@ -111,44 +159,82 @@ def _well_formed(y: Tensor, trial: Trial, report: Report) -> bool:
             )
         )
     elif y.dtype != trial.x.dtype:
-        report.failures.append(
-            Failure("dtype", f"float32 input gives {y.dtype} output", "output_dtype")
-        )
+        sentence = f"float32 input gives {y.dtype} output"
+        report.failures.append(make_failure("dtype", sentence, "output_dtype"))
     else:
         return True
     return False
 
 
-def _forward_evidence(results: list[_Result], formula: Formula) -> tuple[list[Evidence], float]:
+def _forward_evidence(results: list[Comparison], formula: Formula) -> tuple[list[Evidence], float]:
     """Evidence of every call, and the worst error in units of its budget."""
     evidence, worst = [], 0.0
     for r in results:
         expected = oracle(formula, r.trial, backward=False).y
-        e = r.evidence(formula, r.got.y, r.budget("y", expected, ulps=_ULPS))
+        e = r.evidence(formula, r.got.y, r.budget("y", expected, ulps=ULPS))
         evidence.append(e)
         worst = max(worst, max_error(e.got, expected) / e.budget)
     return evidence, worst
 
 
+def _probes(subject: AnySubject, formula: Formula) -> list[Evidence]:
+    """Calls without bias at ever smaller inputs, which show where eps is and how large."""
+    found = []
+    for rms in _PROBES:
+        trial = make_trial(subject.cases[0], Regime("probe", rms, 0.0, 1.0), torch.float32, 9)
+        if trial.bias is not None:
+            trial.bias.zero_()
+        got = observe(subject, trial, backward=False).y.double()
+        weight = None if trial.weight is None else trial.weight.double()
+        bias = None if trial.bias is None else trial.bias.double()
+        shaped = formula_for(formula, trial.case)
+        found.append(Evidence(shaped, trial.x.double(), weight, bias, got, 0.0, probe=True))
+    return found
+
+
+def _read_clamp(subject: AnySubject, formula: Formula) -> Formula:
+    """A declared clamp may bound the variance, the root or the norm: whichever the layer does."""
+    if formula.eps_placement != "clamp":
+        return formula
+    try:
+        probes = _probes(subject, formula)
+    except Exception:  # a layer that cannot be called is reported by the checks
+        return formula
+    readings = (formula.replace(clamp_of=of) for of in ("variance", "root", "norm"))
+    found = (f for f in readings if explains({"clamp_of": f.clamp_of}, probes))
+    return next(found, formula)
+
+
+def _centers_otherwise(formula: Formula) -> bool:
+    """Then torch's error on shifted input says nothing about what may be lost there."""
+    return formula.center_numerator is not None or formula.center_variance is not None
+
+
 def _check_forward(
-    results: dict[str, list[_Result]], formula: Formula, report: Report
+    subject: AnySubject,
+    centered: list[Comparison],
+    shifted_results: list[Comparison],
+    formula: Formula,
+    report: Report,
 ) -> Formula | None:
-    centered_results = results[ORDINARY.name] + results[SMALL.name]
-    evidence, worst = _forward_evidence(centered_results, formula)
+    evidence, worst = _forward_evidence(centered, formula)
     actual, diagnosis = formula, None
     if worst > 1:
-        diagnosis = explain_forward(evidence)
+        diagnosis = explain_forward(evidence + _probes(subject, formula))
         actual = formula.replace(**(diagnosis.changes or {}))
-    _, shifted = _forward_evidence(results[SHIFTED.name], actual)
+    _, shifted = _forward_evidence(shifted_results, actual)
     # an error that grows a hundredfold with the mean is cancellation, and explains small
     # errors at mean 0 as well
     explained = diagnosis is None or diagnosis.changes is not None
     cancels = shifted > 1 and (explained or (worst < 1e3 and shifted > 10 * worst))
+    cancels = cancels and not _centers_otherwise(actual)
     if diagnosis is not None and not (cancels and diagnosis.changes is None):
-        for regime in (ORDINARY, SMALL):
-            _, here = _forward_evidence(results[regime.name], formula)
-            if here > 1:
-                report.failures.append(_failure(regime.name, diagnosis, here))
+        for name in dict.fromkeys(r.regime.name for r in centered):
+            _, here = _forward_evidence([r for r in centered if r.regime.name == name], formula)
+            # what ordinary and small inputs show, those near eps need not show again
+            shown = any(f.check in (ORDINARY.name, SMALL.name) for f in report.failures)
+            if here > 1 and not (shown and name == NEAR_EPS):
+                report.failures.append(excess_failure(name, diagnosis, here))
         if diagnosis.changes is None:
             report.notes.append("gradients and other inputs, because the output is wrong")
             return None
@@ -157,63 +243,7 @@ def _check_forward(
             "the error grows with the mean: the variance looks like mean(x²) - mean(x)² in one "
             "pass, which cancels"
         )
-        report.failures.append(_failure(SHIFTED.name, Diagnosis("one_pass", sentence), shifted))
+        report.failures.append(
+            excess_failure(SHIFTED.name, Diagnosis("one_pass", sentence), shifted)
+        )
     return actual
-
-
-def _failure(check: str, diagnosis: Diagnosis, ratio: float) -> Failure:
-    return Failure(
-        check, f"{diagnosis.sentence} (error {ratio:.1e} times the allowed)", diagnosis.mistake
-    )
-
-
-def _check_gradients(results: list[_Result], formula: Formula, report: Report) -> None:
-    known = {f.mistake for f in report.failures if f.mistake}
-    for r in results:
-        name = f"gradient, {r.regime.name}"
-        expected = oracle(formula, r.trial)
-        for key, what in (("dx", "the input"), ("dweight", "the weight"), ("dbias", "the bias")):
-            want, got = getattr(expected, key), getattr(r.got, key)
-            if want is None:
-                continue
-            if got is None:
-                report.failures.append(
-                    Failure(
-                        name, f"by {what}: there is none, it is cut from the graph", f"no_{key}"
-                    )
-                )
-                return
-            if got.numel() != want.numel():
-                text = f"by {what}: shape {tuple(got.shape)}, expected {tuple(want.shape)}"
-                report.failures.append(Failure(name, text, "unreduced"))
-                return
-            got = got.reshape(want.shape)
-            budget = max(
-                r.budget(key, want, ulps=4 * _ULPS),
-                4 * _ULPS * _subtracted(formula, r.trial) if key == "dx" else 0.0,
-            )
-            error = max_error(got, want)
-            if error <= budget or ("one_pass" in known and r.regime is not SMALL):
-                continue
-            if key == "dx":
-                diagnosis = explain_gradient(r.evidence(formula, got, budget))
-            else:
-                diagnosis = explain_parameter(got, want)
-            if diagnosis.mistake is None and r.regime is SHIFTED:
-                diagnosis = Diagnosis("one_pass", "the error grows with the mean: sums cancel")
-            if diagnosis.mistake in known:
-                continue
-            sentence = Diagnosis(diagnosis.mistake, f"by {what}: {diagnosis.sentence}")
-            report.failures.append(_failure(name, sentence, error / budget))
-            return
-
-
-def _subtracted(formula: Formula, trial: Trial) -> float:
-    """Rounding of the terms whose difference is dx: they are as large as rstd · weight · dy."""
-    shaped = formula_for(formula, trial.case)
-    _, var, _ = shaped.statistics(trial.x.double())
-    rstd = float(shaped.divide(torch.ones_like(var), var).abs().max())
-    weight = 1.0
-    if trial.weight is not None:
-        weight = float((trial.weight + formula.weight_offset).abs().max())
-    return rstd * weight * float(trial.dy.abs().max()) * torch.finfo(torch.float32).eps / 4

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 __all__ = ["CheckFailed", "Failure", "Report"]
 
@@ -18,7 +19,8 @@ class Failure:
     Attributes:
         check: name of the check.
         message: a sentence that names the likely mistake.
-        mistake: short name of that mistake, or None where none was recognized.
+        mistake: short name of that mistake, or None where none was recognized; several at
+            once are joined by "+".
     """
 
     check: str
@@ -46,6 +48,15 @@ class Report:
     def passed(self) -> bool:
         """Whether at least one check ran and none failed."""
         return bool(self.checks) and not self.failures
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as lists, strings and one bool, ready for JSON.
+
+        Example:
+            >>> Report("layer_norm", checks=["shape"]).to_dict()["passed"]
+            True
+        """
+        return {"passed": self.passed, **asdict(self)}
 
     def __str__(self) -> str:
         if self.passed:

@@ -145,7 +145,14 @@ def check_residual(build: Callable[..., Any], *, like: ResidualName = "deep_norm
     report = Report(like, checks=["formula", "gradient"])
     for alpha in (0.81, 2.5) if like == "deep_norm" else (1.0,):
         block = build(branch, norm, alpha) if like == "deep_norm" else build(branch, norm)
-        got, expected = block(x), FORMULAS[like](x, branch, norm, alpha)
+        if isinstance(block, nn.Module):
+            block.double().eval()
+        try:
+            got = block(x)
+        except Exception as error:  # the block under test may fail in any way
+            report.failures.append(Failure("formula", f"it raised {type(error).__name__}: {error}"))
+            return report
+        expected = FORMULAS[like](x, branch, norm, alpha)
         if got.shape != expected.shape:
             shapes = f"returned shape {tuple(got.shape)} for {tuple(x.shape)}"
             report.failures.append(Failure("formula", shapes))

@@ -1,181 +1,196 @@
-"""Half precision, awkward inputs, and second derivatives."""
+"""Awkward inputs: strided, constant, empty, alone; and second derivatives."""
 
 from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from normlab.checks.cases import Case
 from normlab.checks.formula import Formula
+from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
-from normlab.checks.subject import FunctionSubject, ModuleSubject
-from normlab.checks.tolerances import error_budget, max_error
-from normlab.checks.trials import (
-    AnySubject,
-    Regime,
-    Trial,
-    formula_for,
-    make_trial,
-    observe,
-    oracle,
-    torch_baseline,
-    torch_formula,
-)
+from normlab.checks.subject import AnySubject, FunctionSubject, ModuleSubject
+from normlab.checks.tolerances import max_error
+from normlab.checks.trials import Regime, Trial, formula_for, make_trial, oracle
 
-__all__ = ["check_double_backward", "check_half_precision", "check_handling"]
+__all__ = ["check_double_backward", "check_handling", "check_unchanged"]
 
 _UNIT = Regime("unit", 1.0, 0.0, 8.0)
-# squares of 300 are infinite in float16, whose largest number is 65504
-_LARGE = Regime("large", 300.0, 0.0, 8.0)
+_GROSS = 1e-3  # the values were checked elsewhere: here only a gross difference counts
 
 
-def _half_expected(formula: Formula, trial: Trial, weight_cast: str) -> Tensor:
-    x = trial.x.double()
-    shaped = formula_for(formula, trial.case)
-    x_hat = shaped.normalize(x)
-    if weight_cast == "after":
-        x_hat = x_hat.to(trial.x.dtype).double()
-    weight = None if trial.weight is None else trial.weight.double()
-    bias = None if trial.bias is None else trial.bias.double()
-    return shaped.affine(x, x_hat, weight, bias)
-
-
-def check_half_precision(
-    subject: AnySubject, formula: Formula, report: Report, weight_cast: str
-) -> None:
-    """16-bit input gives 16-bit output, computed from statistics that do not overflow."""
-    for dtype, regime in (
-        (torch.bfloat16, _UNIT),
-        (torch.float16, _UNIT),
-        (torch.float16, _LARGE),
-    ):
-        name = f"{str(dtype).removeprefix('torch.')}, {regime.name} input"
-        case = subject.cases[0]
-        trial = make_trial(case, regime, dtype, seed=0)
-        try:
-            got = observe(subject, trial, backward=False).y
-        except Exception as error:  # 16 bits are not everybody's; that is no wrong norm
-            report.notes.append(f"{name}: {type(error).__name__}: {error}")
-            continue
-        report.checks.append(name)
-        if got.dtype != dtype:
-            report.failures.append(
-                Failure(
-                    name,
-                    f"the output has dtype {got.dtype}; expected that of the input, {dtype}",
-                    "output_dtype",
-                )
-            )
-            continue
-        expected = _half_expected(formula, trial, weight_cast)
-        theirs = torch_baseline(formula.like, trial, dtype, backward=False).y
-        right = oracle(torch_formula(formula.like), trial, backward=False).y
-        # one rounding of the output, and one more for each of weight and bias in 16 bits
-        budget = error_budget(
-            expected, dtype, max_error(theirs, right), factor=regime.factor, ulps=4
-        )
-        difference = max_error(got, expected)
-        if not difference <= budget:
-            report.failures.append(
-                Failure(
-                    name,
-                    "the statistics look computed in half precision; square and sum in float32. "
-                    f"Error {difference:.1e}, allowed {budget:.1e}",
-                    "half_precision_statistics",
-                )
-            )
-
-
-def _call(subject: AnySubject, trial: Trial, x: Tensor) -> Tensor:
+def _call(subject: AnySubject, trial: Trial, x: Tensor, *, training: bool = True) -> Tensor:
     with torch.no_grad():
-        y, _ = subject(trial.case, x, trial.weight, trial.bias)
+        y, _ = subject(trial.case, x, trial.weight, trial.bias, training=training)
     return y
 
 
 def check_handling(subject: AnySubject, formula: Formula, report: Report) -> None:
     """The input survives, and strided, constant and empty inputs are handled."""
     trial = make_trial(subject.cases[0], _UNIT, torch.float32, seed=5)
-    expected = oracle(formula, trial, backward=False).y
-    # the values were checked elsewhere: here only a gross difference counts
-    allowed = 1e-3 * float(expected.abs().max())
-
-    report.checks.append("input unchanged")
-    x = trial.x.clone()
-    _call(subject, trial, x)
-    if not torch.equal(x, trial.x):
-        report.failures.append(
-            Failure(
-                "input unchanged", "the layer writes into its input (in-place damage)", "in_place"
-            )
-        )
-
+    if any(f.mistake == "in_place" for f in report.failures):
+        report.notes.append("strided, constant and empty input, because the input is damaged")
+        return
     if isinstance(subject, FunctionSubject) and subject.takes_eps:
-        report.checks.append("eps argument")
-        want = oracle(formula.replace(eps=0.1), trial, backward=False).y
-        with torch.no_grad():
-            got, _ = subject(trial.case, trial.x, trial.weight, trial.bias, eps=0.1)
-        if not max_error(got, want) <= allowed:
-            text = "eps=0.1 gives another output than the formula with eps 0.1"
-            report.failures.append(Failure("eps argument", text, "eps_argument"))
-
-    report.checks.append("strided input")
-    spread = torch.zeros(*trial.x.shape, 2)
-    spread[..., 0] = trial.x
-    _try(subject, trial, spread[..., 0], expected, allowed, "strided input", report)
+        _check_eps_argument(subject, formula, trial, report)
+    by_rank = {len(c.shape): c for c in subject.cases}
+    for case in dict.fromkeys((subject.cases[0], by_rank[max(by_rank)])):
+        _check_strides(subject, formula, make_trial(case, _UNIT, torch.float32, 5), report)
 
     if trial.case.normalized_ndim < len(trial.case.shape):
-        report.checks.append("constant input")
-        constant = Trial(
-            trial.case, torch.full_like(trial.x, 3.0), trial.weight, trial.bias, trial.dy
-        )
+        level = 0.0 if formula.like == "rms_norm" else 3.0  # nothing to divide by, but eps
+        constant = dataclasses.replace(trial, x=torch.full_like(trial.x, level))
         want = oracle(formula, constant, backward=False).y
         if want.isfinite().all():
-            _try(subject, constant, constant.x, want, 1e-2, "constant input", report)
+            report.checks.append("constant input")
+            failure = _try(subject, constant, want, 1e-2, "constant input")
+            report.failures += [failure] if failure else []
 
-    shape = (0, *trial.case.shape[1:])
-    if formula.like in ("layer_norm", "rms_norm") and len(shape) > trial.case.normalized_ndim:
-        report.checks.append("empty input")
-        _try(
-            subject,
-            trial,
-            trial.x.new_zeros(shape),
-            trial.x.new_zeros(shape),
-            0.0,
-            "empty input",
-            report,
-        )
+    _check_empty(subject, formula, trial, report)
     if formula.like != "batch_norm" and trial.case.shape[0] > 1:
-        one = Case(**(vars(trial.case) | {"shape": (1, *trial.case.shape[1:])}))
         report.checks.append("batch of one")
-        alone = Trial(one, trial.x[:1], trial.weight, trial.bias, trial.dy[:1])
-        want = expected[:1]
-        _try(subject, alone, trial.x[:1], want, allowed, "batch of one", report)
+        one = dataclasses.replace(trial.case, shape=(1, *trial.case.shape[1:]))
+        if len(one.shape) > one.normalized_ndim:
+            alone = dataclasses.replace(trial, case=one, x=trial.x[:1], dy=trial.dy[:1])
+            want = oracle(formula, alone, backward=False).y
+            failure = _try(subject, alone, want, _GROSS * float(want.abs().max()), "batch of one")
+            report.failures += [failure] if failure else []
+
+
+def check_unchanged(subject: AnySubject, report: Report) -> None:
+    """Neither input, parameters nor upstream gradient are written into."""
+    trial = make_trial(subject.cases[0], _UNIT, torch.float32, seed=5)
+    try:
+        damaged = _damaged(subject, trial)
+    except Exception:  # a layer that cannot be called is reported by the next check
+        return
+    report.checks.append("input unchanged")
+    if damaged:
+        text = f"the layer writes into its {damaged} (in-place damage)"
+        report.failures.append(make_failure("input unchanged", text, "in_place"))
+        return
+    dy = trial.dy.clone()
+    y, _ = subject(trial.case, trial.x.clone().requires_grad_(), trial.weight, trial.bias)
+    if not (isinstance(y, Tensor) and y.requires_grad and y.shape == dy.shape):
+        return
+    report.checks.append("upstream gradient unchanged")
+    with contextlib.suppress(Exception):  # reported by the checks of gradients
+        y.backward(dy)
+    if not torch.equal(dy, trial.dy):
+        text = "the backward pass writes into the upstream gradient (in-place damage)"
+        report.failures.append(make_failure("upstream gradient unchanged", text, "in_place"))
+
+
+def _damaged(subject: AnySubject, trial: Trial) -> str:
+    """What a call has changed; empty if nothing."""
+    before = [trial.x, trial.weight, trial.bias]
+    for training in (True, False) if isinstance(subject, ModuleSubject) else (True,):
+        x, weight, bias = now = [None if t is None else t.clone() for t in before]
+        assert x is not None
+        with torch.no_grad():
+            subject(trial.case, x, weight, bias, training=training)
+        for name, a, b in zip(("input", "weight", "bias"), now, before, strict=True):
+            if a is not None and b is not None and not torch.equal(a, b):
+                return name
+    return ""
+
+
+def _check_eps_argument(
+    subject: FunctionSubject, formula: Formula, trial: Trial, report: Report
+) -> None:
+    report.checks.append("eps argument")
+    want = oracle(formula.replace(eps=0.1), trial, backward=False).y
+    with torch.no_grad():
+        got, _ = subject(trial.case, trial.x.clone(), trial.weight, trial.bias, eps=0.1)
+    if not max_error(got, want) <= _GROSS * float(want.abs().max()):
+        text = "eps=0.1 gives another output than the formula with eps 0.1"
+        report.failures.append(Failure("eps argument", text, "eps_argument"))
+
+
+def _layouts(x: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The same numbers in other places of memory, and an input that repeats its first sample."""
+    spread = torch.zeros(*x.shape, 2)
+    spread[..., 0] = x
+    yield "every other entry of a larger tensor", spread[..., 0]
+    yield "a transposed input", x.transpose(0, -1).contiguous().transpose(0, -1)
+    if x.dim() > 2:
+        yield "an input with channels last", x.movedim(1, -1).contiguous().movedim(-1, 1)
+    yield "an expanded input", x[:1].expand(x.shape)
+
+
+def _check_strides(subject: AnySubject, formula: Formula, trial: Trial, report: Report) -> None:
+    name = "strided input"
+    if name not in report.checks:
+        report.checks.append(name)
+    for layout, x in _layouts(trial.x):
+        if any(f.check == name for f in report.failures):
+            return
+        laid = dataclasses.replace(trial, x=x)
+        expected = oracle(formula, laid, backward=False).y
+        if not expected.isfinite().all():
+            continue
+        allowed = _GROSS * max(1.0, float(expected.abs().max()))
+        failure = _try(subject, laid, expected, allowed, name)
+        failure = failure or _try_backward(subject, laid, name)
+        if failure is not None:
+            text = f"{layout} is not handled: {failure.message}"
+            report.failures.append(make_failure(name, text, "non_contiguous"))
+
+
+def _gradient(subject: AnySubject, trial: Trial, x: Tensor, dy: Tensor) -> Tensor | None:
+    x = x.detach().requires_grad_()
+    y, _ = subject(trial.case, x, trial.weight, trial.bias)
+    return torch.autograd.grad(y, x, dy, allow_unused=True)[0] if y.requires_grad else None
+
+
+def _try_backward(subject: AnySubject, trial: Trial, name: str) -> Failure | None:
+    """The gradient is the same for a strided input with a strided upstream gradient."""
+    strided = trial.dy.transpose(0, -1).contiguous().transpose(0, -1)
+    expected = _gradient(subject, trial, trial.x.contiguous(), trial.dy)
+    if expected is None or not expected.isfinite().all():
+        return None
+    try:
+        got = _gradient(subject, trial, trial.x, strided)
+    except Exception as error:  # the layer under test may fail in any way
+        return Failure(name, f"the backward pass raises {type(error).__name__}: {error}")
+    wrong = torch.inf if got is None else max_error(got, expected)
+    if not wrong <= 10 * _GROSS * float(expected.abs().max()):
+        return Failure(name, f"the gradient by the input is off by {wrong:.1e}")
+    return None
+
+
+def _check_empty(subject: AnySubject, formula: Formula, trial: Trial, report: Report) -> None:
+    """No rows in, no rows out. A channel norm that refuses them is noted, not charged."""
+    by_token = formula.like in ("layer_norm", "rms_norm")
+    if by_token and len(trial.case.shape) <= trial.case.normalized_ndim:
+        return
+    if formula.like == "batch_norm":  # a batch without samples has no statistics
+        return
+    empty = trial.x.new_zeros(0, *trial.x.shape[1:])
+    failure = _try(subject, dataclasses.replace(trial, x=empty), empty, 0.0, "empty input")
+    if failure is not None and failure.mistake == "raises" and not by_token:
+        report.notes.append(f"empty input: {failure.message}")
+        return
+    report.checks.append("empty input")
+    if failure is not None:
+        report.failures.append(make_failure("empty input", failure.message, "empty_input"))
 
 
 def _try(
-    subject: AnySubject,
-    trial: Trial,
-    x: Tensor,
-    expected: Tensor,
-    allowed: float,
-    name: str,
-    report: Report,
-) -> None:
+    subject: AnySubject, trial: Trial, expected: Tensor, allowed: float, name: str
+) -> Failure | None:
     try:
-        got = _call(subject, trial, x)
+        got = _call(subject, trial, trial.x)
     except Exception as error:  # the layer under test may fail in any way
-        report.failures.append(Failure(name, f"{type(error).__name__}: {error}"))
-        return
+        return Failure(name, f"{type(error).__name__}: {error}", "raises")
     if got.shape != expected.shape:
-        report.failures.append(
-            Failure(
-                name, f"the output has shape {tuple(got.shape)}, expected {tuple(expected.shape)}"
-            )
-        )
-    elif not max_error(got, expected) <= allowed:
-        report.failures.append(
-            Failure(name, f"the output is off by {max_error(got, expected):.1e}")
-        )
+        shapes = f"the output has shape {tuple(got.shape)}, expected {tuple(expected.shape)}"
+        return Failure(name, shapes)
+    wrong = max_error(got, expected)
+    return None if wrong <= allowed else Failure(name, f"the output is off by {wrong:.1e}")
 
 
 def check_double_backward(subject: AnySubject, formula: Formula, report: Report) -> None:
@@ -195,20 +210,13 @@ def check_double_backward(subject: AnySubject, formula: Formula, report: Report)
         got = _second(y, x, trial.dy)
     except RuntimeError as error:
         what = "module" if module else "function"
-        report.failures.append(
-            Failure(
-                "double backward", f"the {what} cannot be differentiated twice: {error}", "once"
-            )
-        )
+        text = f"the {what} cannot be differentiated twice: {error}"
+        report.failures.append(Failure("double backward", text, "once"))
         return
     difference = max_error(got, expected)
-    allowed = 1e-3 * float(expected.abs().max())
-    if not difference <= allowed:
-        report.failures.append(
-            Failure(
-                "double backward", f"the second derivative is off by {difference:.1e}", "second"
-            )
-        )
+    if not difference <= 1e-3 * float(expected.abs().max()):
+        text = f"the second derivative is off by {difference:.1e}"
+        report.failures.append(Failure("double backward", text, "second"))
 
 
 def _second(y: Tensor, x: Tensor, dy: Tensor) -> Tensor:

@@ -1,66 +1,44 @@
-"""One way to call any norm: a function of torch's signature, or a module."""
+"""A module as a subject of the checks: where its parameters and buffers are, and its shape."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from normlab.checks.cases import FUNCTION_CASES, Case
+from normlab.checks.cases import Case
+from normlab.checks.functions import BIAS_NAMES, EPS_NAMES, WEIGHT_NAMES, FunctionSubject
+from normlab.checks.module_shapes import attribute, find_cases
 
-__all__ = ["FunctionSubject", "ModuleSubject", "make_subject"]
-
-_WEIGHT_NAMES = ("weight", "gamma", "g", "gain", "scale", "a_2", "w")
-_BIAS_NAMES = ("bias", "beta", "b", "shift", "b_2")
-
-
-class FunctionSubject:
-    """A plain function with the parameter order of `torch.nn.functional`."""
-
-    def __init__(self, function: Callable[..., Tensor], like: str, cases: Sequence[Case] | None):
-        self.function = function
-        self.like = like
-        self.cases = list(cases or FUNCTION_CASES[like])
-        self.has_running = like in ("batch_norm", "instance_norm")
-        self.declared_eps = None
-        self.takes_eps = _takes_eps(function)
-
-    def __call__(
-        self,
-        case: Case,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        *,
-        training: bool = True,
-        running: tuple[Tensor, Tensor] | None = None,
-        momentum: float = 0.1,
-        eps: float | None = None,
-    ) -> tuple[Tensor, list[Tensor | None]]:
-        last = () if eps is None else (eps,)
-        mean, var = running if running is not None else (None, None)
-        if self.like == "layer_norm":
-            y = self.function(x, case.parameter_shape, weight, bias, *last)
-        elif self.like == "rms_norm":
-            y = self.function(x, case.parameter_shape, weight, *last)
-        elif self.like == "group_norm":
-            y = self.function(x, case.num_groups, weight, bias, *last)
-        else:
-            y = self.function(x, mean, var, weight, bias, training, momentum, *last)
-        return y, [weight, bias]
+__all__ = ["AnySubject", "FunctionSubject", "ModuleSubject", "make_subject"]
 
 
-def _takes_eps(function: Callable[..., Any]) -> bool:
-    try:
-        return "eps" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # a C function without a signature
-        return False
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters, buffers and tensors that are plain attributes, by dotted name."""
+    found: dict[str, Tensor] = dict(module.named_parameters())
+    found |= dict(module.named_buffers())
+    for prefix, part in module.named_modules():
+        for name, value in vars(part).items():
+            if isinstance(value, Tensor) and value.is_floating_point():
+                found[f"{prefix}.{name}" if prefix else name] = value
+    return found
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    """A deep copy, also of a module whose buffers hang on an autograd graph."""
+    if isinstance(module, torch.jit.ScriptModule):
+        # a deep copy of one runs on the parameters of the original
+        file = io.BytesIO()
+        torch.jit.save(module, file)
+        file.seek(0)
+        return torch.jit.load(file)
+    attached = {id(t): t.detach().clone() for t in tensors_of(module).values() if t.grad_fn}
+    return copy.deepcopy(module, attached)
 
 
 class ModuleSubject:
@@ -69,24 +47,38 @@ class ModuleSubject:
     def __init__(
         self, module: nn.Module, like: str, shape: Sequence[int] | None, num_groups: int | None
     ):
-        self.module = copy.deepcopy(module).cpu()
+        self.attached = [n for n, t in tensors_of(module).items() if t.grad_fn is not None]
+        self.module = _copy(module).cpu()
+        for p in self.module.parameters():  # a frozen parameter is no wrong norm
+            p.requires_grad_()
+        # a copy of a compiled module compiles anew, so one copy for each dtype is kept
+        self._kept: dict[torch.dtype, nn.Module] | None = (
+            {} if hasattr(module, "_orig_mod") else None
+        )
         self.like = like
-        names = dict(self.module.named_parameters())
-        self.weight_name = _by_name(names, _WEIGHT_NAMES)
-        self.bias_name = _by_name(names, _BIAS_NAMES)
-        buffers = dict(self.module.named_buffers())
-        self.mean_name = next((n for n in buffers if "mean" in n.rsplit(".", 1)[-1]), None)
-        self.var_name = next((n for n in buffers if "var" in n.rsplit(".", 1)[-1]), None)
+        parameters = dict(self.module.named_parameters())
+        tensors = tensors_of(self.module)
+        plain = {n: t for n, t in tensors.items() if n not in parameters and t.numel() > 1}
+        self.weight_name = _by_name(parameters, WEIGHT_NAMES) or _by_name(plain, WEIGHT_NAMES)
+        self.bias_name = _by_name(parameters, BIAS_NAMES) or _by_name(plain, BIAS_NAMES)
+        self.declared_eps = attribute(self.module, EPS_NAMES)
+        main = tensors[self.weight_name] if self.weight_name else None
+        if main is None:
+            main = next((p for p in parameters.values() if p.numel() > 1), None)
+        self.cases = find_cases(self.module, like, shape, main, num_groups)
+        self._assign_by_effect(
+            [n for n in parameters if n not in (self.weight_name, self.bias_name)]
+        )
+        weight, bias = self.weight_name is not None, self.bias_name is not None
+        self.cases = [dataclasses.replace(c, weight=weight, bias=bias) for c in self.cases]
+        self.mean_name, self.var_name = self._find_running(plain)
         self.has_running = self.mean_name is not None and self.var_name is not None
-        self.declared_eps = _attribute(self.module, ("eps", "variance_epsilon"))
-        self.cases = [self._case(shape, next(iter(names.values()), None), num_groups)]
-        self._assign_by_effect([n for n in names if n not in (self.weight_name, self.bias_name)])
-        case = self.cases[0]
-        self.cases = [
-            dataclasses.replace(
-                case, weight=self.weight_name is not None, bias=self.bias_name is not None
-            )
-        ]
+        self.has_training = True
+        self.fixed = {
+            key
+            for key, name in (("dweight", self.weight_name), ("dbias", self.bias_name))
+            if name is not None and name not in parameters
+        }
 
     def _assign_by_effect(self, unknown: list[str]) -> None:
         """Tell weight from bias: a bias changes the output by the same amount for every input."""
@@ -98,7 +90,7 @@ class ModuleSubject:
             before, after = self.with_dtype(torch.float32), self.with_dtype(torch.float32)
             with torch.no_grad():
                 dict(after.named_parameters())[name].add_(1.0)
-                moves = [after.train()(x) - before.train()(x) for x in inputs]
+                moves = [after.train()(x.clone()) - before.train()(x.clone()) for x in inputs]
             if all(float(m.abs().max()) < 1e-6 for m in moves):
                 continue
             additive = torch.allclose(moves[0], moves[1], atol=1e-5)
@@ -107,57 +99,55 @@ class ModuleSubject:
             elif not additive and self.weight_name is None:
                 self.weight_name = name
 
-    def _case(
-        self, shape: Sequence[int] | None, parameter: Tensor | None, num_groups: int | None
-    ) -> Case:
-        parameter_shape = _parameter_shape(self.module, self.like, parameter)
-        if self.like == "group_norm" and num_groups is None:
-            num_groups = _attribute(self.module, ("num_groups",))
-            if num_groups is None:
-                raise ValueError("num_groups: the module has no such attribute; pass num_groups=")
-        if shape is None and parameter_shape is not None:
-            shape = self._infer_shape(parameter_shape)
-        if shape is None:
-            raise ValueError(
-                "shape: could not be inferred from the module's parameters and attributes; "
-                "pass the shape of an input, such as shape=(4, 16)"
-            )
-        shape = tuple(shape)
-        if parameter_shape is None:
-            parameter_shape = shape[-1:] if self.like in ("layer_norm", "rms_norm") else shape[1:2]
-        return Case(
-            shape,
-            parameter_shape,
-            normalized_ndim=len(parameter_shape),
-            num_groups=num_groups or 1,
-        )
-
-    def _infer_shape(self, parameter_shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        size = parameter_shape[0]
-        if self.like in ("layer_norm", "rms_norm"):
-            candidates = [lead + parameter_shape for lead in ((5,), (3, 5), (2, 3, 5))]
-        else:
-            candidates = [(6, size), (3, size, 7), (4, size, 6, 5), (2, size, 3, 4, 5)]
-            if self.like == "instance_norm":  # two axes would be one sample without its batch axis
-                candidates = candidates[1:]
-        for shape in candidates:
-            try:
-                with torch.no_grad():
-                    y = copy.deepcopy(self.module).train()(torch.randn(shape))
-            except Exception:  # a module may refuse a rank in any way; try the next rank
-                continue
-            if isinstance(y, Tensor) and y.shape == shape:
-                return shape
-        return None
+    def _find_running(self, plain: Mapping[str, Tensor]) -> tuple[str | None, str | None]:
+        """Running mean and variance: by name, else by how one batch moves them."""
+        if self.like not in ("batch_norm", "instance_norm"):
+            return None, None
+        case = self.cases[0]
+        parameters = (self.weight_name, self.bias_name)
+        size = case.parameter_shape[0]
+        sized = [n for n, t in plain.items() if t.numel() == size and n not in parameters]
+        mean = next((n for n in sized if "mean" in n.rsplit(".", 1)[-1]), None)
+        var = next((n for n in sized if "var" in n.rsplit(".", 1)[-1] and n != mean), None)
+        if mean is not None and var is not None:
+            return mean, var
+        module = self.with_dtype(torch.float32).train()
+        for name in sized:
+            tensors_of(module)[name].detach().fill_(1.0)
+        g = torch.Generator().manual_seed(0)
+        try:
+            with torch.no_grad():
+                module(5.0 + 0.1 * torch.randn(case.shape, generator=g))
+        except Exception:  # reported by the checks, which call the layer, too
+            return None, None
+        after = tensors_of(module)
+        moved = {n: float(after[n].detach().mean()) - 1.0 for n in sized if n in after}
+        up = [n for n, by in moved.items() if by > 1e-3]
+        down = [n for n, by in moved.items() if by < -1e-3]
+        return (up[0], down[0]) if len(up) == len(down) == 1 else (mean, var)
 
     def with_dtype(self, dtype: torch.dtype) -> nn.Module:
         """A fresh copy whose floating parameters and buffers have this dtype."""
-        return copy.deepcopy(self.module).to(dtype)
+        if self._kept is None:
+            return _copy(self.module).to(dtype)
+        if dtype not in self._kept:
+            self._kept[dtype] = _copy(self.module).to(dtype)
+        kept, source = self._kept[dtype], tensors_of(self.module)
+        with torch.no_grad():
+            for name, value in (*kept.named_parameters(), *kept.named_buffers()):
+                value.copy_(source[name])
+                value.grad = None
+        return kept
+
+    @staticmethod
+    def tensor(module: nn.Module, name: str) -> Tensor:
+        """A parameter, buffer or plain attribute of a copy."""
+        return tensors_of(module)[name]
 
     def _fill(self, module: nn.Module, name: str | None, value: Tensor | None) -> None:
         if name is None or value is None:
             return
-        target = dict(itertools.chain(module.named_parameters(), module.named_buffers()))[name]
+        target = tensors_of(module)[name]
         with torch.no_grad():
             target.copy_(value.reshape(target.shape))
 
@@ -181,8 +171,8 @@ class ModuleSubject:
         """The running statistics of a copy, flattened."""
         if self.mean_name is None or self.var_name is None:
             return None
-        buffers = dict(module.named_buffers())
-        return buffers[self.mean_name].flatten(), buffers[self.var_name].flatten()
+        tensors = tensors_of(module)
+        return tensors[self.mean_name].flatten(), tensors[self.var_name].flatten()
 
     def __call__(
         self,
@@ -194,10 +184,12 @@ class ModuleSubject:
         training: bool = True,
         running: tuple[Tensor, Tensor] | None = None,
         momentum: float = 0.1,
+        half_parameters: bool = True,
     ) -> tuple[Tensor, list[Tensor | None]]:
-        module = self.prepare(x.dtype, weight, bias, running).train(training)
-        named: Mapping[str, Tensor] = dict(module.named_parameters())
+        dtype = x.dtype if half_parameters else torch.float32
+        module = self.prepare(dtype, weight, bias, running).train(training)
         y = module(x)
+        named: Mapping[str, Tensor] = dict(module.named_parameters())
         leaves = [named.get(self.weight_name or ""), named.get(self.bias_name or "")]
         if running is not None:
             after = self.running_of(module)
@@ -207,40 +199,15 @@ class ModuleSubject:
         return y, leaves
 
 
-def _by_name(names: Mapping[str, Tensor], wanted: tuple[str, ...]) -> str | None:
+AnySubject = FunctionSubject | ModuleSubject
+
+
+def _by_name(names: Iterable[str], wanted: tuple[str, ...]) -> str | None:
+    names = list(names)
     for want in wanted:
         for name in names:
             if name.rsplit(".", 1)[-1] == want:
                 return name
-    return None
-
-
-def _attribute(module: nn.Module, names: tuple[str, ...]) -> Any:
-    for part in module.modules():
-        for name in names:
-            value = getattr(part, name, None)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return value
-    return None
-
-
-def _parameter_shape(
-    module: nn.Module, like: str, parameter: Tensor | None
-) -> tuple[int, ...] | None:
-    channels = like not in ("layer_norm", "rms_norm")
-    if parameter is not None:
-        return (parameter.numel(),) if channels else tuple(parameter.shape)
-    for part in module.modules():
-        if channels:
-            size = _attribute(part, ("num_features", "num_channels"))
-            if size is not None:
-                return (int(size),)
-        else:
-            shape = getattr(part, "normalized_shape", None)
-            if isinstance(shape, int):
-                return (shape,)
-            if isinstance(shape, Sequence) and len(shape):
-                return tuple(shape)
     return None
 
 
@@ -249,18 +216,22 @@ def make_subject(
     like: str,
     shape: Sequence[int] | None,
     num_groups: int | None,
-) -> FunctionSubject | ModuleSubject:
+    eps: float | None,
+) -> AnySubject:
     """Wrap a module or a function.
 
     Raises:
         TypeError: `layer` is a class, or cannot be called.
-        ValueError: the shape of a module's input cannot be inferred.
+        ValueError: the shape of a module's input cannot be inferred, or its parameters have no
+            shape yet.
     """
     if isinstance(layer, type) or not callable(layer):
         raise TypeError(
             f"layer: got {layer!r}; expected a module or a function. Construct a class first"
         )
     if isinstance(layer, nn.Module):
+        if any(is_lazy(t) for t in (*layer.parameters(), *layer.buffers())):
+            raise ValueError("layer: its parameters have no shape yet; call it on an input first")
         return ModuleSubject(layer, like, shape, num_groups)
     cases = None
     if shape is not None:
@@ -274,4 +245,4 @@ def make_subject(
             Case((3, size), (size,), num_groups=num_groups),
             Case((2, size, 6, 5), (size,), num_groups=num_groups),
         ]
-    return FunctionSubject(layer, like, cases)
+    return FunctionSubject(layer, like, cases, eps)

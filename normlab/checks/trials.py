@@ -11,9 +11,10 @@ from torch import Tensor
 
 from normlab.checks.cases import Case, Outcome
 from normlab.checks.formula import Formula, default_eps
-from normlab.checks.subject import FunctionSubject, ModuleSubject
+from normlab.checks.subject import AnySubject
 
 __all__ = [
+    "BackwardFailed",
     "Regime",
     "Trial",
     "formula_for",
@@ -24,7 +25,9 @@ __all__ = [
     "torch_formula",
 ]
 
-AnySubject = FunctionSubject | ModuleSubject
+
+class BackwardFailed(Exception):
+    """The forward pass went through and the backward pass raised."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,11 @@ def make_trial(case: Case, regime: Regime, dtype: torch.dtype, seed: int) -> Tri
 
 def formula_for(formula: Formula, case: Case) -> Formula:
     """The formula with the axes and groups of this case."""
-    return formula.replace(normalized_ndim=case.normalized_ndim, num_groups=case.num_groups)
+    return formula.replace(
+        normalized_ndim=case.normalized_ndim,
+        num_groups=case.num_groups,
+        channels_first=case.channels_first,
+    )
 
 
 def torch_formula(like: str) -> Formula:
@@ -98,9 +105,20 @@ def observe(subject: AnySubject, trial: Trial, *, backward: bool = True, **call:
     dtype = trial.x.dtype
     x, weight, bias = (_leaf(t, dtype) for t in (trial.x, trial.weight, trial.bias))
     assert x is not None
-    y, leaves = subject(trial.case, x, weight, bias, **call)
-    if backward and y.shape == x.shape:
-        y.backward(trial.dy.to(y.dtype))
+    try:
+        y, leaves = subject(trial.case, x, weight, bias, **call)
+    except RuntimeError as error:
+        if "in-place" not in str(error):
+            raise
+        # a leaf forbids it; a layer that writes into its input must be able to, to be told so
+        y, leaves = subject(trial.case, x.clone(), weight, bias, **call)
+    if not isinstance(y, Tensor):
+        raise TypeError(f"the layer returned a {type(y).__name__}; expected one tensor")
+    if backward and y.shape == x.shape and y.requires_grad:
+        try:
+            y.backward(trial.dy.to(y.dtype, copy=True))
+        except Exception as error:  # the layer under test may fail in any way
+            raise BackwardFailed(f"{type(error).__name__}: {error}") from error
     return Outcome(y.detach(), _grad(x), _grad(leaves[0]), _grad(leaves[1]))
 
 
@@ -121,16 +139,20 @@ def torch_baseline(
     x, weight, bias = (_leaf(t, dtype) for t in (trial.x, trial.weight, trial.bias))
     assert x is not None
     case, eps = trial.case, default_eps(like, dtype)
+    moved = x.movedim(1, -1) if case.channels_first else x
     if like == "layer_norm":
-        y = F.layer_norm(x, list(case.parameter_shape), weight, bias, eps)
+        y = F.layer_norm(moved, list(case.parameter_shape), weight, bias, eps)
     elif like == "rms_norm":
-        y = F.rms_norm(x, list(case.parameter_shape), weight, default_eps(like))
+        y = F.rms_norm(moved, list(case.parameter_shape), weight, default_eps(like))
+        y = y if bias is None else y + bias  # torch has none; some models do
     elif like == "group_norm":
         y = F.group_norm(x, case.num_groups, weight, bias, eps)
     elif like == "batch_norm":
         y = F.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
     else:
         y = F.instance_norm(x, None, None, weight, bias, True, 0.0, eps)
+    if case.channels_first:
+        y = y.movedim(-1, 1)
     if backward:
         y.backward(trial.dy.to(dtype))
     return Outcome(y.detach(), _grad(x), _grad(weight), _grad(bias))

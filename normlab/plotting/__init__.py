@@ -7,6 +7,7 @@ time. Only :func:`make_axes` and :func:`make_family_figure` create figures.
 from normlab.plotting.curves import plot_curves, plot_sweep
 from normlab.plotting.diagrams import make_family_figure, plot_norm_family, plot_shared_cells
 from normlab.plotting.distributions import plot_histograms, plot_percentiles_over_steps
+from normlab.plotting.incidence import plot_incidence
 from normlab.plotting.labels import write_legend
 from normlab.plotting.matrices import plot_matrix, plot_spectrum
 from normlab.plotting.paths import plot_call_path
@@ -31,6 +32,7 @@ __all__ = [
     "plot_call_path",
     "plot_curves",
     "plot_histograms",
+    "plot_incidence",
     "plot_matrix",
     "plot_norm_family",
     "plot_percentiles_over_steps",

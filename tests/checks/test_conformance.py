@@ -407,3 +407,14 @@ def test_nothing_checked_is_not_passed():
     from normlab.checks import Report
 
     assert not Report("layer_norm").passed
+
+
+def test_a_report_can_be_written_as_json():
+    import json
+
+    report = check_layer(LAYER_NORM_MUTANTS["other_eps"], like="layer_norm")
+    read = json.loads(json.dumps(report.to_dict()))
+    assert read["passed"] is False
+    assert read["like"] == "layer_norm"
+    assert read["failures"][0]["mistake"] == "other_eps"
+    assert len(read["checks"]) == len(report.checks)

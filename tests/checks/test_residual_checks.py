@@ -83,3 +83,46 @@ def test_the_check_leaves_the_random_state_alone():
 def test_unknown_block_is_refused():
     with pytest.raises(ValueError, match="like"):
         check_residual(PostNorm, like="sandwich_norm")
+
+
+class Block(nn.Module):
+    """One residual block in the style of a model's code; `where` says what alpha multiplies."""
+
+    def __init__(self, sublayer, norm, alpha=1.0, where="skip"):
+        super().__init__()
+        self.sublayer, self.norm, self.dropout = sublayer, norm, nn.Dropout(0.5)
+        self.alpha, self.where = alpha, where
+
+    def forward(self, x):
+        residual = x
+        x = self.dropout(self.sublayer(x))
+        if self.where == "skip":
+            x = torch.add(x, residual, alpha=self.alpha)
+        elif self.where == "branch":
+            x = torch.add(residual, x, alpha=self.alpha)
+        elif self.where == "sum":
+            x = (residual + x).mul(self.alpha)
+        return self.norm(x)
+
+
+@pytest.mark.parametrize(
+    ("where", "mistake"),
+    [
+        ("branch", "alpha on the branch"),
+        ("sum", "alpha on the sum"),
+        ("nowhere", "no skip"),
+    ],
+)
+def test_blocks_in_another_style(where, mistake):
+    def build(sublayer, norm, alpha):
+        return Block(sublayer, norm, alpha, where)
+
+    assert check_residual(Block, like="deep_norm").passed
+    report = check_residual(build, like="deep_norm")
+    assert report.failures[0].mistake == mistake, str(report)
+
+
+def test_a_block_that_cannot_be_called_is_reported():
+    report = check_residual(lambda f, norm, alpha: lambda x: norm(x.mul_(alpha) + f(x)))
+    assert not report.passed
+    assert "in-place" in report.failures[0].message

@@ -1,0 +1,147 @@
+"""A plain function as a subject of the checks: how it wants to be called."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normlab.checks.cases import FUNCTION_CASES, Case
+
+__all__ = ["BIAS_NAMES", "EPS_NAMES", "WEIGHT_NAMES", "FunctionSubject"]
+
+WEIGHT_NAMES = ("weight", "gamma", "g", "gain", "scale", "a_2", "w")
+BIAS_NAMES = ("bias", "beta", "b", "shift", "b_2", "offset")
+EPS_NAMES = ("eps", "variance_epsilon", "epsilon")
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "shape": ("normalized_shape", "shape", "norm_shape", "dim", "dims"),
+    "groups": ("num_groups", "groups", "n_groups", "g"),
+    "mean": ("running_mean", "moving_mean", "mean", "running_mu"),
+    "var": ("running_var", "moving_var", "moving_variance", "var", "running_variance"),
+    "weight": WEIGHT_NAMES,
+    "bias": BIAS_NAMES,
+    "training": ("training", "train", "is_training", "use_input_stats"),
+    "momentum": ("momentum", "m", "mom"),
+    "eps": (*EPS_NAMES, "e"),
+}
+_ORDER: dict[str, tuple[str, ...]] = {  # of torch.nn.functional, after the input
+    "layer_norm": ("shape", "weight", "bias", "eps"),
+    "rms_norm": ("shape", "weight", "eps"),
+    "group_norm": ("groups", "weight", "bias", "eps"),
+    "batch_norm": ("mean", "var", "weight", "bias", "training", "momentum", "eps"),
+    "instance_norm": ("mean", "var", "weight", "bias", "training", "momentum", "eps"),
+}
+
+
+def _signature(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+        parameters = list(inspect.signature(owner.forward).parameters.values())
+        # with a setup_context of its own, forward has no ctx
+        own = owner.setup_context is not torch.autograd.Function.setup_context
+        return parameters if own else parameters[1:]
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a C function without a signature
+        return None
+
+
+def _roles(parameters: list[inspect.Parameter], like: str) -> list[str] | None:
+    """What each parameter after the input stands for; None where a name says nothing."""
+    roles: list[str] = []
+    for p in parameters[1:]:
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            return None
+        allowed = (r for r in _ORDER[like] if p.name.lower() in _NAMES[r] and r not in roles)
+        role = next(allowed, "")
+        if not role and p.default is p.empty:
+            return None
+        roles.append(role)
+    return roles
+
+
+class FunctionSubject:
+    """A plain function, called in the parameter order of `torch.nn.functional`.
+
+    Where every parameter has a name that says what it is, the names count, so that a function
+    of (x, weight, bias) or with keyword-only parameters is called as it wants to be.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Tensor],
+        like: str,
+        cases: Sequence[Case] | None,
+        eps: float | None,
+    ):
+        self.function = function
+        self.like = like
+        self.declared_eps = None
+        self.expected_eps = eps
+        self.needs_running = False
+        self.fixed: set[str] = set()
+        self._parameters = _signature(function)
+        self._roles = None if self._parameters is None else _roles(self._parameters, like)
+        known = _ORDER[like] if self._roles is None else self._roles
+        self.has_running = "mean" in known and "var" in known
+        self.has_training = "training" in known
+        self.has_momentum = "momentum" in known
+        self.takes_eps = "eps" in known and self._parameters is not None
+        self.cases = [
+            dataclasses.replace(
+                c, weight=c.weight and "weight" in known, bias=c.bias and "bias" in known
+            )
+            for c in cases or FUNCTION_CASES[like]
+        ]
+        if "shape" not in known and like in ("layer_norm", "rms_norm"):
+            self.cases = [c for c in self.cases if c.normalized_ndim == 1]
+
+    def __call__(
+        self,
+        case: Case,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        *,
+        training: bool = True,
+        running: tuple[Tensor, Tensor] | None = None,
+        momentum: float = 0.1,
+        eps: float | None = None,
+        half_parameters: bool = True,
+    ) -> tuple[Tensor, list[Tensor | None]]:
+        if running is None and self.needs_running:
+            size = case.parameter_shape
+            running = torch.zeros(size, dtype=x.dtype), torch.ones(size, dtype=x.dtype)
+        mean, var = running if running is not None else (None, None)
+        values = {
+            "shape": case.parameter_shape,
+            "groups": case.num_groups,
+            "mean": mean,
+            "var": var,
+            "weight": weight,
+            "bias": bias,
+            "training": training,
+            "momentum": momentum,
+            "eps": eps,
+        }
+        return self._call(x, values), [weight, bias]
+
+    def _call(self, x: Tensor, values: dict[str, Any]) -> Tensor:
+        if self._parameters is None or self._roles is None:
+            last = [] if values["eps"] is None else [values["eps"]]
+            return self.function(x, *(values[r] for r in _ORDER[self.like] if r != "eps"), *last)
+        positional, named = [], {}
+        for p, role in zip(self._parameters[1:], self._roles, strict=True):
+            value = values[role] if role else p.default
+            if role == "eps" and value is None:
+                value = p.default if p.default is not p.empty else self.expected_eps
+            if p.kind is p.KEYWORD_ONLY:
+                named[p.name] = value
+            else:
+                positional.append(value)
+        return self.function(x, *positional, **named)

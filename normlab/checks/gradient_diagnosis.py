@@ -1,0 +1,223 @@
+"""From a wrong gradient to the mistake that explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from normlab.checks.candidates import Diagnosis
+from normlab.checks.diagnosis import Evidence
+from normlab.checks.formula import Formula
+from normlab.checks.tolerances import max_error
+
+__all__ = ["explain_gradient", "explain_parameter"]
+
+
+def _input_gradient(e: Evidence, weight: Tensor | None, **changes: object) -> Tensor:
+    x = e.x.clone().requires_grad_()
+    y = e.formula.replace(**changes)(x, weight, e.bias)
+    return torch.autograd.grad(y, x, e.dy)[0]
+
+
+def explain_gradient(e: Evidence) -> Diagnosis:
+    """Name the mistake whose formula gives the observed gradient by the input."""
+    no_mean = {"detach_mean": True}
+    no_var = {"detach_var": True}
+    candidates: list[tuple[str, str, Callable[[], Tensor]]] = [
+        (
+            "detached_statistics",
+            "mean and variance are cut from the graph (constants in the backward pass)",
+            lambda: _input_gradient(e, e.weight, **no_mean, **no_var),
+        ),
+        (
+            "missing_mean_term",
+            "the term that comes through the mean is missing",
+            lambda: _input_gradient(e, e.weight, **no_mean),
+        ),
+        (
+            "missing_projection_term",
+            "the term that comes through the variance is missing",
+            lambda: _input_gradient(e, e.weight, **no_var),
+        ),
+    ]
+    if e.formula.like == "rms_norm":  # it has no mean to cut
+        candidates[:2] = [
+            (
+                "detached_statistics",
+                "the root mean square is cut from the graph: the term that comes through the "
+                "variance is missing (a constant in the backward pass)",
+                candidates[0][2],
+            )
+        ]
+    if e.weight is not None:
+        factor = (e.weight + e.formula.weight_offset).view(e.formula.parameter_view(e.x))
+        candidates += [
+            (
+                "weight_after_projection",
+                "the weight is applied after the projection; it belongs before it",
+                lambda: _input_gradient(e, None) * factor,
+            ),
+            (
+                "missing_weight",
+                "the weight is missing in the gradient by the input",
+                lambda: _input_gradient(e, None),
+            ),
+        ]
+        if e.formula.weight_offset:
+            plain = {"weight_offset": 0.0}
+            candidates.append(
+                (
+                    "weight_offset_forgotten",
+                    "the backward pass multiplies by weight, not by 1 + weight",
+                    lambda: _input_gradient(e, e.weight, **plain),
+                )
+            )
+    candidates.append(
+        (
+            "missing_rstd",
+            "the division by the standard deviation is missing",
+            lambda: _input_gradient(e, e.weight) * _spread(e),
+        )
+    )
+    for name, sentence, candidate in candidates:
+        value = candidate()
+        if max_error(e.got, value) <= min(4 * e.budget, 0.1 * float(value.abs().max())):
+            return Diagnosis(name, sentence)
+    if float(e.got.abs().max()) == 0:
+        return Diagnosis("zero_gradient", "it is zero")
+    return _decode(e) or Diagnosis(None, "no known mistake explains the gradient by the input")
+
+
+def _spread(e: Evidence) -> Tensor:
+    """The denominator of each entry."""
+    view, _ = e.formula.view(e.x)
+    _, var, count = e.formula.statistics(e.x)
+    denominator = e.formula.denominator(var, count)
+    return denominator.expand(view.shape).reshape(e.x.shape)
+
+
+def _terms(e: Evidence) -> dict[str, Tensor]:
+    """The terms that a hand-written backward pass is put together from."""
+    f: Formula = e.formula
+    assert e.dy is not None
+    mean, var, count = f.statistics(e.x)
+    view, dims = f.view(e.x)
+    denominator = f.denominator(var, count)
+    x_hat = f.numerator(view, mean) / denominator
+    dy = e.dy
+    g = dy
+    if e.weight is not None:
+        g = dy * (f.weight_offset + e.weight).view(f.parameter_view(e.x))
+    g, dy = g.reshape(view.shape), dy.reshape(view.shape)
+
+    def average(v: Tensor) -> Tensor:
+        return v.mean(dims, keepdim=True).expand(view.shape)
+
+    terms = {
+        "direct": g,
+        "mean": average(g),
+        "projection": x_hat * average(g * x_hat),
+    }
+    if e.weight is not None:
+        terms |= {
+            "direct, no weight": dy,
+            "mean, no weight": average(dy),
+            "projection, no weight": x_hat * average(dy * x_hat),
+        }
+    return {name: (t / denominator).reshape(e.x.shape) for name, t in terms.items()}
+
+
+def _decode(e: Evidence) -> Diagnosis | None:
+    """Write the gradient as a sum of the terms, and say which coefficient is wrong."""
+    f = e.formula
+    if f.eps_placement != "inside" or f.root != "root" or f.divisor != "n":
+        return None
+    terms = _terms(e)
+    expected = {"direct": 1.0, "mean": 0.0 if f.like == "rms_norm" else -1.0, "projection": -1.0}
+    matrix = torch.stack([t.flatten() for t in terms.values()], 1)
+    if matrix.shape[0] < 2 * matrix.shape[1]:
+        return None
+    solved = torch.linalg.lstsq(matrix, e.got.flatten()[:, None], driver="gelsd").solution
+    allowed = min(8 * e.budget, 1e-3 * float(e.got.abs().max()))
+    if max_error((matrix @ solved).flatten(), e.got.flatten()) > allowed:
+        return None
+    _, _, count = f.statistics(e.x)
+    found = dict(zip(terms, solved.flatten().tolist(), strict=True))
+    differing = {n: c for n, c in found.items() if abs(c - expected.get(n, 0.0)) > 1e-2}
+    if not differing:
+        return None
+    through = {"direct": "the direct term", "mean": "the term through the mean"}
+    through["projection"] = "the term through the variance"
+    names = {"mean": "missing_mean_term", "projection": "missing_projection_term"}
+    parts, mistakes = [], []
+    for name, c in differing.items():
+        base, _, unweighted = name.partition(", ")
+        right = expected[base] if not unweighted else 0.0
+        if unweighted:
+            parts.append(f"{through[base]} has no weight")
+            mistakes.append("missing_weight")
+        elif abs(c) <= 1e-2:
+            if f"{base}, no weight" in differing:
+                continue
+            parts.append(f"{through[base]} is missing")
+            mistakes.append(names.get(base, "wrong_term"))
+        elif abs(c + right) <= 1e-2 and right:
+            parts.append(f"{through[base]} has the wrong sign")
+            mistakes.append("wrong_sign")
+        elif right and abs(c / right - count) <= 0.01 * count:
+            parts.append(f"{through[base]} is summed, not averaged over {count} entries")
+            mistakes.append("summed_term")
+        else:
+            parts.append(f"{through[base]} has the factor {c:.3g}, expected {right:.3g}")
+            mistakes.append("wrong_term")
+    return Diagnosis("+".join(dict.fromkeys(mistakes)), "; ".join(parts))
+
+
+def explain_parameter(got: Tensor, e: Evidence, key: str, expected: Tensor) -> Diagnosis:
+    """Name the mistake behind a wrong gradient by the weight or the bias.
+
+    Args:
+        got: gradient by the weight or bias.
+        e: the call that it came from.
+        key: "dweight" or "dbias".
+        expected: right value.
+    """
+    got = got.double()
+    scale = float(expected.abs().max())
+
+    def same(value: Tensor) -> bool:
+        return max_error(got, value) <= 1e-4 * scale
+
+    if float(got.abs().max()) == 0:
+        return Diagnosis("zero_gradient", "it is zero")
+    ratio = float((got * expected).sum() / expected.square().sum())
+    if same(expected * ratio):
+        if ratio < 0:
+            return Diagnosis("wrong_sign", f"it is {ratio:.3g} times what it should be")
+        if ratio < 1:
+            text = f"it is {ratio:.3g} times the sum over samples: averaged, not summed"
+            return Diagnosis("averaged", text)
+        return Diagnosis("summed_twice", f"it is {ratio:.3g} times the sum over samples")
+    if key == "dweight" and e.dy is not None:
+        f = e.formula
+        kept = f.parameter_view(e.x)
+
+        def total(factor: Tensor) -> Tensor:
+            assert e.dy is not None
+            return (e.dy * factor).sum_to_size(kept).flatten()
+
+        mean, _, _ = f.statistics(e.x)
+        view, _ = f.view(e.x)
+        centered = (view - mean).reshape(e.x.shape)
+        got = got.flatten()
+        for text, value in (
+            ("it is the gradient by the bias: x_hat is missing", total(torch.ones_like(e.x))),
+            ("it multiplies dy by the input, not by the normalized input", total(e.x)),
+            ("it multiplies dy by x - mean, not by the normalized input", total(centered)),
+            ("it multiplies dy by the output", total(f(e.x, e.weight, e.bias))),
+        ):
+            if same(value):
+                return Diagnosis("wrong_dweight", text)
+    return Diagnosis(None, "no known mistake explains it")

@@ -1,0 +1,135 @@
+"""16-bit input: statistics that do not overflow, the dtype of the output, the order of casts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from normlab.checks.formula import Formula
+from normlab.checks.mistakes import make_failure
+from normlab.checks.report import Report
+from normlab.checks.subject import AnySubject
+from normlab.checks.tolerances import error_budget, max_error
+from normlab.checks.trials import (
+    Regime,
+    Trial,
+    formula_for,
+    make_trial,
+    observe,
+    oracle,
+    torch_baseline,
+    torch_formula,
+)
+
+__all__ = ["check_half_precision", "check_weight_cast"]
+
+_UNIT = Regime("unit", 1.0, 0.0, 8.0)
+# squares of 300 are infinite in float16, whose largest number is 65504
+_LARGE = Regime("large", 300.0, 0.0, 8.0)
+
+
+def _expected(formula: Formula, trial: Trial, weight_cast: str, *, rounded: bool) -> Tensor:
+    """The output in float64; `rounded` where the layer rounds to 16 bits on the way."""
+    x, dtype = trial.x.double(), trial.x.dtype
+
+    def cast(value: Tensor) -> Tensor:
+        return value.to(dtype).double() if rounded else value
+
+    shaped = formula_for(formula, trial.case)
+    x_hat = shaped.normalize(x)
+    weight = None if trial.weight is None else trial.weight.double()
+    bias = None if trial.bias is None else trial.bias.double()
+    if weight_cast == "before":
+        return cast(shaped.affine(x, x_hat, weight, bias))
+    x_hat = x_hat.to(dtype).double()
+    if weight is not None:  # each operation rounds, that of the factor included
+        factor = cast(weight + shaped.weight_offset)
+        x_hat = cast(shaped.replace(weight_offset=0.0).affine(x, x_hat, factor, None))
+    return cast(shaped.affine(x, x_hat, None, bias))
+
+
+def _observe(subject: AnySubject, trial: Trial) -> tuple[Tensor, bool]:
+    """The output, and whether the parameters have 16 bits, too."""
+    try:
+        return observe(subject, trial, backward=False).y, True
+    except Exception as error:  # parameters in float32 beside 16-bit input are common
+        weight, bias = (None if p is None else p.float() for p in (trial.weight, trial.bias))
+        try:
+            x = trial.x.clone()
+            with torch.no_grad():
+                y, _ = subject(trial.case, x, weight, bias, half_parameters=False)
+        except Exception:
+            raise error from None
+        return y, False
+
+
+def check_half_precision(
+    subject: AnySubject, formula: Formula, report: Report, weight_cast: str | None
+) -> None:
+    """16-bit input gives 16-bit output, computed from statistics that do not overflow."""
+    for dtype, regime in (
+        (torch.bfloat16, _UNIT),
+        (torch.float16, _UNIT),
+        (torch.float16, _LARGE),
+    ):
+        name = f"{str(dtype).removeprefix('torch.')}, {regime.name} input"
+        trial = make_trial(subject.cases[0], regime, dtype, seed=0)
+        try:
+            got, half_parameters = _observe(subject, trial)
+        except Exception as error:  # 16 bits are not everybody's; that is no wrong norm
+            report.notes.append(f"{name}: {type(error).__name__}: {error}")
+            continue
+        report.checks.append(name)
+        if got.dtype != dtype:
+            if not half_parameters:
+                report.notes.append(f"{name}: float32 parameters make the output {got.dtype}")
+                continue
+            sentence = f"the output has dtype {got.dtype}; expected that of the input, {dtype}"
+            report.failures.append(make_failure(name, sentence, "output_dtype"))
+            continue
+        theirs = torch_baseline(formula.like, trial, dtype, backward=False).y
+        right = oracle(torch_formula(formula.like), trial, backward=False).y
+        # either order of weight and cast is within what is allowed
+        expected = _expected(formula, trial, weight_cast or "before", rounded=False)
+        # one rounding of the output, and one more for each of weight and bias in 16 bits
+        budget = error_budget(
+            expected, dtype, max_error(theirs, right), factor=regime.factor, ulps=4
+        )
+        difference = max_error(got, expected)
+        if not difference <= budget:
+            sentence = (
+                "the statistics look computed in half precision; square and sum in float32. "
+                f"Error {difference:.1e}, allowed {budget:.1e}"
+            )
+            report.failures.append(make_failure(name, sentence, "half_precision_statistics"))
+
+
+def check_weight_cast(
+    subject: AnySubject, formula: Formula, report: Report, weight_cast: str
+) -> None:
+    """The declared order of weight and cast, seen in the last bit of bfloat16 outputs."""
+    case = max((c for c in subject.cases), key=lambda c: (c.weight, torch.Size(c.shape).numel()))
+    agreed = {"before": 0.0, "after": 0.0}
+    seeds = range(8)
+    for seed in seeds:
+        trial = make_trial(case, _UNIT, torch.bfloat16, seed)
+        try:
+            got = observe(subject, trial, backward=False).y.double()
+        except Exception as error:  # said by the checks of half precision already
+            report.notes.append(f"weight cast: {type(error).__name__}: {error}")
+            return
+        for order in agreed:
+            expected = _expected(formula, trial, order, rounded=True)
+            agreed[order] += float((got == expected).double().mean()) / len(seeds)
+    other = "after" if weight_cast == "before" else "before"
+    if agreed[weight_cast] >= 0.9 or agreed[weight_cast] >= agreed[other]:
+        report.checks.append("weight cast")
+    elif agreed[other] >= 0.9:
+        report.checks.append("weight cast")
+        sentence = (
+            f"the weight multiplies {other} the cast to the input's dtype, expected {weight_cast}: "
+            f"declared is weight_cast={weight_cast!r}"
+        )
+        report.failures.append(make_failure("weight cast", sentence, "weight_cast"))
+    else:
+        report.notes.append("weight cast: the last bits fit neither order")

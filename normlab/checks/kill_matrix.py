@@ -1,0 +1,85 @@
+"""Which check kills which mutant, over several seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from normlab.checks.conformance import examine
+from normlab.checks.mutants import Exhibit, exhibits
+
+__all__ = ["KINDS", "KillMatrix", "compute_kill_matrix"]
+
+# checks that ask the same question of different inputs count as one
+KINDS: dict[str, tuple[str, ...]] = {
+    "values": ("ordinary input", "small input", "input near eps"),
+    "shifted input": ("shifted input",),
+    "gradients": (
+        "gradient, ordinary input",
+        "gradient, small input",
+        "gradient, input near eps",
+        "gradient, shifted input",
+    ),
+    "half precision": ("bfloat16, unit input", "float16, unit input", "float16, large input"),
+    "input unchanged": ("input unchanged",),
+    "upstream gradient unchanged": ("upstream gradient unchanged",),
+    "eps argument": ("eps argument",),
+    "strided input": ("strided input",),
+    "constant input": ("constant input",),
+    "empty input": ("empty input",),
+    "batch of one": ("batch of one",),
+    "running statistics": ("running statistics",),
+    "evaluation": ("evaluation",),
+    "saved state": ("saved state",),
+}
+
+
+@dataclass(frozen=True)
+class KillMatrix:
+    """For each mutant the kinds of check that reject it.
+
+    Attributes:
+        seeds: of the inputs; a kind counts where it rejects the mutant for every seed.
+        killers: (family, name of the mutant) -> kinds.
+        mistakes: (family, name of the mutant) -> mistakes named for every seed.
+    """
+
+    seeds: tuple[int, ...]
+    killers: dict[tuple[str, str], frozenset[str]]
+    mistakes: dict[tuple[str, str], frozenset[str]]
+
+    def survivors(self, *, without: str | None = None) -> list[tuple[str, str]]:
+        """Mutants that live, if the checks of one kind are left out."""
+        return [mutant for mutant, kinds in self.killers.items() if not kinds - {without}]
+
+    def table(self) -> list[list[int]]:
+        """One row for each mutant, one column for each of `KINDS`; 1 where it is rejected."""
+        return [[int(kind in kinds) for kind in KINDS] for kinds in self.killers.values()]
+
+
+def compute_kill_matrix(
+    mutants: Iterable[Exhibit] | None = None, *, seeds: Sequence[int] = (0, 1, 2)
+) -> KillMatrix:
+    """Put wrong norms through the conformance checks.
+
+    Args:
+        mutants: wrong norms; None for those of all families.
+        seeds: each of a run of its own.
+
+    Raises:
+        ValueError: there is no seed.
+    """
+    if not seeds:
+        raise ValueError("seeds: got none; expected at least one, or nothing is checked")
+    kind_of = {check: kind for kind, checks in KINDS.items() for check in checks}
+    killers, mistakes = {}, {}
+    for mutant in exhibits() if mutants is None else mutants:
+        kinds, names = [], []
+        for seed in seeds:
+            failures = examine(mutant.make(), like=mutant.like, seeds=(seed,)).failures
+            kinds.append({kind_of.get(f.check, f.check) for f in failures})
+            names.append({f.mistake for f in failures if f.mistake})
+        key = mutant.like, mutant.name
+        killers[key] = frozenset(set.intersection(*kinds))
+        mistakes[key] = frozenset(set.intersection(*names))
+    return KillMatrix(tuple(seeds), killers, mistakes)

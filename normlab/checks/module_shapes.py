@@ -1,0 +1,168 @@
+"""Which input does a module take, and which axes are its own? Read off its parameters."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normlab.checks.cases import Case
+
+__all__ = ["ParameterMismatch", "attribute", "find_cases"]
+
+_GROUPS = ("num_groups", "groups", "n_groups", "ngroups")
+_TRAILING = ("layer_norm", "rms_norm")
+
+
+def attribute(module: nn.Module, names: tuple[str, ...]) -> Any:
+    """First number of one of these names on the module or a part of it."""
+    for part in module.modules():
+        for name in names:
+            value = getattr(part, name, None)
+            if isinstance(value, Tensor) and value.numel() == 1:
+                value = float(value)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return value
+    return None
+
+
+def _parameter_shape(
+    module: nn.Module, like: str, parameter: Tensor | None
+) -> tuple[int, ...] | None:
+    if parameter is not None:
+        if like not in _TRAILING:
+            return (parameter.numel(),)
+        shape = list(parameter.shape)
+        while len(shape) > 1 and shape[0] == 1:  # an axis of size 1 adds nothing to a mean
+            shape.pop(0)
+        return tuple(shape)
+    for part in module.modules():
+        if like not in _TRAILING:
+            size = attribute(part, ("num_features", "num_channels"))
+            if size is not None:
+                return (int(size),)
+        else:
+            declared = getattr(part, "normalized_shape", None)
+            if isinstance(declared, int):
+                return (declared,)
+            if isinstance(declared, Sequence) and len(declared):
+                return tuple(declared)
+    return None
+
+
+def _accepts(module: nn.Module, shape: tuple[int, ...]) -> bool:
+    try:
+        with torch.no_grad():
+            y = copy.deepcopy(module).float().train()(torch.randn(shape))
+    except Exception:  # a module may refuse a shape in any way; another is tried
+        return False
+    return isinstance(y, Tensor) and y.shape == shape
+
+
+def _candidates(like: str, parameter_shape: tuple[int, ...]) -> list[tuple[tuple[int, ...], bool]]:
+    """Shapes to try, each with whether the channels come first (of layer and RMS norm)."""
+    size = parameter_shape[0]
+    # no other axis is as long as the parameters, or a wrong axis could not be told
+    a, b, c = [n for n in (5, 3, 4, 2, 7) if n not in parameter_shape][:3]
+    if like in _TRAILING:
+        first = [((b, size, a, c), True)]
+        if len(parameter_shape) > 1 and set(parameter_shape[1:]) == {1}:
+            return [*first, ((a, *parameter_shape), False)]
+        trailing = [(lead + parameter_shape, False) for lead in ((a,), (b, a), (c, b, a))]
+        return trailing + (first if len(parameter_shape) == 1 else [])
+    shapes = [(6, size), (3, size, 7), (4, size, 6, 5), (2, size, 3, 4, 5)]
+    if like == "instance_norm":
+        # two axes would be one sample without its batch axis; so would three be of images
+        shapes = shapes[:0:-1]
+    return [(shape, False) for shape in shapes]
+
+
+def _channels_first(shape: tuple[int, ...], parameter_shape: tuple[int, ...]) -> bool:
+    trailing = shape[len(shape) - len(parameter_shape) :] == parameter_shape
+    size = parameter_shape[0]
+    alone = set(parameter_shape[1:]) <= {1}
+    return not trailing and alone and len(shape) > 2 and shape[1] == size
+
+
+class ParameterMismatch(ValueError):
+    """The parameters of a module do not fit the axes that a norm of its family would give them."""
+
+
+def _check_fit(
+    shape: tuple[int, ...], parameter_shape: tuple[int, ...], like: str, channels_first: bool
+) -> None:
+    if like in _TRAILING and not channels_first:
+        axes = shape[len(shape) - len(parameter_shape) :]
+    else:
+        axes = shape[1:2]
+    if axes != parameter_shape:
+        raise ParameterMismatch(
+            f"the parameters have shape {parameter_shape}; for an input of shape {shape} a "
+            f"{like} has parameters of shape {axes}"
+        )
+
+
+def _smaller(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape with a shorter first axis, where a large one would only cost time."""
+    few = (3, *shape[1:])
+    numel = torch.Size(shape).numel()
+    return few if numel > 100_000 and shape[0] > 3 and _accepts(module, few) else shape
+
+
+def find_cases(
+    module: nn.Module,
+    like: str,
+    shape: Sequence[int] | None,
+    parameter: Tensor | None,
+    num_groups: int | None,
+) -> list[Case]:
+    """The inputs that a module is called with: one, or two of different rank.
+
+    A layer or RMS norm takes trailing axes, unless its parameters fit axis 1 alone: a norm over
+    the channels of (N, C, H, W), as timm's LayerNorm2d.
+
+    Raises:
+        ValueError: shape or number of groups cannot be inferred.
+    """
+    parameter_shape = _parameter_shape(module, like, parameter)
+    if like == "group_norm" and num_groups is None:
+        num_groups = attribute(module, _GROUPS)
+        if num_groups is None:
+            raise ValueError("num_groups: the module has no such attribute; pass num_groups=")
+    channels_first = False
+    shapes: list[tuple[int, ...]] = []
+    if shape is not None:
+        shapes = [_smaller(module, tuple(shape))]
+        if parameter_shape is not None and like in _TRAILING:
+            channels_first = _channels_first(shapes[0], parameter_shape)
+    elif parameter_shape is not None:
+        for candidate, first in _candidates(like, parameter_shape):
+            # what is right for rows may take wrong axes where there are more
+            if (not shapes or first == channels_first) and _accepts(module, candidate):
+                shapes, channels_first = [*shapes, candidate], first
+            if len(shapes) == (2 if like in _TRAILING or like == "group_norm" else 1):
+                break
+    if not shapes:
+        raise ValueError(
+            "shape: could not be inferred from the module's parameters and attributes; "
+            "pass the shape of an input, such as shape=(4, 16)"
+        )
+    if parameter_shape is None:
+        parameter_shape = shapes[0][-1:] if like in _TRAILING else shapes[0][1:2]
+    elif channels_first:
+        parameter_shape = parameter_shape[:1]
+    for each in shapes:
+        _check_fit(each, parameter_shape, like, channels_first)
+    return [
+        Case(
+            each,
+            parameter_shape,
+            normalized_ndim=len(parameter_shape),
+            num_groups=num_groups or 1,
+            channels_first=channels_first,
+        )
+        for each in shapes
+    ]

@@ -1,0 +1,208 @@
+"""A norm of any family with one mistake: the mistakes that no single family owns.
+
+:func:`make_wrong` gives a function with the signature of the family's function in
+:mod:`torch.nn.functional`. Without a mistake the function is right, which the tests make sure
+of: what kills a mutant is its mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normlab.checks.mutants.backward import BACKWARD_MISTAKES, WrongBackward
+from normlab.checks.mutants.parts import WrongNorm
+
+__all__ = ["FORWARD_MISTAKES", "make_wrong", "normalize"]
+
+FORWARD_MISTAKES: dict[str, str] = {
+    "eps_outside": "sqrt(var) + eps instead of sqrt(var + eps)",
+    "eps_clamp": "eps is a lower bound: max(sqrt(var), sqrt(eps))",
+    "other_eps": "a tenth of the default eps",
+    "bessel": "divisor n - 1 in the forward pass",
+    "one_pass": "mean(x²) - mean(x)²",
+    "uncentered_numerator": "divides x, not x - mean",
+    "missing_centering": "nothing is centered",
+    "centered": "the mean is subtracted where it should stay",
+    "wrong_axis": "the mean over other axes",
+    "wrong_grouping": "neighboring channels fall into different groups",
+    "sum_not_mean": "the sum of squares",
+    "weight_offset": "multiplies by 1 + weight",
+    "bias_first": "adds the bias before it multiplies by the weight",
+    "detached_statistics": "mean and variance are constants in the backward pass",
+    "half_precision_statistics": "squares 16-bit input in 16 bits",
+    "output_dtype": "16-bit input gives float32 output",
+    "in_place": "subtracts the mean from the input itself",
+    "non_contiguous": "reads memory in order, whatever the strides",
+    "empty_input": "an empty input gives one row",
+    "eps_argument": "ignores the eps that it is given",
+    "constant_input": "an input without variance gives NaN",
+    "batch_of_one": "squeezes the batch axis away",
+}
+
+
+@dataclass
+class _Layout:
+    """Where a family reduces: axes of a view of the input, and the shape of its parameters."""
+
+    view: tuple[int, ...]
+    dims: tuple[int, ...]
+    parameters: tuple[int, ...]
+
+
+def _layout(like: str, mistake: str, x: Tensor, own: int | Sequence[int]) -> _Layout:
+    shape = tuple(x.shape)
+    wrong = mistake == "wrong_axis"
+    if like in ("layer_norm", "rms_norm"):
+        assert not isinstance(own, int)
+        k = len(own)
+        dims = (x.dim() - k - 1,) if wrong else tuple(range(x.dim() - k, x.dim()))
+        return _Layout(shape, dims, (1,) * (x.dim() - k) + tuple(own))
+    parameters = (1, shape[1]) + (1,) * (x.dim() - 2)
+    spatial = tuple(range(2, x.dim()))
+    if like == "group_norm":
+        assert isinstance(own, int)
+        size = shape[1] // own
+        view = (shape[0], own, size, *shape[2:])
+        dims = tuple(range(2, len(view)))
+        if mistake == "wrong_grouping":
+            view, dims = (shape[0], size, own, *shape[2:]), (1, *dims[1:])
+        return _Layout(view, (0, *dims) if wrong else dims, parameters)
+    if like == "batch_norm":
+        return _Layout(shape, (0, 1) if wrong else (0, *spatial), parameters)
+    return _Layout(shape, (1,) if wrong else spatial, parameters)
+
+
+def _statistics(mistake: str, x: Tensor, like: str, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    source = x.detach() if mistake == "detached_statistics" else x
+    mean = source.mean(dims, keepdim=True)
+    family = like != "rms_norm" and mistake != "missing_centering"
+    centered = family or mistake == "centered"
+    center = mean if centered else torch.zeros_like(mean)
+    var = (source - center).square().mean(dims, keepdim=True)
+    if mistake == "one_pass":
+        var = (source.square().mean(dims, keepdim=True) - mean.square()).clamp_min(0)
+    count = source.numel() / max(mean.numel(), 1)
+    if mistake == "bessel":
+        var = var * (count / (count - 1) if count > 1 else torch.nan)
+    if mistake == "sum_not_mean":
+        var = var * count
+    return center, var
+
+
+def _divide(mistake: str, numerator: Tensor, var: Tensor, eps: float) -> Tensor:
+    if mistake == "eps_outside":
+        return numerator / (var.sqrt() + eps)
+    if mistake == "eps_clamp":
+        return numerator / var.sqrt().clamp_min(eps**0.5)
+    root = (var + eps).sqrt()
+    if mistake == "constant_input":
+        root = torch.where(var == 0, var, root)
+    return numerator / root
+
+
+def _affine(
+    mistake: str, x_hat: Tensor, weight: Tensor | None, bias: Tensor | None, shape: tuple[int, ...]
+) -> Tensor:
+    factor = None if weight is None else weight.view(shape)
+    summand = None if bias is None else bias.view(shape)
+    if mistake == "weight_offset" and factor is not None:
+        factor = 1 + factor
+    if mistake == "bias_first" and factor is not None and summand is not None:
+        return (x_hat + summand) * factor
+    y = x_hat if factor is None else x_hat * factor
+    return y if summand is None else y + summand
+
+
+def _normalize(
+    like: str,
+    mistake: str,
+    x: Tensor,
+    own: int | Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, mean and variance from the input's own statistics."""
+    layout = _layout(like, mistake, x, own)
+    if mistake in BACKWARD_MISTAKES:
+        y = WrongBackward.apply(x, weight, bias, layout, eps, like != "rms_norm", mistake)
+    viewed = x.reshape(layout.view)
+    mean, var = _statistics(mistake, viewed, like, layout.dims)
+    if mistake not in BACKWARD_MISTAKES:
+        numerator = viewed if mistake == "uncentered_numerator" else viewed - mean
+        x_hat = _divide(mistake, numerator, var, eps).reshape(x.shape)
+        y = _affine(mistake, x_hat, weight, bias, layout.parameters)
+    return y, mean, var
+
+
+def normalize(
+    like: str,
+    mistake: str,
+    x: Tensor,
+    own: int | Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, mean and variance of a norm with one mistake.
+
+    Args:
+        like: family.
+        mistake: name of a mistake; any other string gives a right norm.
+        x: input.
+        own: normalized_shape of layer and RMS norm, num_groups of group norm, else ignored.
+        weight: or None.
+        bias: or None.
+        eps: or None for the family's default.
+    """
+    dtype = x.dtype
+    if mistake == "eps_argument" or eps is None:
+        eps = torch.finfo(torch.float32).eps if like == "rms_norm" else 1e-5
+    if mistake == "other_eps" and eps < 1e-4:
+        eps = eps / 10
+    if mistake == "in_place":
+        x.data.sub_(x.data.mean())
+    if mistake == "non_contiguous":
+        x = x.as_strided(x.shape, torch.empty(x.shape).stride())
+    half = dtype in (torch.float16, torch.bfloat16)
+    if half and mistake != "half_precision_statistics":
+        x = x.float()
+        weight, bias = (None if t is None else t.float() for t in (weight, bias))
+    y, mean, var = _normalize(like, mistake, x, own, weight, bias, eps)
+    if mistake == "empty_input" and not y.numel():
+        y = y.new_zeros(1, *y.shape[1:])
+    if mistake == "batch_of_one":
+        y = y.squeeze(0)
+    return (y if mistake == "output_dtype" else y.to(dtype)), mean, var
+
+
+def make_wrong(like: str, mistake: str = "") -> WrongNorm:
+    """A layer, RMS or group norm with one mistake.
+
+    Args:
+        like: "layer_norm", "rms_norm" or "group_norm".
+        mistake: name in `FORWARD_MISTAKES` or `BACKWARD_MISTAKES`; empty for a right norm.
+    """
+
+    def wrong(
+        input: Tensor,
+        own: int | Sequence[int],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        return normalize(like, mistake, input, own, weight, bias, eps)[0]
+
+    def wrong_rms(
+        input: Tensor,
+        normalized_shape: Sequence[int],
+        weight: Tensor | None = None,
+        eps: float | None = None,
+    ) -> Tensor:
+        return normalize(like, mistake, input, normalized_shape, weight, None, eps)[0]
+
+    return wrong_rms if like == "rms_norm" else wrong

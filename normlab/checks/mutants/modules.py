@@ -1,0 +1,65 @@
+"""Wrong modules: the mistakes that a function cannot make."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normlab.checks.mutants.any_family import normalize
+from normlab.checks.mutants.with_running import make_wrong_running
+
+__all__ = ["MODULE_MISTAKES", "WrongModule", "WrongRunningModule"]
+
+MODULE_MISTAKES: dict[str, str] = {
+    "unregistered": "parameters in a Python list, which parameters() does not find",
+    "state_lost": "running statistics that state_dict does not have",
+    "eval_differs": "another output in evaluation",
+}
+
+
+class WrongModule(nn.Module):
+    """A layer, RMS or group norm over `size` features with one mistake of a module."""
+
+    def __init__(self, like: str, size: int, mistake: str = ""):
+        super().__init__()
+        self.like, self.mistake = like, mistake
+        self.num_groups = 2
+        self.normalized_shape = (size,)
+        self.num_channels = size
+        weight, bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
+        if mistake == "unregistered":
+            self.kept = [weight, bias]
+        else:
+            self.weight = weight
+            if like != "rms_norm":
+                self.bias = bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize."""
+        weight, bias = (
+            self.kept
+            if self.mistake == "unregistered"
+            else (self.weight, getattr(self, "bias", None))
+        )
+        own = self.num_groups if self.like == "group_norm" else self.normalized_shape
+        bias = None if self.like == "rms_norm" else bias
+        y = normalize(self.like, "", x, own, weight, bias, None)[0]
+        return y / 2 if self.mistake == "eval_differs" and not self.training else y
+
+
+class WrongRunningModule(nn.Module):
+    """A batch or instance norm with one mistake of a module, or of a function."""
+
+    def __init__(self, like: str, size: int, mistake: str = ""):
+        super().__init__()
+        self.norm = make_wrong_running(like, mistake)
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
+        persistent = mistake != "state_lost"
+        self.register_buffer("running_mean", torch.zeros(size), persistent=persistent)
+        self.register_buffer("running_var", torch.ones(size), persistent=persistent)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize and record."""
+        running = self.running_mean, self.running_var
+        return self.norm(x, *running, self.weight, self.bias, self.training)

@@ -1,0 +1,202 @@
+"""Running statistics: what is recorded, and with which weight."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from normlab.checks.cases import Case
+from normlab.checks.formula import Formula
+from normlab.checks.mistakes import make_failure
+from normlab.checks.report import Failure, Report
+from normlab.checks.subject import AnySubject, FunctionSubject
+from normlab.checks.tolerances import max_error
+from normlab.checks.trials import Regime, Trial, formula_for, make_trial
+
+__all__ = ["BATCH", "check_running", "close", "running_case"]
+
+BATCH = Regime("batch", 1.3, 0.8, 8.0)
+_STEPS = (1, 2, 5)
+# of the recorded statistics: with 8192 entries a channel Bessel's correction is 1e-4
+_ROUNDING = 1e-5
+
+
+def close(got: Tensor, expected: Tensor, relative: float = 1e-4) -> bool:
+    """Whether two results differ by rounding in float32 alone."""
+    return max_error(got, expected) <= relative * float(expected.abs().max())
+
+
+def running_case(subject: AnySubject) -> Case:
+    """A case with few entries for each channel, so that Bessel's correction can be seen."""
+    case = subject.cases[0]
+    small = tuple(min(n, 3 + i) for i, n in enumerate(case.shape[2:]))
+    few = dataclasses.replace(case, shape=(min(case.shape[0], 4), case.shape[1], *small))
+    if few == case or torch.Size(case.shape).numel() < 1000:
+        return case
+    t = make_trial(few, BATCH, torch.float32, seed=0)
+    try:
+        with torch.no_grad():
+            y, _ = subject(few, t.x, t.weight, t.bias)
+    except Exception:  # the layer takes the shape it was given only
+        return case
+    return few if y.shape == t.x.shape else case
+
+
+def _declared_momentum(subject: AnySubject, declared: float | None) -> float | None:
+    if declared is not None:
+        return declared
+    if isinstance(subject, FunctionSubject):
+        return 0.3 if subject.has_momentum else 0.1
+    for part in subject.module.modules():
+        if hasattr(part, "momentum"):
+            value = part.momentum
+            if value is None:  # torch's instance norms take it as 0, not as an average
+                return 0.0 if subject.like == "instance_norm" else None
+            return float(value)  # type: ignore[arg-type]
+    return 0.1
+
+
+def _expected(
+    formula: Formula, trials: list[Trial], momentum: float | None, factor: float, start: Tensor
+) -> Tensor:
+    """Running mean and variance; `factor` multiplies the variance of the batch."""
+    mean, var = start[0].clone(), start[1].clone()
+    for step, trial in enumerate(trials, start=1):
+        weight = 1 / step if momentum is None else momentum
+        shaped = formula_for(formula, trial.case).replace(divisor="n")
+        batch_mean, batch_var, _ = shaped.statistics(trial.x.double())
+        by_channel = (-1, len(mean))  # instance norm records the mean over the samples
+        mean = (1 - weight) * mean + weight * batch_mean.reshape(by_channel).mean(0)
+        var = (1 - weight) * var + weight * factor * batch_var.reshape(by_channel).mean(0)
+    return torch.stack([mean, var])
+
+
+def _bessel(formula: Formula, trial: Trial) -> float:
+    count = formula_for(formula, trial.case).statistics(trial.x.double())[2]
+    return count / (count - 1) if count > 1 else torch.nan
+
+
+def _observe(
+    subject: AnySubject, trials: list[Trial], momentum: float | None, start: Tensor
+) -> tuple[Tensor, bool]:
+    """Running statistics after the trials, and whether they hang on the autograd graph."""
+    if isinstance(subject, FunctionSubject):
+        mean, var = start[0].float(), start[1].float()
+        for t in trials:
+            x = t.x.clone().requires_grad_()
+            rate = 0.3 if momentum is None else momentum
+            subject(t.case, x, t.weight, t.bias, running=(mean, var), momentum=rate)
+        attached = mean.requires_grad or var.requires_grad
+        return torch.stack([mean.detach(), var.detach()]).double(), attached
+    initial = (start[0].float(), start[1].float())
+    module = subject.prepare(torch.float32, trials[0].weight, trials[0].bias, initial).train()
+    for t in trials:
+        # a gradient on the input and on the parameters, so that a graph would be kept
+        module(t.x.clone().requires_grad_())
+    running = subject.running_of(module)
+    assert running is not None
+    attached = any(b.requires_grad for b in running)
+    return torch.stack([b.detach() for b in running]).double(), attached
+
+
+def check_running(
+    subject: AnySubject,
+    formula: Formula,
+    declared: Formula,
+    report: Report,
+    declared_momentum: float | None,
+) -> None:
+    """Running mean and variance after one, two and five batches.
+
+    Args:
+        subject: the layer.
+        formula: as the layer is in training, mistakes included.
+        declared: as it should be, which is right here, too.
+        report: filled.
+        declared_momentum: weight of the new batch; None for the module's own.
+    """
+    if not subject.has_running:
+        report.notes.append("running statistics: there are none")
+        return
+    check = "running statistics"
+    report.checks.append(check)
+    momentum = _declared_momentum(subject, declared_momentum)
+    case = running_case(subject)
+    size = case.parameter_shape[0]
+    # cumulative averages (momentum None) forget where they start, others do not
+    start = torch.stack([torch.linspace(-1, 1, size), torch.linspace(0.5, 2, size)]).double()
+    for steps in _STEPS:
+        trials = [make_trial(case, BATCH, torch.float32, seed=40 + s) for s in range(steps)]
+        try:
+            got, attached = _observe(subject, trials, momentum, start)
+        except Exception as error:  # the layer under test may fail in any way
+            report.failures.append(Failure(check, f"{type(error).__name__}: {error}"))
+            return
+        if attached:
+            text = (
+                "the running statistics stay in the autograd graph, which grows with every "
+                "batch; update them without gradient"
+            )
+            report.failures.append(make_failure(check, text, "running_in_graph"))
+            return
+        bessel = _bessel(formula, trials[0])
+        right = (_expected(f, trials, momentum, bessel, start) for f in (formula, declared))
+        if not any(close(got, r, _ROUNDING) for r in right):
+            name, text = _explain(declared, trials, momentum, start, got)
+            if name is None:
+                name, text = _explain(formula, trials, momentum, start, got)
+            where = f"after {steps} batch{'es' if steps > 1 else ''}"
+            report.failures.append(make_failure(check, f"{where}: {text}", name))
+            return
+
+
+def _explain(
+    formula: Formula, trials: list[Trial], momentum: float | None, start: Tensor, got: Tensor
+) -> tuple[str | None, str]:
+    """The mistake of the update, of the variance, or both, that gives these values."""
+    bessel = _bessel(formula, trials[0])
+    samples = trials[0].x.shape[0]
+    reversed_ = "momentum is the weight of the old value; in torch it is that of the new batch"
+    rates: list[tuple[str, str, float | None]] = [("", "", momentum)]
+    if momentum is not None:
+        rates.append(("momentum_reversed", reversed_, 1 - momentum))
+        text = "the update is a cumulative average; expected is an exponential one"
+        rates.append(("cumulative", text, None))
+    single = _estimate_rate(formula, trials, start, got)
+    if single is not None:
+        wanted = "1 / step" if momentum is None else f"{momentum:.3g}"
+        rates.append(("other_momentum", f"momentum is {single:.3g}, expected {wanted}", single))
+    biased = "the running variance is the biased one; torch stores it times n / (n - 1)"
+    factors = [("", "", bessel), ("running_var_biased", biased, 1.0)]
+    if samples > 1:
+        text = "Bessel's correction of the running variance counts samples, not all positions"
+        factors.append(("running_var_count", text, samples / (samples - 1)))
+    text = "Bessel's correction is applied twice to the running variance"
+    factors.append(("running_var_twice", text, bessel * bessel))
+    for rate_name, rate_text, rate in rates:
+        for factor_name, factor_text, factor in factors:
+            value = _expected(formula, trials, rate, factor, start)
+            names = "+".join(n for n in (rate_name, factor_name) if n)
+            if names and close(got, value, _ROUNDING):
+                return names, ", and ".join(t for t in (rate_text, factor_text) if t)
+    if close(got, start):
+        return "not_updated", "the running statistics do not move"
+    right = _expected(formula, trials, momentum, bessel, start)
+    for row, what in ((0, "mean"), (1, "variance")):
+        if close(got[1 - row], right[1 - row]) and close(got[row], start[row]):
+            return "not_updated", f"the running {what} does not move"
+    return None, f"off by {max_error(got, right):.1e}, no known mistake explains it"
+
+
+def _estimate_rate(
+    formula: Formula, trials: list[Trial], start: Tensor, got: Tensor
+) -> float | None:
+    """The weight of the new batch that the running mean shows after one step."""
+    if len(trials) > 1:
+        return None
+    target = _expected(formula, trials, 1.0, 1.0, start)[0]
+    toward = target - start[0]
+    rate = float((got[0] - start[0]).dot(toward) / toward.square().sum())
+    return rate if 1e-3 < rate < 1 else None
