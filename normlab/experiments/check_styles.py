@@ -20,7 +20,7 @@ Layer = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Config:
-    """Wrong LayerNorms under ten ways of checking.
+    """Wrong LayerNorms under eleven ways of checking.
 
     Attributes:
         seeds: of the inputs; a check notices a mistake if it does for every seed.
@@ -121,6 +121,10 @@ def _gradcheck(layer: Layer, c: Config, x: Tensor, other: Tensor) -> bool:
     )
 
 
+def _gradient_of_weighted_sum(layer: Layer, c: Config, x: Tensor, other: Tensor) -> bool:
+    return _gradients_differ(layer, c, x, torch.ones_like(x), other[0], other[1])
+
+
 def _random_gradient(layer: Layer, c: Config, x: Tensor, other: Tensor) -> bool:
     weight, bias, dy = other[0], other[1], other[2:]
     return _gradients_differ(layer, c, x, dy, weight, bias)
@@ -146,6 +150,7 @@ STYLES: dict[str, Callable[[Layer, Config, Tensor, Tensor], bool]] = {
     "values, 0.0001": _within(0.0001),
     "gradient of sum": _gradient_of_sum,
     "gradcheck": _gradcheck,
+    "sum, random weight": _gradient_of_weighted_sum,
     "random gradient": _random_gradient,
     "small input": _small_input,
     "shifted input": _shifted_input,

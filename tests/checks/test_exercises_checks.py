@@ -99,7 +99,7 @@ def test_exceptions_become_sentences(name):
         ("check_gradcheck", lambda m: "lacks" in m, "are detached: here output and gradient"),
         ("check_killer", lambda layer: True, "Its output is right; ask for the gradient"),
         ("check_killer", lambda layer: False, "a false alarm: it always rejects torch's own"),
-        ("check_killer", sum_of_gradients, "The gradient of y.sum() is zero in the right"),
+        ("check_killer", sum_of_gradients, "the gradient of y.sum() is zero in the right"),
         ("check_killer", values_agree, "1 live: backward_without_projection_term"),
         ("check_killer", lambda layer: "yes", "expected True or False, got str"),
         (

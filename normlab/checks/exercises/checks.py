@@ -141,7 +141,7 @@ _HINTS = {
     "detached_statistics": _GRADIENT,
     "backward_without_mean_term": _GRADIENT,
     "backward_without_projection_term": (
-        f"{_GRADIENT}. The gradient of y.sum() is zero in the right layer, and here, too"
+        f"{_GRADIENT}. With weight 1 the gradient of y.sum() is zero in the right layer, and here"
     ),
     "weight_after_projection": _WEIGHT,
     "bessel_corrected": _VALUES,
