@@ -50,7 +50,7 @@ notebooks: $(STAMP)  ## run every notebook against its stored outputs
 	  --numprocesses $(JOBS) --dist loadfile book
 
 browser: book  ## open every built page in Chromium; skipped where there is none
-	$(BIN)/python -m pytest -rs --numprocesses $(JOBS) --dist loadfile tests/browser
+	$(BIN)/python -m pytest -rs --numprocesses $(JOBS) --dist loadgroup tests/browser
 
 lab: $(STAMP)  ## open the notebooks in JupyterLab
 	@$(BIN)/python -c 'import jupyterlab' 2>/dev/null \

@@ -40,3 +40,12 @@ def context(browser):
     opened.set_default_timeout(60_000)
     yield opened
     opened.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Keep the tests of one page in one process, so that it is opened once."""
+    here = Path(__file__).parent
+    for item in (item for item in items if item.path.is_relative_to(here)):
+        page = getattr(item, "callspec", None) and item.callspec.params.get("visit")
+        item.add_marker(pytest.mark.xdist_group(page or item.path.name))
