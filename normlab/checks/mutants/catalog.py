@@ -17,11 +17,11 @@ __all__ = ["THREADS", "Exhibit", "exhibits"]
 # mistake -> where it was met, for the family named before the colon or for all; the families
 # without an entry are plausible relatives
 THREADS: dict[tuple[str, str], str] = {
-    ("layer_norm", "eps_outside"): "the LN paper's authors' Lua code; OLMo issue 281",
+    ("layer_norm", "eps_outside"): "the LN paper's authors' Lua code",
     ("layer_norm", "bessel"): "annotated-transformer pull request 119",
     ("layer_norm", "one_pass"): "pytorch issue 51102",
-    ("layer_norm", "wrong_axis"): "attention-is-all-you-need-pytorch issue 17",
-    ("rms_norm", "eps_outside"): "the RMSNorm paper's authors' torch code",
+    ("layer_norm", "wrong_axis"): "attention-is-all-you-need-pytorch pull request 17",
+    ("rms_norm", "eps_outside"): "the RMSNorm paper's authors' torch code; OLMo issue 281",
     ("rms_norm", "eps_clamp"): "x-transformers' RMSNorm",
     ("rms_norm", "weight_offset"): "Liger-Kernel issue 74",
     ("rms_norm", "half_precision_statistics"): "minimind issue 301",
@@ -32,7 +32,7 @@ THREADS: dict[tuple[str, str], str] = {
     ("batch_norm", "one_pass"): "labml's annotated implementations, batch norm",
     ("batch_norm", "detached_statistics"): "keras pull request 19102",
     ("batch_norm", "running_in_graph"): "d2l-en issue 1342",
-    ("batch_norm", "running_var_biased"): "mlx issue 3817; ARENA issue 415",
+    ("batch_norm", "running_var_biased"): "mlx pull request 3817; ARENA issue 415",
     ("group_norm", "one_pass"): "labml's annotated implementations, group norm",
 }
 
