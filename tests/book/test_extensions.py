@@ -1,0 +1,39 @@
+"""The extensions of the book's build, as far as the built pages do not show them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+EXTENSIONS = Path(__file__).resolve().parents[2] / "book" / "_ext"
+
+
+@pytest.fixture
+def speed(monkeypatch):
+    pytest.importorskip("pybtex.plugin", reason="jupyter-book is not installed")
+    monkeypatch.syspath_prepend(str(EXTENSIONS))
+    return importlib.import_module("speed")
+
+
+@pytest.mark.parametrize("name", ["normlab.axes", "normlab.checks", "normlab.layers.batch"])
+def test_a_module_is_read_as_its_loader_reads_it(speed, name):
+    module = importlib.import_module(name)
+    file, source = speed.read_module_source(name)
+    assert Path(file) == Path(module.__file__)
+    assert source == module.__loader__.get_source(name)
+
+
+def test_reading_a_module_does_not_import_it(speed, monkeypatch):
+    name = "normlab.experiments.strokes"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    speed.read_module_source(name)
+    assert name not in sys.modules
+
+
+def test_modules_of_others_are_found_in_their_own_way(speed):
+    file, source = speed.read_module_source("json")
+    assert file == importlib.import_module("json").__file__
+    assert "def dumps" in source
