@@ -231,7 +231,7 @@ def test_a_built_book_loads_nothing_from_elsewhere() -> None:
         for match in LOADED.finditer(path.read_text(encoding="utf-8"))
     }
     assert found == set()
-    assert (html / "_static" / "mathjax" / "tex-chtml.js").exists()
+    assert (html / "_static" / "mathjax" / "startup.js").exists()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from normlab.layers import rms_norm
 from normlab.layers.standardization import accumulation_dtype
@@ -16,6 +16,7 @@ __all__ = [
     "CONVENTIONS",
     "Config",
     "Convention",
+    "ConventionLayer",
     "Outcome",
     "Result",
     "cast_then_weight",
@@ -111,6 +112,25 @@ CONVENTIONS: dict[str, Convention] = {
     "authors, torch": Convention(eps_outside, 1e-8, "outside", "input", "after"),
     "x-transformers": Convention(norm_clamped, 1e-12, "clamp", "input", "after"),
 }
+
+
+class ConventionLayer(nn.Module):
+    """A convention as a layer over the last axis, so that it can stand in a model.
+
+    Args:
+        name: of :data:`CONVENTIONS`.
+        features: H.
+    """
+
+    def __init__(self, name: str, features: int) -> None:
+        super().__init__()
+        self.convention = CONVENTIONS[name]
+        self.weight = nn.Parameter(torch.full((features,), 1.0 - self.convention.weight_offset))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize the last axis."""
+        y: Tensor = self.convention.apply(input, self.weight.shape, self.weight)
+        return y
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,14 @@ import pytest
 import torch
 from torch import nn
 
+from normlab import doctor
 from normlab.experiments import (
     freezing,
     gradient_accumulation,
+    gradient_checks,
     norm_weight_decay,
     recalibration,
+    rms_conventions,
     several_devices,
 )
 from normlab.experiments.networks import make_mlp
@@ -176,3 +179,46 @@ def test_bad_settings_are_named():
         norm_weight_decay.make_groups(nn.Linear(2, 2), "biases", 0.1)
     with pytest.raises(ValueError, match="decay: got -1"):
         norm_weight_decay.Config(decay=-1)
+
+
+# Gradient checks.
+
+
+def test_each_gradient_check_is_passed_by_a_wrong_layer():
+    passed = {o.mistake: o.passed for o in gradient_checks.run(gradient_checks.Config()).outcomes}
+    every = ("of the sum", "by parameters", "weight of 1", "random weight", "check_layer")
+    assert passed == {
+        "none": every,
+        "bessel": every[:4],
+        "missing_projection_term": every[:2],
+        "missing_weight": every[:3],
+    }
+
+
+def test_a_gradient_by_parameters_can_fail():
+    config = gradient_checks.Config(mistakes=("averaged",))
+    assert "by parameters" not in gradient_checks.run(config).outcomes[1].passed
+
+
+def test_an_unknown_mistake_is_named():
+    with pytest.raises(ValueError, match="mistakes: got .*'typo'"):
+        gradient_checks.Config(mistakes=("typo",))
+
+
+# Statistics in half precision, inside a model.
+
+
+@pytest.mark.parametrize("name", rms_conventions.CONVENTIONS)
+def test_the_doctor_finds_the_conventions_with_statistics_in_half(name):
+    layer = rms_conventions.ConventionLayer(name, 16)
+    x = torch.randn(8, 12, generator=torch.Generator().manual_seed(0))
+    found = doctor(nn.Sequential(nn.Linear(12, 16), layer), x).findings
+    in_half = rms_conventions.CONVENTIONS[name].statistics == "input"
+    assert [f.rule for f in found] == ["half_statistics"] * in_half
+
+
+@pytest.mark.parametrize("name", ["torch", "Gemma"])
+def test_a_convention_as_a_layer_starts_at_scale_one(name):
+    x = torch.randn(4, 16, generator=torch.Generator().manual_seed(0))
+    y = rms_conventions.ConventionLayer(name, 16)(x)
+    assert torch.allclose(y.square().mean(-1), torch.ones(4), atol=1e-4)

@@ -18,7 +18,7 @@ from normlab.experiments import (
     latent_models,
     lstm,
     recurrent,
-    recurrent_gain,
+    recurrent_digits,
     strokes,
 )
 
@@ -239,7 +239,7 @@ def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match="arm: got 'rms'"):
         batch_128_and_4.make_classifier(batch_128_and_4.Config(), "rms", seed=0)
     with pytest.raises(ValueError, match="gains: got"):
-        recurrent_gain.Config(gains=(0.0,))
+        recurrent_digits.Config(gains=(0.0,))
 
 
 def test_batches_of_four_hold_batch_norm_back():
@@ -261,14 +261,14 @@ def test_the_paper_norms_the_logits_with_batch_norm_only():
 def test_gain_is_set_on_every_norm_and_on_nothing_else(norm, count):
     model = recurrent.make_gru(8, 6, 10, norm, seed=0, steps=2)
     before = {n: p.clone() for n, p in model.named_parameters()}
-    assert recurrent_gain.set_gain(model, 0.1) == count
+    assert recurrent_digits.set_gain(model, 0.1) == count
     changed = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
     assert len(changed) == count
     assert all((model.get_parameter(n) == 0.1).all() for n in changed)
 
 
 def test_no_norm_runs_once_for_all_gains():
-    jobs = recurrent_gain.Config(seeds=(0,), batch_sizes=(4,)).jobs()
+    jobs = recurrent_digits.Config(seeds=(0,), batch_sizes=(4,)).jobs()
     assert [job[:2] for job in jobs] == [
         ("none", 1.0),
         ("layer_norm", 1.0),
@@ -279,6 +279,6 @@ def test_no_norm_runs_once_for_all_gains():
 
 
 def test_a_small_first_gain_slows_layer_norm():
-    config = recurrent_gain.Config()
-    small, one = (recurrent_gain.run_one(config, "layer_norm", g, 32, 0) for g in (0.1, 1.0))
+    config = recurrent_digits.Config()
+    small, one = (recurrent_digits.run_one(config, "layer_norm", g, 32, 0) for g in (0.1, 1.0))
     assert small.final_loss > 1.2 * one.final_loss

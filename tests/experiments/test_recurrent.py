@@ -72,12 +72,14 @@ def test_hidden_state_vanishes_explodes_or_keeps_its_size():
 
 
 def test_layer_norm_trains_the_gru_faster():
-    config = recurrent_digits.Config(batch_sizes=(32,), seeds=(0,), norms=("none", "layer_norm"))
+    config = recurrent_digits.Config(
+        gains=(1.0,), batch_sizes=(32,), seeds=(0,), norms=("none", "layer_norm")
+    )
     result = recurrent_digits.run(config)
     (plain,) = result.values("final_loss", "none", 32)
     (layer,) = result.values("final_loss", "layer_norm", 32)
     assert layer < 0.75 * plain
-    assert len(result.curves("none", 32)[0]) == config.steps // config.window
+    assert len(result.arm("none", 32)[0].curve) == config.steps // config.window
 
 
 def test_adding_problem_marks_one_number_in_each_half():

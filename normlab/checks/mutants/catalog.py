@@ -14,15 +14,19 @@ from normlab.checks.mutants.with_running import RUNNING_MISTAKES, make_wrong_run
 
 __all__ = ["THREADS", "Exhibit", "exhibits"]
 
-# mistake -> where it was met, for the family named before the colon or for all; the families
-# without an entry are plausible relatives
+# (family, mistake) -> where it was met; the others are plausible relatives
 THREADS: dict[tuple[str, str], str] = {
     ("layer_norm", "eps_outside"): "the LN paper's authors' Lua code",
     ("layer_norm", "bessel"): "annotated-transformer pull request 119",
     ("layer_norm", "one_pass"): "pytorch issue 51102",
     ("layer_norm", "wrong_axis"): "attention-is-all-you-need-pytorch pull request 17",
+    ("layer_norm", "other_eps"): "CTranslate2 pull request 951",
+    ("layer_norm", "empty_input"): "tensorflow issue 46366",
+    ("layer_norm", "constant_input"): "TIM-VX pull request 589",
     ("rms_norm", "eps_outside"): "the RMSNorm paper's authors' torch code; OLMo issue 281",
     ("rms_norm", "eps_clamp"): "x-transformers' RMSNorm",
+    ("rms_norm", "eps_argument"): "TVM pull request 15856",
+    ("rms_norm", "in_place"): "nano-vllm pull request 171",
     ("rms_norm", "weight_offset"): "Liger-Kernel issue 74",
     ("rms_norm", "half_precision_statistics"): "minimind issue 301",
     ("rms_norm", "output_dtype"): "transformers issue 30236",
@@ -31,6 +35,10 @@ THREADS: dict[tuple[str, str], str] = {
     ("batch_norm", "bessel"): "makemore issue 44",
     ("batch_norm", "one_pass"): "labml's annotated implementations, batch norm",
     ("batch_norm", "detached_statistics"): "keras pull request 19102",
+    ("batch_norm", "momentum_reversed"): "d2l-en pull request 2213",
+    ("batch_norm", "non_contiguous"): "pytorch issue 62594",
+    ("batch_norm", "not_updated"): "aprender pull request 2166",
+    ("batch_norm", "state_lost"): "d2l-zh pull request 1265",
     ("batch_norm", "running_in_graph"): "d2l-en issue 1342",
     ("batch_norm", "running_var_biased"): "mlx pull request 3817; ARENA issue 415",
     ("group_norm", "one_pass"): "labml's annotated implementations, group norm",

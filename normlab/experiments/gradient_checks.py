@@ -1,0 +1,94 @@
+"""Which gradient checks does a wrong layer norm pass?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from normlab.checks import check_layer
+from normlab.checks.mutants import exhibits
+from normlab.layers import layer_norm
+
+__all__ = ["Check", "Config", "Outcome", "Result", "run"]
+
+Check = Literal["of the sum", "by parameters", "weight of 1", "random weight", "check_layer"]
+Layer = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Wrong layers of :func:`normlab.checks.mutants.exhibits`, and the right one, in float64.
+
+    Attributes:
+        mistakes: names of the wrong layers.
+        rows: of the input.
+        features: of each row.
+        seed: of input, weight, bias and upstream gradient.
+    """
+
+    mistakes: tuple[str, ...] = ("bessel", "missing_projection_term", "missing_weight")
+    rows: int = 3
+    features: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        known = {exhibit.name for exhibit in exhibits("layer_norm")}
+        if unknown := set(self.mistakes) - known:
+            raise ValueError(f"mistakes: got {sorted(unknown)}; expected some of {sorted(known)}")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One layer.
+
+    Attributes:
+        mistake: its name; "none" for the right layer.
+        passed: the checks that it passes, of these: the gradient by the input of the sum of all
+            outputs; by weight and bias alone, for a random upstream gradient; of every output by
+            the input, with a weight of 1; by input, weight and bias, with a random weight; and
+            :func:`normlab.checks.check_layer`.
+    """
+
+    mistake: str
+    passed: tuple[Check, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One outcome for each layer."""
+
+    outcomes: tuple[Outcome, ...]
+
+
+def _fits(function: Callable[..., Tensor], *inputs: Tensor) -> bool:
+    """Does the gradient of the function fit its values? (What `gradcheck` asks.)"""
+    leaves = [value.clone().requires_grad_() for value in inputs]
+    return bool(gradcheck(function, leaves, raise_exception=False))
+
+
+def _passed(layer: Layer, config: Config) -> tuple[Check, ...]:
+    generator = torch.Generator().manual_seed(config.seed)
+    x, dy = torch.randn(2, config.rows, config.features, generator=generator).double()
+    weight, bias = torch.randn(2, config.features, generator=generator).double()
+    shape, ones, zeros = (config.features,), torch.ones_like(weight), torch.zeros_like(bias)
+    verdicts: dict[Check, bool] = {
+        "of the sum": _fits(lambda x: layer(x, shape, ones, zeros).sum(), x),
+        "by parameters": _fits(lambda w, b: (layer(x, shape, w, b) * dy).sum(), weight, bias),
+        "weight of 1": _fits(lambda x: layer(x, shape, ones, zeros), x),
+        "random weight": _fits(lambda x, w, b: layer(x, shape, w, b), x, weight, bias),
+        "check_layer": check_layer(layer, like="layer_norm").passed,
+    }
+    return tuple(check for check in get_args(Check) if verdicts[check])
+
+
+def run(config: Config) -> Result:
+    """Put the right layer and each wrong one through every check."""
+    museum = {exhibit.name: exhibit for exhibit in exhibits("layer_norm")}
+    layers: dict[str, Layer] = {"none": layer_norm}
+    layers |= {name: museum[name].make() for name in config.mistakes}
+    return Result(tuple(Outcome(name, _passed(f, config)) for name, f in layers.items()))
