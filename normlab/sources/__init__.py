@@ -7,7 +7,7 @@ torch says about itself, without any network; where a build lacks something, it 
 from normlab.sources.callpaths import PROVOCATIONS, CallPath, describe_path, trace_errors
 from normlab.sources.gluing import glue
 from normlab.sources.listing import show, source_of
-from normlab.sources.notebook import setup
+from normlab.sources.notebook import setup, wrap
 from normlab.sources.operators import (
     Derivative,
     Operator,
@@ -67,4 +67,5 @@ __all__ = [
     "trace_calls",
     "trace_errors",
     "trace_operations",
+    "wrap",
 ]

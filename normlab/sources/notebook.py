@@ -1,12 +1,13 @@
-"""The set-up that every notebook calls first."""
+"""The set-up that every notebook calls first, and lines that fit its page."""
 
 from __future__ import annotations
 
 import os
+import textwrap
 
 import torch
 
-__all__ = ["setup"]
+__all__ = ["setup", "wrap"]
 
 
 def setup() -> None:
@@ -32,3 +33,14 @@ def setup() -> None:
     # Figures keep the size they were made with: a tight crop moves with the fonts.
     set_matplotlib_formats("png", dpi=110, bbox_inches=None, metadata={"Software": None})
     use_style()
+
+
+def wrap(text: str) -> str:
+    """Break a long message into lines that fit the column of a page.
+
+    Example:
+        >>> print(wrap("four words " * 10))
+        four words four words four words four words four words four words four words
+        four words four words four words
+    """
+    return textwrap.fill(text.strip(), 80)

@@ -11,7 +11,7 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from normlab.sources import glue, setup
+from normlab.sources import glue, setup, wrap
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +74,10 @@ def test_glue_stores_what_myst_nb_reads(value: str | int, stored: str) -> None:
 def test_glue_refuses_values_that_are_not_rounded(value: object) -> None:
     with pytest.raises(TypeError, match="round it to text first"):
         glue("gap", value)  # type: ignore[arg-type]
+
+
+def test_wrapped_lines_fit_the_page() -> None:
+    message = "training raises, since there is one value per channel. " * 4
+    lines = wrap(message).split("\n")
+    assert max(map(len, lines)) <= 80 < len(message)
+    assert " ".join(lines) == message.strip()
