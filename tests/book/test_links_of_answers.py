@@ -43,7 +43,10 @@ ANSWERS = {
 # Sections that sum up what others have shown, or that ask.
 SUMMARIES = re.compile(r"-(?:status|established|takeaway|take-away|exercises|tasks|how)$")
 
-CODE = re.compile(r"^(`{3,})(?!\{)[^\n]*\n.*?^\1`*\s*$|`{3,}[^`\n]+`{3,}", re.DOTALL | re.MULTILINE)
+# A bare fence closes a directive.
+CODE = re.compile(
+    r"^(`{3,})(?![{\s])[^\n]*\n.*?^\1`*\s*$|`{3,}[^`\n]+`{3,}", re.DOTALL | re.MULTILINE
+)
 ROLE = re.compile(r"\{(?:ref|numref|prf:ref|eq)\}`(?:[^`<]*<)?([^`<>]+)>?`")
 HASH = re.compile(r"\]\(#([\w:.-]+)\)")
 FILE = re.compile(r"\]\(((?!https?:|mailto:)[^)\s#]+)(?:#([\w:.-]+))?\)")
@@ -207,6 +210,7 @@ def test_a_carried_answer_passes(link: str) -> None:
         (ASKED + "See {ref}`there <ln-esp>`.", "no anchor 'ln-esp'"),
         (ASKED + "See {prf:ref}`thm-x`.", "no anchor 'thm-x'"),
         (ASKED + "See [](#ln-esp).", "no anchor 'ln-esp'"),
+        (ASKED + "```{note}\nA.\n```\n{ref}`ln-esp`\n```text\n```\n", "no anchor 'ln-esp'"),
         (ASKED + "See [it](layer_norm.ipynb#here).", "no anchor 'here' in 'layer_norm.ipynb'"),
         (ASKED + "See [it](rms.ipynb).", "no page 'rms.ipynb'"),
         (ASKED + "See {doc}`rms`.", "no page 'rms'"),
