@@ -1,57 +1,79 @@
-"""Runs the cells of one notebook in a process of its own; needs nothing but Python.
+"""Runs the cells of one notebook in a process of its own.
 
-Called as `python -P process.py CELLS RESULTS`. CELLS is a JSON list of [number, source]. For each
-cell, one line of JSON goes to RESULTS when it starts and one when it ends, so that a cell that
-never ends, or that ends the process, can be named. The names of files on the disk do not matter
-here: nothing is imported but what the cells import.
+Called as `python -P process.py GIVEN RESULTS`. GIVEN is JSON: the modules whose checks are
+watched, and [number, source] of each cell. For each cell, one line of JSON goes to RESULTS when it
+starts and one when it ends, so that a cell that never ends, or that ends the process, can be named.
+What the cells print is of no interest: the verdicts are what the checks return.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
+import functools
+import importlib
 import json
 import linecache
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-# The prints of an endless loop must not fill the memory.
-MOST_CHARACTERS = 100_000
-
-
-class Printed(io.StringIO):
-    """Keeps the first characters that are written to it."""
-
-    def write(self, text: str) -> int:
-        room = MOST_CHARACTERS - self.tell()
-        super().write(text[: max(room, 0)])
-        return len(text)
+Verdicts = list[dict[str, Any]]
 
 
-def run_cell(number: int, source: str, names: dict[str, object]) -> tuple[str, str | None]:
-    """What the cell prints, and how it fails, or None."""
+def watch(module: str, verdicts: Verdicts) -> None:
+    """Let the checks of a module write down what they return."""
+    try:
+        found = importlib.import_module(module)
+    except ImportError:
+        return  # the name of a check, or a slip that the cell itself will report
+    for name in getattr(found, "__all__", ()):
+        if name.startswith("check_"):
+            setattr(found, name, write_down(getattr(found, name), verdicts))
+
+
+def write_down(check: Callable[..., Any], verdicts: Verdicts) -> Callable[..., Any]:
+    """The check, which writes down its verdict and the seed of its variant."""
+
+    @functools.wraps(check)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        before = len(verdicts)
+        verdict = check(*args, **kwargs)
+        del verdicts[before:]  # of checks that this one has called
+        seed = kwargs.get("seed")
+        seed = seed if isinstance(seed, int) else None
+        verdicts.append({"check": check.__name__, "verdict": str(verdict), "seed": seed})
+        return verdict
+
+    return watched
+
+
+def run_cell(number: int, source: str, names: dict[str, object]) -> str | None:
+    """How the cell fails, or None."""
     name = f"<cell {number}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    printed = Printed()
-    failure = None
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            exec(compile(source, name, "exec"), names)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
-            failure = f"{type(error).__name__}: {error}".rstrip(": ")
-    return printed.getvalue(), failure
+    try:
+        exec(compile(source, name, "exec", dont_inherit=True), names)
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        return f"{type(error).__name__}: {error}".rstrip(": ")
+    return None
 
 
-def main(cells: str, results: str) -> None:
+def main(given: str, results: str) -> None:
+    modules, cells = json.loads(Path(given).read_text(encoding="utf-8"))
+    verdicts: Verdicts = []
+    for name in modules:
+        watch(name, verdicts)
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module  # classes of a cell are looked up here
+    vars(module)["display"] = lambda *_, **__: None  # what Jupyter gives to every cell
     with open(results, "w", encoding="utf-8") as file:
-        for number, source in json.loads(Path(cells).read_text(encoding="utf-8")):
+        for number, source in cells:
             print(json.dumps({"started": number}), file=file, flush=True)
-            printed, failure = run_cell(number, source, vars(module))
-            line = {"ended": number, "printed": printed, "failure": failure}
+            failure = run_cell(number, source, vars(module))
+            line = {"ended": number, "verdicts": verdicts, "failure": failure}
             print(json.dumps(line), file=file, flush=True)
+            verdicts.clear()
 
 
 if __name__ == "__main__":

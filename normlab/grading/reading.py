@@ -6,14 +6,23 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["Cell", "GradingError", "find_graders", "find_tasks", "read_cells"]
+__all__ = [
+    "Cell",
+    "GradingError",
+    "find_graders",
+    "find_modules",
+    "find_tasks",
+    "read_notebook",
+]
 
 GRADERS = "normlab.checks.exercises"
 CALL = re.compile(r"\b(check_\w+)\s*\(")
-LEFT_OUT = re.compile(r"^(\s*)([%!].*)$", re.MULTILINE)
+LEFT_OUT = re.compile(r"^([ \t]*)([%!?].*|[\w.]+\?{1,2}[ \t]*)$", re.MULTILINE)
+# Below any other one stands something that is not Python.
+PYTHON_MAGICS = ("%%capture", "%%prun", "%%time", "%%timeit")
 TITLE = re.compile(r"^[`:]{3,}\s*\{exercise(?:-start)?\}[ \t]*(.*)$", re.MULTILINE)
 
 
@@ -28,7 +37,7 @@ class Cell:
     Attributes:
         number: position among all cells, counted from 1.
         source: what is executed.
-        left_out: lines for the notebook's own shell (`%magic`, `!command`); not executed.
+        left_out: lines for the notebook's own shell (`%magic`, `!command`, `name?`); not executed.
         title: of the exercise in the text above, or "".
     """
 
@@ -38,37 +47,45 @@ class Cell:
     title: str = ""
 
 
-def read_cells(path: Path) -> list[Cell]:
-    """The code cells of a notebook, in order.
+def read_notebook(path: Path) -> tuple[list[Cell], dict[str, int]]:
+    """The code cells of a notebook, in order, and the exercises with the numbers of their cells.
 
     Raises:
         GradingError: there is no such file, or it is no notebook of format 4.
     """
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = json.loads(path.read_text(encoding="utf-8-sig"))
         kinds = [(cell["cell_type"], "".join(cell["source"])) for cell in raw["cells"]]
     except OSError as error:
         raise GradingError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise GradingError(
-            f"{path}: is no notebook, its text is not JSON ({error}); save it again in Jupyter"
+            f"{path}: is no notebook, its text is not JSON in UTF-8 ({error}); save it again in "
+            "Jupyter"
         ) from error
     except (KeyError, TypeError) as error:
         raise GradingError(
             f"{path}: is no notebook of format 4 (nothing under {error}); save it again in Jupyter"
         ) from error
-    cells, title = [], ""
+    cells: list[Cell] = []
+    exercises: dict[str, int] = {}
+    title = ""
     for number, (kind, source) in enumerate(kinds, start=1):
         if kind == "markdown":
+            exercises |= dict.fromkeys(TITLE.findall(source), number)
             title = (TITLE.findall(source) or [title])[-1]
         elif kind == "code" and source.strip():
             cells.append(_prepare(number, source, title))
-    return cells
+    return cells, exercises
 
 
 def _prepare(number: int, source: str, title: str) -> Cell:
     if source.lstrip().startswith("%%"):
-        return Cell(number, "", (source.lstrip().splitlines()[0],), title)
+        magic, _, below = source.lstrip().partition("\n")
+        if magic.split()[0] not in PYTHON_MAGICS:
+            return Cell(number, "", (magic,), title)
+        cell = _prepare(number, f"\n{below}", title)
+        return replace(cell, left_out=(magic, *cell.left_out))
     if _parses(source):  # a line of a string may begin with a percent sign
         return Cell(number, source, (), title)
     left_out = tuple(line for _, line in LEFT_OUT.findall(source))
@@ -99,6 +116,19 @@ def find_graders(cells: list[Cell]) -> tuple[set[str], set[str]]:
             else:
                 other |= set(_bound(node))
     return imported, imported & other
+
+
+def find_modules(cells: list[Cell]) -> list[str]:
+    """What may be modules with checks among the things that the notebook imports."""
+    found = set()
+    for cell in cells:
+        for node in ast.walk(ast.parse(cell.source)) if _parses(cell.source) else ():
+            if isinstance(node, ast.ImportFrom):
+                module = node.module or ""
+                found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+            elif isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+    return sorted(name for name in found if name.startswith(f"{GRADERS}."))
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

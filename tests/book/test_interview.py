@@ -67,7 +67,7 @@ def test_forty_questions_with_evidence() -> None:
     ("old", "new", "says"),
     [
         ("{ref}`numerics-half`", "{ref}`numerics-halves`", "nothing has the label"),
-        ("**Evidence**: {ref}`rms-norm-speed`", "**Evidence**: the chapter", "no evidence"),
+        ("RMS norm: {ref}`rms-norm-speed`", "the chapter on RMS norm", "no evidence"),
         (" Neither other tokens nor other samples of the batch enter.", "", "1 sentences"),
         ("**Follow-up**: And that of RMS norm?", "", "needs an answer"),
         (":::{dropdown} 7.", ":::{dropdown} 8.", "numbered"),

@@ -36,6 +36,18 @@ def test_by_hand(seed):
     assert variants.check_by_hand(lambda: None, seed=seed) == "not answered yet"
 
 
+def test_no_mistake_is_taken_for_another():
+    for seed in range(200):
+        table = torch.tensor(variants.make_table(seed), dtype=torch.float64)
+        values = variants._values(table.numpy())
+        assert tuple(values[""]) == pytest.approx(answers(seed))
+        for mistake, value in values.items():
+            verdict = variants.check_by_hand(
+                lambda v=value: tuple(round(x, 2) for x in v), seed=seed
+            )
+            assert verdict == (f"wrong: {mistake}" if mistake else "right"), seed
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_constants(seed):
     n, m = variants.make_depths(seed)

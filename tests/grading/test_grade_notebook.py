@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from normlab.commands import main
 from normlab.grading import GradingError, grade_notebook
-from normlab.grading.reading import find_graders, find_tasks, read_cells
+from normlab.grading.reading import find_graders, find_tasks, read_notebook
 
 IMPORT = "from normlab.checks.exercises import layer as exercises"
 RANK = "def rank(features, eps):\n    return {}\n\n\nprint(exercises.check_jacobian_rank(rank))"
@@ -55,6 +56,7 @@ def test_a_full_notebook_passes(path, capsys):
         "cell": 3,
         "status": "right",
         "message": "",
+        "seed": None,
     }
 
 
@@ -176,7 +178,7 @@ def test_no_kernel_of_the_metadata_is_started(path, monkeypatch):
 
 def test_lines_for_the_shell_are_left_out_and_named(path):
     magic = "%matplotlib inline\n" + COUNT.format(RIGHT_COUNT)
-    percent = "!touch ran\nx = 1"
+    percent = "!touch ran\nexercises.check_count_means?\nx = 1"
     report = grade_notebook(
         write(path, IMPORT, magic, percent, "x = '''\n%d'''", "%%bash\ntouch ran")
     )
@@ -185,9 +187,22 @@ def test_lines_for_the_shell_are_left_out_and_named(path):
     assert report.notes == [
         "cell 2: not executed: %matplotlib inline",
         "cell 3: not executed: !touch ran",
+        "cell 3: not executed: exercises.check_count_means?",
         "cell 5: not executed: %%bash",
     ]
     assert not (path.parent / "ran").exists()
+
+
+@pytest.mark.parametrize("magic", ["%%time", "%%capture out"])
+def test_a_cell_below_a_magic_for_python_is_graded(path, magic):
+    report = grade_notebook(write(path, IMPORT, f"{magic}\n{COUNT.format(RIGHT_COUNT)}"))
+    assert statuses(report) == ["right"]
+    assert report.notes == [f"cell 2: not executed: {magic}"]
+
+
+def test_what_jupyter_displays_does_not_fail(path):
+    report = grade_notebook(write(path, IMPORT, f"display(1)\n{COUNT.format(RIGHT_COUNT)}"))
+    assert report.passed
 
 
 @pytest.mark.parametrize(
@@ -204,12 +219,92 @@ def test_a_check_that_was_replaced_does_not_count(path, trick):
     assert "another meaning" in report.tasks[0].message
 
 
-def test_a_verdict_that_no_check_gave_does_not_count(path):
-    report = grade_notebook(write(path, IMPORT, "print('right')\n" + RANK.format(1)))
-    assert statuses(report) == ["not graded"]
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "print('right')",
+        "show = print\nprint = lambda *_: show('right')",
+    ],
+)
+def test_what_is_printed_is_no_verdict(path, trick):
     silent = RANK.format(1).replace("print(", "(")
-    report = grade_notebook(write(path, IMPORT, silent))
-    assert "verdicts printed: 0" in report.tasks[0].message
+    assert statuses(grade_notebook(write(path, IMPORT, trick, silent))) == ["wrong"]
+
+
+def test_a_check_in_disguise_gives_no_verdict(path):
+    trick = "vars(exercises)['check_jacobian_rank'] = lambda answer: 'right'"
+    report = grade_notebook(write(path, IMPORT, trick, RANK.format(1)))
+    assert statuses(report) == ["not graded"]
+    assert "1 check, 0 verdicts" in report.tasks[0].message
+
+
+def test_what_an_answer_prints_does_not_matter(path):
+    loud = RANK.format(RIGHT_RANK).replace("return", "print('D =', features, end=' ')\n    return")
+    louder = COUNT.format(RIGHT_COUNT) + "\nprint(10**6 * 'x', 'wrong: →')"
+    assert statuses(grade_notebook(write(path, IMPORT, loud, louder))) == ["right", "right"]
+
+
+def test_a_long_message_becomes_one_line(path):
+    text = "'a\\nright\\n' + chr(0xD800) + 1000 * ' x'"
+    long = RANK.format(1).replace("return 1", f"raise ValueError({text})")
+    report = grade_notebook(write(path, IMPORT, long, f"raise ValueError({text})"))
+    assert statuses(report) == ["wrong"]
+    assert "\n" not in report.tasks[0].message
+    assert len(str(report).encode()) < 2000
+
+
+def test_an_exercise_without_its_check_is_not_right(path):
+    gone = "def rank(features, eps):\n    return 1\nprint('right')"
+    other = TITLE.replace("Rank", "Means")
+    report = grade_notebook(write(path, TITLE, IMPORT, gone, other, COUNT.format(RIGHT_COUNT)))
+    assert [(t.title, t.status) for t in report.tasks] == [
+        ("Rank", "not graded"),
+        ("Means", "right"),
+    ]
+    assert "no cell below it calls a check" in report.tasks[0].message
+    assert not report.passed
+
+
+def test_an_open_exercise_without_a_check_is_left_to_the_reader(path):
+    words = TITLE.replace("Rank", "Rank (open)")
+    report = grade_notebook(write(path, words, IMPORT, TITLE, RANK.format(RIGHT_RANK)))
+    assert report.passed
+    assert report.notes == ["exercise 'Rank (open)': has no check; read the answer"]
+
+
+def test_the_seed_of_a_variant_is_reported(path):
+    source = "from normlab.checks.exercises import variants\nseed = 17"
+    call = "print(variants.check_constants(lambda: (1, 2, 3), seed=seed))"
+    report = grade_notebook(write(path, source, call))
+    assert [(t.status, t.seed) for t in report.tasks] == [("wrong", 17)]
+    assert "check_constants, seed 17: wrong: " in str(report)
+
+
+def test_a_file_with_a_byte_order_mark_is_a_notebook(path):
+    write(path, IMPORT, COUNT.format(RIGHT_COUNT))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert statuses(grade_notebook(path)) == ["right"]
+
+
+def test_a_file_in_another_encoding_is_named(path):
+    path.write_bytes('{"cells": "café"}'.encode("latin-1"))
+    with pytest.raises(GradingError, match="UTF-8"):
+        grade_notebook(path)
+
+
+def test_what_a_cell_started_ends_with_the_limit(path):
+    late = "import time; time.sleep(14); open('late', 'w').close()"
+    start = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {late!r}])"
+    report = grade_notebook(write(path, IMPORT, start, COUNT.format("None")), limit=12)
+    assert report.errors == ["the time limit of 12 s was over in cell 2"]
+    time.sleep(14)
+    assert not (path.parent / "late").exists()
+
+
+def test_cells_keep_their_own_annotations(path):
+    source = "def f(x: 1 + 1): pass\nassert f.__annotations__ == {'x': 2}"
+    report = grade_notebook(write(path, IMPORT, source, COUNT.format(RIGHT_COUNT)))
+    assert report.errors == []
 
 
 def test_a_check_imported_by_name_counts(path):
@@ -226,7 +321,7 @@ CHAPTERS = [p for p in sorted(BOOK.rglob("*.ipynb")) if "{exercise" in p.read_te
 def test_every_exercise_of_the_book_can_be_graded(chapter):
     """Each cell that calls a check prints its verdict, and calls no other."""
     stored = json.loads(chapter.read_text("utf-8"))["cells"]
-    cells = read_cells(chapter)
+    cells, _ = read_notebook(chapter)
     graders, replaced = find_graders(cells)
     tasks = {c.number: find_tasks(c, graders) for c in cells}
     tasks = {number: checks for number, checks in tasks.items() if checks}
