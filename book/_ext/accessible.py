@@ -40,8 +40,19 @@ def mend_roles(
         context["body"] = context["body"].replace('role="doc-biblioentry"', 'role="listitem"')
 
 
+def name_language(
+    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: object
+) -> None:
+    """Say which pages are Chinese, which decides on voice, glyphs and hyphens."""
+    if pagename.startswith("book/zh/"):
+        context["language"] = "zh-Hans"
+        app.add_css_file("chinese.css")  # called here, it is added to this page only
+        context["body"] = context["body"].replace('caption-number">Fig. ', 'caption-number">图 ')
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_transform(UniqueIds)
     app.add_js_file("scrollable.js", loading_method="defer")
     app.connect("html-page-context", mend_roles)
+    app.connect("html-page-context", name_language)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -48,7 +49,7 @@ class Cell(SphinxDirective):
         show = self.options.get("show", "outputs")
         whole = nodes.container(classes=["cell"])
         if show != "outputs":
-            code = nodes.literal_block(text := "".join(cell["source"]), text, language="ipython3")
+            code = nodes.literal_block(text := "".join(cell["source"]), text, language="python")
             whole += nodes.container("", code, classes=["cell_input"])
         if show != "source":
             shown = [node for output in cell["outputs"] for node in self.render(output)]
@@ -85,7 +86,7 @@ class Cell(SphinxDirective):
         file = folder / f"{hashlib.sha256(png).hexdigest()}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(png)
-        uri = Path("/", file.relative_to(self.env.srcdir)).as_posix()
+        uri = "/" + Path(os.path.relpath(file, self.env.srcdir)).as_posix()
         caption = nodes.caption()
         parsed, messages = self.state.inline_text(" ".join(self.content), self.lineno)
         caption += [*parsed, *messages]

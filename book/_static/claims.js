@@ -3,7 +3,21 @@
 (function () {
   "use strict";
 
-  const VERDICTS = { true: "True", false: "False", depends: "It depends" };
+  const ENGLISH = {
+    verdicts: { true: "True", false: "False", depends: "It depends" },
+    search: "Words in the statement, correction or source",
+    verdict: "Verdict",
+    statements: "Statements",
+    shown: (count, all) => `${count} of ${all} statements shown`,
+  };
+  const CHINESE = {
+    verdicts: { true: "成立", false: "不成立", depends: "视情况而定" },
+    search: "说法、更正或来源中的词，以空格隔开",
+    verdict: "裁定",
+    statements: "说法",
+    shown: (count, all) => `显示 ${count} 条，共 ${all} 条说法`,
+  };
+  const TEXTS = document.documentElement.lang.startsWith("zh") ? CHINESE : ENGLISH;
 
   function make(tag, properties = {}, ...children) {
     const element = Object.assign(document.createElement(tag), properties);
@@ -23,7 +37,7 @@
     const sections = [...new Set(claims.map((claim) => claim.section))];
 
     const field = make("input", { type: "search", id: "claims-search", autocomplete: "off" });
-    const boxes = Object.entries(VERDICTS).map(([verdict, words]) => {
+    const boxes = Object.entries(TEXTS.verdicts).map(([verdict, words]) => {
       const count = claims.filter((claim) => claim.verdict === verdict).length;
       const box = make("input", { type: "checkbox", value: verdict, checked: true });
       return { box, label: make("label", {}, box, ` ${words} (${count})`) };
@@ -32,12 +46,12 @@
     status.setAttribute("role", "status");
     const form = make(
       "form", { className: "claims-filter" },
-      make("p", {}, make("label", { htmlFor: field.id }, "Words in the statement, correction or source"), field),
-      make("fieldset", {}, make("legend", {}, "Verdict"), ...boxes.map(({ label }) => label)),
+      make("p", {}, make("label", { htmlFor: field.id }, TEXTS.search), field),
+      make("fieldset", {}, make("legend", {}, TEXTS.verdict), ...boxes.map(({ label }) => label)),
       status,
     );
     form.setAttribute("role", "search");
-    form.setAttribute("aria-label", "Statements");
+    form.setAttribute("aria-label", TEXTS.statements);
 
     function filter() {
       const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -50,7 +64,7 @@
         section.hidden = claims.every((claim) => claim.section !== section || claim.item.hidden);
       }
       const shown = claims.filter((claim) => !claim.item.hidden).length;
-      status.textContent = `${shown} of ${claims.length} statements shown`;
+      status.textContent = TEXTS.shown(shown, claims.length);
     }
 
     /* A link to a statement shows it, whatever is chosen. */

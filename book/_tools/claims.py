@@ -1,18 +1,20 @@
-"""Writes the list of statements into book/claims.ipynb: `python book/_tools/claims.py`.
+"""Writes the lists of statements, English and Chinese: `python book/_tools/claims.py`.
 
 The statements and the places that settle them stand in book/coverage.yml, the verdicts in
-book/claims.yml. This command makes Markdown cells of them, and the cell that counts them; run
-`python book/_tools/execute.py book/claims.ipynb` afterwards. The tests compare the notebook with
-what this command would write.
+book/claims.yml. This command makes Markdown cells of book/claims.ipynb of them, and the cell that
+counts them; run `python book/_tools/execute.py book/claims.ipynb` afterwards. With the translations
+of book/zh/claims.yml it makes the list of book/zh/claims.md. The tests compare both pages with what
+this command would write.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,64 @@ ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 NOTEBOOK = BOOK / "claims.ipynb"
 PAGE = "book/claims"
+CHINESE_PAGE = BOOK / "zh" / "claims.md"
 VERDICTS = {"true": "True", "false": "False", "depends": "It depends"}
 GENERATED = "list-"  # how the ids of the generated cells begin
 COUNTS, PLACES = "counts", "places"
 WIDTH = 96
+# What stands between these comments of the Chinese page is generated.
+BEGIN, END = "% generated: the list of statements", "% generated: end"
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What a page says around the statements; `titles` are those of sections, by their labels."""
+
+    verdicts: Mapping[str, str] = field(default_factory=lambda: VERDICTS)
+    prefix: str = ""
+    folder: str = ""
+    settled: str = "Settled by {place}."
+    cell: str = "the cell `{cell}` in {place}"
+    both: str = " and "
+    here: str = "Tried {{ref}}`on this page <{anchor}>`."
+    test: str = "Guarded by `{test}`."
+    source: str = "Source: {{cite:t}}`{keys}`."
+    between: str = " "
+    chapter: str = "Settled in [this chapter]({file})."
+    people: tuple[str, str] = ("People and words", "Settled by the sources themselves.")
+    contradictions: tuple[str, str] = (
+        "Contradictions",
+        "Two statements, each met as the truth. Where one is wrong, so is the pair.",
+    )
+    titles: Mapping[str, str] | None = None
+
+    def name_chapter(self, page: str) -> str:
+        label = page.rpartition("/")[2].replace("_", "-")
+        return read_title(page) if self.titles is None else self.titles[label]
+
+    def refer_to(self, anchor: str) -> str:
+        if self.titles is None:
+            return f"{{ref}}`{anchor}`"
+        return f"“{{ref}}`{self.titles[anchor]} <{anchor}>`”一节"
+
+
+ENGLISH = Wording()
+CHINESE = Wording(
+    verdicts={"true": "成立", "false": "不成立", "depends": "视情况而定"},
+    prefix="zh-",
+    folder="../",
+    settled="依据：{place}。",
+    cell="{place}的代码单元 `{cell}`",
+    both="、",
+    here="{{ref}}`本页也试过 <{anchor}>`。",
+    test="测试 `{test}` 守护这一更正。",
+    source="来源：{{cite:t}}`{keys}`。",
+    between="",
+    chapter="由[这一章]({file})裁定。",
+    people=("人与词", "由文献本身裁定。"),
+    contradictions=("矛盾", "每条有两种说法，各自都被当成正确的。其中一种不对，这一对就不成立。"),
+    titles=yaml.safe_load((BOOK / "zh" / "titles.yml").read_text(encoding="utf-8")),
+)
 
 
 @dataclass(frozen=True)
@@ -95,39 +151,60 @@ def read_title(page: str) -> str:
     return found[1]
 
 
-def render_claim(claim: Claim) -> str:
+def read_translations(book: Path = BOOK) -> dict[str, dict[str, str]]:
+    """Chinese statements and corrections by their ids; see the head of book/zh/claims.yml."""
+    return yaml.safe_load((book / "zh" / "claims.yml").read_text(encoding="utf-8"))
+
+
+def translate(claims: list[Claim], translations: Mapping[str, Mapping[str, str]]) -> list[Claim]:
+    """The claims with the Chinese statements and corrections."""
+    return [
+        replace(c, statement=(to := translations[c.id])["claim"], correction=to["correction"])
+        for c in claims
+    ]
+
+
+def fingerprint(claim: Claim) -> str:
+    """Changes with the English text, so that a translation knows which one it was made from."""
+    return hashlib.sha256(f"{claim.statement}\n{claim.correction}".encode()).hexdigest()[:8]
+
+
+def render_claim(claim: Claim, words: Wording = ENGLISH) -> str:
     """One item of a list: verdict and statement, correction, and what settles it."""
-    badge = f"[{VERDICTS[claim.verdict]}]{{.verdict .verdict-{claim.verdict}}}"
-    name = f"[{claim.id}]{{#claim-{claim.id} .claim-id}}"
+    badge = f"[{words.verdicts[claim.verdict]}]{{.verdict .verdict-{claim.verdict}}}"
+    name = f"[{claim.id}]{{#{words.prefix}claim-{claim.id} .claim-id}}"
     settled = []
     if claim.see:
-        settled.append(f"Settled by {' and '.join(f'[{i}](#claim-{i})' for i in claim.see)}.")
+        links = (f"[{i}](#{words.prefix}claim-{i})" for i in claim.see)
+        settled.append(words.settled.format(place=words.both.join(links)))
     elif claim.page != PAGE:
-        place = f"the cell `{claim.cell}` in " if claim.cell else ""
-        settled.append(f"Settled by {place}{{ref}}`{claim.anchor}`.")
+        place = words.refer_to(claim.anchor)
+        if claim.cell:
+            place = words.cell.format(cell=claim.cell, place=place)
+        settled.append(words.settled.format(place=place))
     if claim.here:
-        settled.append(f"Tried {{ref}}`on this page <claims-{claim.here}>`.")
+        settled.append(words.here.format(anchor=f"{words.prefix}claims-{claim.here}"))
     if claim.test:
-        settled.append(f"Guarded by `{claim.test}`.")
+        settled.append(words.test.format(test=claim.test))
     if claim.sources:
-        settled.append(f"Source: {{cite:t}}`{','.join(claim.sources)}`.")
-    paragraphs = [f"- {badge} {name} **{claim.statement}**", claim.correction, " ".join(settled)]
+        settled.append(words.source.format(keys=",".join(claim.sources)))
+    reasons = words.between.join(settled)
+    paragraphs = [f"- {badge} {name} **{claim.statement}**", claim.correction, reasons]
     return "\n\n  ".join(paragraph for paragraph in paragraphs if paragraph)
 
 
-def render_group(page: str, claims: list[Claim]) -> str:
+def render_group(page: str, claims: list[Claim], words: Wording = ENGLISH) -> str:
     """One section of the list."""
     name = page.rpartition("/")[2]
     if not page:
-        anchor, title = "contradictions", "Contradictions"
-        lead = "Two statements, each met as the truth. Where one is wrong, so is the pair."
+        anchor, (title, lead) = "contradictions", words.contradictions
     elif page == PAGE:
-        anchor, title, lead = "people", "People and words", "Settled by the sources themselves."
+        anchor, (title, lead) = "people", words.people
     else:
-        anchor, title = f"about-{name.replace('_', '-')}", read_title(page)
-        lead = f"Settled in [this chapter]({name}.ipynb)."
-    items = "\n\n".join(map(render_claim, claims))
-    return f"(claims-{anchor})=\n### {title}\n\n{lead}\n\n{{.claims}}\n{items}"
+        anchor, title = f"about-{name.replace('_', '-')}", words.name_chapter(page)
+        lead = words.chapter.format(file=f"{words.folder}{name}.ipynb")
+    items = "\n\n".join(render_claim(claim, words) for claim in claims)
+    return f"({words.prefix}claims-{anchor})=\n### {title}\n\n{lead}\n\n{{.claims}}\n{items}"
 
 
 def render_counts(claims: list[Claim]) -> str:
@@ -172,10 +249,31 @@ def render(claims: list[Claim]) -> dict[str, str]:
     return cells
 
 
+def fill_chinese_page(text: str, claims: list[Claim]) -> str:
+    """The Chinese page with the list of these claims, which are Chinese, between its marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{CHINESE_PAGE.name} needs the lines {BEGIN!r} and {END!r}")
+    groups = group_by_page(claims).items()
+    sections = "\n\n".join(render_group(page, members, CHINESE) for page, members in groups)
+    return f"{before}{begin}\n\n{sections}\n\n{end}{after}"
+
+
 def main() -> int:
+    """Write both pages."""
+    claims = read_claims()
+    fill_notebook(claims)
+    page = CHINESE_PAGE.read_text(encoding="utf-8")
+    page = fill_chinese_page(page, translate(claims, read_translations()))
+    CHINESE_PAGE.write_text(page, encoding="utf-8")
+    return 0
+
+
+def fill_notebook(claims: list[Claim]) -> None:
     """Replace the generated cells of the notebook; the lists go behind the cell "statements"."""
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
-    sources = render(read_claims())
+    sources = render(claims)
     kept = [c for c in notebook["cells"] if not c["id"].startswith(GENERATED)]
     for cell in kept:
         if cell["id"] in sources:
@@ -194,7 +292,6 @@ def main() -> int:
     notebook["cells"] = kept
     text = json.dumps(notebook, indent=1, ensure_ascii=False)
     NOTEBOOK.write_text(text + "\n", encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":

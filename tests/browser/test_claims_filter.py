@@ -7,16 +7,31 @@ import re
 import built_pages as site
 import pytest
 
-PAGE = "book/claims.html"
+TRUE, FALSE, DEPENDS, VERDICT, PREFIX, LANGUAGE = range(6)
+PAGES = {
+    "book/claims.html": ("True", "False", "It depends", "Verdict", "claim-", "en"),
+    "book/zh/claims.html": ("成立", "不成立", "视情况而定", "裁定", "zh-claim-", "zh-Hans"),
+}
 SHOWN = "() => [...document.querySelectorAll('ul.claims > li')].filter(i => i.checkVisibility())"
 VERDICTS = SHOWN + ".map(i => i.querySelector('.verdict').textContent)"
 IDS = SHOWN + ".map(i => i.querySelector('.claim-id').textContent)"
 
 
+@pytest.fixture(params=PAGES)
+def page(request):
+    return request.param
+
+
 @pytest.fixture
-def tab(context):
+def words(page):
+    """What the page says, in its language."""
+    return PAGES[page]
+
+
+@pytest.fixture
+def tab(context, page):
     opened = context.new_page()
-    opened.goto((site.BUILT / PAGE).as_uri())
+    opened.goto((site.BUILT / page).as_uri())
     opened.wait_for_selector(".claims-filter")
     yield opened
     opened.close()
@@ -50,14 +65,20 @@ def test_a_number_finds_its_statement(tab):
     assert tab.evaluate(IDS) == ["000-24"]
 
 
-def test_a_box_hides_its_verdict(tab):
-    counts = {v: tab.evaluate(VERDICTS).count(v) for v in ("True", "False", "It depends")}
+def find_box(tab, verdict):
+    """The box of a verdict; its label begins with it, and goes on with a count."""
+    return tab.get_by_role("checkbox", name=re.compile(f"^{verdict} "))
+
+
+def test_a_box_hides_its_verdict(tab, words):
+    true, false, depends = words[:VERDICT]
+    counts = {v: tab.evaluate(VERDICTS).count(v) for v in (true, false, depends)}
     assert min(counts.values()) > 0
-    tab.get_by_role("checkbox", name="False").uncheck()
-    assert set(tab.evaluate(VERDICTS)) == {"True", "It depends"}
-    tab.get_by_role("checkbox", name="It depends").uncheck()
-    assert tab.evaluate(VERDICTS) == ["True"] * counts["True"]
-    assert stated_count(tab)[0] == counts["True"]
+    find_box(tab, false).uncheck()
+    assert set(tab.evaluate(VERDICTS)) == {true, depends}
+    find_box(tab, depends).uncheck()
+    assert tab.evaluate(VERDICTS) == [true] * counts[true]
+    assert stated_count(tab)[0] == counts[true]
 
 
 def test_empty_sections_go_and_come_back(tab):
@@ -70,39 +91,65 @@ def test_empty_sections_go_and_come_back(tab):
     assert headings.count() == before > 5
 
 
-def test_works_from_the_keyboard(tab):
+def test_works_from_the_keyboard(tab, page, words):
     tab.get_by_role("searchbox").focus()
-    tab.keyboard.type("rms")
+    tab.keyboard.type("float16")
     tab.keyboard.press("Enter")
     assert stated_count(tab)[0] < stated_count(tab)[1]
     tab.keyboard.press("Tab")
     tab.keyboard.press("Space")
-    assert not tab.get_by_role("checkbox", name="True").is_checked()
-    assert "True" not in tab.evaluate(VERDICTS)
-    assert tab.url.endswith(PAGE)
+    assert not find_box(tab, words[TRUE]).is_checked()
+    assert words[TRUE] not in tab.evaluate(VERDICTS)
+    assert tab.url.endswith(page)
 
 
-def test_a_link_shows_what_was_hidden(tab):
+def test_a_link_shows_what_was_hidden(tab, words):
     tab.get_by_role("searchbox").fill("no such words anywhere")
-    tab.evaluate("() => { location.hash = 'claim-003-13'; }")
+    tab.evaluate(f"() => {{ location.hash = '{words[PREFIX]}003-13'; }}")
     tab.wait_for_function(IDS + ".includes('003-13')")
     assert tab.get_by_role("searchbox").input_value() == ""
 
 
-def test_the_controls_have_names(tab):
+def test_the_controls_have_names(tab, words):
     controls = tab.locator(".claims-filter input")
     assert controls.count() == 4
     for i in range(4):
         assert controls.nth(i).evaluate(
             "e => e.labels.length === 1 && e.labels[0].innerText.trim()"
         )
-    assert tab.get_by_role("group", name="Verdict").count() == 1
+    assert tab.get_by_role("group", name=words[VERDICT], exact=True).count() == 1
 
 
-def test_without_script_the_list_is_complete(browser):
+def test_the_controls_speak_the_language_of_the_page(tab, words):
+    assert tab.evaluate("document.documentElement.lang") == words[LANGUAGE]
+    written = tab.locator(".claims-filter").inner_text()
+    foreign = r"[A-Za-z]" if words[LANGUAGE].startswith("zh") else r"[\u4e00-\u9fff]"
+    assert not re.search(foreign, written)
+
+
+def test_both_pages_list_the_same_verdicts(context):
+    lists = []
+    for page, words in PAGES.items():
+        tab = context.new_page()
+        tab.goto((site.BUILT / page).as_uri())
+        verdicts = [words.index(verdict) for verdict in tab.evaluate(VERDICTS)]
+        lists.append(list(zip(tab.evaluate(IDS), verdicts, strict=True)))
+        tab.close()
+    assert lists[0] == lists[1]
+
+
+def test_chinese_words_are_found(context):
+    tab = context.new_page()
+    tab.goto((site.BUILT / "book/zh/claims.html").as_uri())
+    tab.get_by_role("searchbox").fill("雅可比矩阵　投影")
+    assert tab.evaluate(IDS) == ["000-21"]
+    tab.close()
+
+
+def test_without_script_the_list_is_complete(browser, page):
     plain = browser.new_context(java_script_enabled=False)
     tab = plain.new_page()
-    tab.goto((site.BUILT / PAGE).as_uri())
+    tab.goto((site.BUILT / page).as_uri())
     cards = tab.locator("ul.claims > li")
     assert cards.count() > 100
     assert cards.last.is_visible()

@@ -137,13 +137,17 @@ def test_axe_finds_nothing_serious(visit, theme, rules):
     assert not serious
 
 
-def test_search_finds_rms_norm(context):
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [("RMSNorm", "RMS"), ("层归一化", "批归一化还是层归一化"), ("層正規化", "glossary")],
+)
+def test_search_finds(context, words, title):
     tab = context.new_page()
-    tab.goto((site.BUILT / "search.html").as_uri() + "?q=RMSNorm")
+    tab.goto((site.BUILT / "search.html").as_uri() + f"?q={words}")
     tab.wait_for_selector("#search-results li a")
     titles = " ".join(tab.locator("#search-results li a").all_inner_texts())
     tab.close()
-    assert "RMS" in titles
+    assert title in titles
 
 
 def test_an_overwide_page_is_seen(context):

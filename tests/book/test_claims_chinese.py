@@ -1,0 +1,157 @@
+"""The Chinese page of claims: every statement translated, from the English text of today."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+english = load(Path(__file__).with_name("test_claims.py"))
+tool, coverage = english.tool, english.coverage
+CODE, FORMULA = re.compile(r"`[^`]+`"), re.compile(r"(?<!\\)\$[^$]+(?<!\\)\$")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def find_bad_translations(
+    claims: list[tool.Claim], translations: Mapping[str, Mapping[str, str]]
+) -> list[str]:
+    """What is wrong with the Chinese texts, one sentence each."""
+    complaints = [f"{id}: no such statement" for id in set(translations) - {c.id for c in claims}]
+    for claim in claims:
+        if claim.id not in translations:
+            complaints.append(f"{claim.id}: not translated")
+            continue
+        entry, found = translations[claim.id], []
+        if set(entry) != {"claim", "correction", "english"}:
+            found.append(f"has the parts {sorted(entry)}; expected claim, correction, english")
+            entry = {"claim": "", "correction": "", "english": "", **entry}
+        if not all(re.search(r"[\u4e00-\u9fff]", entry[part]) for part in ("claim", "correction")):
+            found.append("a statement or correction without Chinese")
+        if "\n" in entry["claim"] + entry["correction"]:
+            found.append("a line break within a text")
+        if entry["english"] != (mark := tool.fingerprint(claim)):
+            found.append(f"the English text has changed; follow it, then set english: {mark}")
+        for name, pattern in {"code": CODE, "formulas": FORMULA}.items():
+            expected, chinese = (
+                sorted(pattern.findall(c)) for c in (claim.correction, entry["correction"])
+            )
+            if expected != chinese:
+                found.append(f"its {name} are {chinese}; expected {expected}")
+        lost = count_numbers(claim.correction) - count_numbers(entry["correction"])
+        if lost:
+            found.append(f"the numbers {sorted(lost)} are lost")
+        complaints += [f"{claim.id}: {text}" for text in found]
+    return sorted(complaints)
+
+
+def count_numbers(text: str) -> Counter[str]:
+    return Counter(NUMBER.findall(FORMULA.sub(" ", CODE.sub(" ", text))))
+
+
+def test_every_statement_is_translated() -> None:
+    assert find_bad_translations(tool.read_claims(), tool.read_translations()) == []
+
+
+def read_chinese_page() -> str:
+    return tool.CHINESE_PAGE.read_text(encoding="utf-8")
+
+
+def is_chinese_page_stale(claims: list[tool.Claim], text: str) -> bool:
+    return tool.fill_chinese_page(text, tool.translate(claims, tool.read_translations())) != text
+
+
+def test_the_chinese_page_is_in_step_with_its_data() -> None:
+    stale = is_chinese_page_stale(tool.read_claims(), read_chinese_page())
+    assert not stale, "run book/_tools/claims.py"
+
+
+def test_the_chinese_page_holds_every_statement_once() -> None:
+    found = re.findall(r"\{#zh-claim-(\S+) \.claim-id\}", read_chinese_page())
+    assert sorted(found) == sorted(english.STATEMENTS | english.CONTRADICTIONS)
+
+
+def test_every_title_is_that_of_a_section() -> None:
+    anchors = {a for page in coverage.read_pages().values() for a in page.anchors}
+    assert sorted(set(tool.CHINESE.titles) - anchors) == []
+
+
+# What follows tests the checks themselves.
+
+
+@pytest.mark.parametrize("part", ["verdict", "anchor", "sources", "see", "test"])
+def test_a_changed_statement_makes_the_chinese_page_stale(part: str) -> None:
+    changes = {"verdict": "true", "anchor": "layer-norm", "sources": ("ba2016layer",)}
+    changes |= {"see": ("001-4",), "test": "tests/none.py::test_a"}
+    claims = [
+        replace(c, **{part: changes[part]}) if c.id == "001-3" else c for c in tool.read_claims()
+    ]
+    assert is_chinese_page_stale(claims, read_chinese_page())
+
+
+@pytest.mark.parametrize("part", ["claim", "correction"])
+def test_a_changed_translation_makes_the_chinese_page_stale(part: str) -> None:
+    changed = tool.read_translations()
+    changed["001-3"][part] += "另外。"
+    text, claims = read_chinese_page(), tool.read_claims()
+    assert tool.fill_chinese_page(text, tool.translate(claims, changed)) != text
+
+
+def test_a_chinese_page_without_marks_is_refused() -> None:
+    text = read_chinese_page().replace(tool.END, "")
+    with pytest.raises(ValueError, match="generated: end"):
+        tool.fill_chinese_page(text, [])
+
+
+@pytest.mark.parametrize(
+    ("part", "old", "new", "complaint"),
+    [
+        ("correction", "`eps`", "eps", "001-3: its code are"),
+        ("correction", "`eps`", "`eps` 与 $x$", "001-3: its formulas are"),
+        ("correction", "。", "。\n", "001-3: a line break"),
+        ("claim", "eps 放在根号外与放在根号内是一回事。", "eps", "001-3: a statement or"),
+        ("english", "", "0", "001-3: the English text has changed"),
+    ],
+)
+def test_a_bad_translation_is_rejected(part: str, old: str, new: str, complaint: str) -> None:
+    changed = tool.read_translations()
+    changed["001-3"][part] = changed["001-3"][part].replace(old, new, 1)
+    found = find_bad_translations(tool.read_claims(), changed)
+    assert [text[: len(complaint)] for text in found] == [complaint]
+
+
+def test_missing_foreign_and_partial_translations_are_rejected() -> None:
+    changed = tool.read_translations()
+    del changed["001-3"], changed["001-4"]["english"]
+    changed["000-8"]["correction"] = changed["000-8"]["correction"].replace("32", "64")
+    changed["009-9"] = {}
+    found = [text.partition("; ")[0] for text in find_bad_translations(tool.read_claims(), changed)]
+    assert found == [
+        "000-8: the numbers ['32'] are lost",
+        "001-3: not translated",
+        "001-4: has the parts ['claim', 'correction']",
+        "001-4: the English text has changed",
+        "009-9: no such statement",
+    ]
+
+
+def test_a_changed_english_text_is_reported() -> None:
+    claims = [replace(c, correction=c.correction + " So.") for c in tool.read_claims()]
+    found = find_bad_translations(claims, tool.read_translations())
+    assert len(found) == len(claims)
