@@ -27,7 +27,7 @@ os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
 # code paths of torch: 0.4 percent of the ink, 3 of 255 in a block. A curve that moves by a
 # percent of the axis moves more than a tenth of the ink; one other cell of a heat map, which
 # is little ink, changes its blocks by far more than 64.
-BLOCK = 8
+BLOCK = 12  # 8 pixels of the page
 INK_TOLERANCE = 0.05
 BLOCK_TOLERANCE = 64.0
 NBVAL_TIMEOUT = 2000  # nbval's default; a kernel that dies hangs for so long

@@ -22,7 +22,7 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-MAX_BYTES = 300_000
+MAX_BYTES = 400_000  # figures are stored in one and a half times the density of a page
 MAX_STATEMENTS = 12
 MAX_LINES = 24  # the formatter may give one call many lines
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

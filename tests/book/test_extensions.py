@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from normlab.plotting.png import DENSITY
+
 EXTENSIONS = Path(__file__).resolve().parents[2] / "book" / "_ext"
 
 
@@ -31,6 +33,12 @@ def test_reading_a_module_does_not_import_it(speed, monkeypatch):
     monkeypatch.delitem(sys.modules, name, raising=False)
     speed.read_module_source(name)
     assert name not in sys.modules
+
+
+def test_figures_are_shown_at_the_size_that_they_are_drawn_for(monkeypatch):
+    pytest.importorskip("docutils", reason="jupyter-book is not installed")
+    monkeypatch.syspath_prepend(str(EXTENSIONS))
+    assert importlib.import_module("crisp").DENSITY == DENSITY
 
 
 def test_modules_of_others_are_found_in_their_own_way(speed):

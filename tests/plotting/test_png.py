@@ -8,12 +8,14 @@ from typing import Any
 import nbformat
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
 import normlab
 from normlab.plotting import plot_shared_cells
-from normlab.plotting.png import encode_png
+from normlab.plotting.png import DENSITY, encode_png
+from normlab.plotting.style import NORM_COLORS
 
 
 def draw() -> Figure:
@@ -50,6 +52,24 @@ def test_tight_cuts_the_margin() -> None:
     assert encode_png(draw(), dpi=50) != encode_png(draw())
 
 
+def colors_of(picture: Image.Image) -> set[Any]:
+    counted = picture.convert("RGB").getcolors(picture.width * picture.height)
+    return {color for _, color in counted or []}
+
+
+def test_a_small_palette_keeps_the_colors_of_all_norms() -> None:
+    figure = Figure(figsize=(4, 3), dpi=150)
+    ax: Any = figure.add_subplot()
+    noise = np.random.default_rng(0).normal(scale=0.1, size=(len(NORM_COLORS), 60)).cumsum(1)
+    for height, (y, color) in enumerate(zip(noise, NORM_COLORS.values(), strict=True)):
+        ax.plot(y + height, color=color, linewidth=2)
+        ax.fill_between(range(60), y + height - 0.3, y + height + 0.3, color=color, alpha=0.2)
+    wanted = {tuple(round(255 * c) for c in to_rgb(color)) for color in NORM_COLORS.values()}
+    full = Image.open(io.BytesIO(encode_png(figure, num_colors=256)))
+    assert wanted <= colors_of(Image.open(io.BytesIO(encode_png(figure, num_colors=48))))
+    assert not wanted <= colors_of(full.convert("RGB").quantize(48))
+
+
 def test_a_notebook_stores_its_figures_with_a_palette(monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
@@ -64,4 +84,6 @@ def test_a_notebook_stores_its_figures_with_a_palette(monkeypatch: pytest.Monkey
     nbclient.NotebookClient(notebook, kernel_name="python3", timeout=120).execute()
     (output,) = notebook.cells[0].outputs
     assert output.output_type == "display_data"
-    assert Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))).mode == "P"
+    picture = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"])))
+    assert picture.mode == "P"
+    assert output.metadata["image/png"]["width"] == round(picture.width / DENSITY)
