@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export PYDEVD_DISABLE_FILE_VALIDATION ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test notebooks browser lab execute clean
+.PHONY: help setup book test notebooks browser pdf lab execute clean
 
 # One process a core; a notebook stays in one process.
 JOBS ?= 2
@@ -51,6 +51,9 @@ notebooks: $(STAMP)  ## run every notebook against its stored outputs
 
 browser: book  ## open every built page in Chromium; skipped where there is none
 	$(BIN)/python -m pytest -rs --numprocesses $(JOBS) --dist loadgroup tests/browser
+
+pdf: book  ## print the whole book into _build/normlab.pdf; needs Chromium
+	$(BIN)/python book/_tools/pdf.py
 
 lab: $(STAMP)  ## open the notebooks in JupyterLab
 	@$(BIN)/python -c 'import jupyterlab' 2>/dev/null \

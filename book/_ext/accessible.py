@@ -13,8 +13,8 @@ from sphinx.transforms import SphinxTransform
 class UniqueIds(SphinxTransform):
     """Give no id twice on a page.
 
-    sphinx-proof and sphinx-exercise give every proof the id "proof" and every body an id such as
-    "exercise-content", and each reStructuredText block of a page numbers its citations anew.
+    sphinx-proof and sphinx-exercise give every body an id such as "exercise-content", and each
+    reStructuredText block of a page numbers its citations anew.
     """
 
     default_priority = 800  # before the domains, at 850, collect the ids of citations
@@ -22,8 +22,6 @@ class UniqueIds(SphinxTransform):
     def apply(self, **kwargs: Any) -> None:
         seen: set[str] = set()
         for node in self.document.findall(nodes.Element):
-            if node.get("ids") == ["proof"]:
-                node["ids"] = []
             # Sphinx finds sections by their id, so bodies are renamed and not left without one.
             renamed = isinstance(node, pending_xref | nodes.section)
             for i, name in enumerate(node.get("ids", ())):

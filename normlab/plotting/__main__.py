@@ -21,7 +21,7 @@ def main() -> None:
     matplotlib.use("Agg")
     use_style()
     figure = make_family_figure(arguments.layout)
-    Path(arguments.out).write_bytes(encode_png(figure, dpi=150))
+    Path(arguments.out).write_bytes(encode_png(figure, dpi=180))
 
 
 if __name__ == "__main__":

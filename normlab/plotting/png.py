@@ -51,7 +51,7 @@ def reduce_colors(picture: Image.Image, num_colors: int) -> Image.Image:
 
     A palette of averages alone would merge the colors of two norms.
     """
-    packed = np.asarray(picture).astype(np.int64) @ [1 << 16, 1 << 8, 1]
+    packed = np.asarray(picture).astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
     values, index, counts = np.unique(packed, return_inverse=True, return_counts=True)
     colors = np.stack([values >> 16, values >> 8 & 255, values & 255], axis=1)
     frequent = np.argsort(-counts, kind="stable")[: num_colors // 2]

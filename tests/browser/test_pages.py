@@ -25,6 +25,10 @@ MISSING_IMAGES = """async () => {
 }"""
 WITHOUT_ALT = """() => [...document.querySelectorAll('.bd-article img')]
   .filter(i => !i.alt.trim()).map(i => i.src)"""
+# Fewer pixels than these blur on a screen with two for each pixel of the page.
+BLURRED = """() => [...document.querySelectorAll('.bd-article img[src*=".png"]')]
+  .filter(i => i.naturalWidth < 1.4 * i.clientWidth)
+  .map(i => `${i.src}: ${i.naturalWidth} on ${i.clientWidth}`)"""
 HEADINGS = """() => [...document.querySelectorAll('.bd-article :is(h1,h2,h3,h4,h5,h6)')]
   .map(h => Number(h.tagName[1]))"""
 DOUBLE_IDS = """() => {
@@ -77,9 +81,10 @@ def test_mathematics_is_set(visit):
     assert visit.tab.locator("mjx-merror").count() == 0
 
 
-def test_images_are_there_and_described(visit):
+def test_images_are_there_described_and_sharp(visit):
     assert not visit.tab.evaluate(MISSING_IMAGES)
     assert not visit.tab.evaluate(WITHOUT_ALT)
+    assert not visit.tab.evaluate(BLURRED)
 
 
 def test_headings_are_in_order(visit):

@@ -1,0 +1,72 @@
+"""Proofs fold: by mouse, by keyboard, by a link into one, and never on paper."""
+
+from __future__ import annotations
+
+import built_pages as site
+import pytest
+
+PAGE = "book/invariance.html"
+OPEN = "details.proof[open]"
+SHOWN = (
+    "e => e.checkVisibility({contentVisibilityAuto: true}) && e.getBoundingClientRect().height > 0"
+)
+
+
+@pytest.fixture
+def tab(context):
+    opened = context.new_page()
+    opened.goto((site.BUILT / PAGE).as_uri())
+    opened.evaluate("() => MathJax.startup.promise")
+    yield opened
+    opened.close()
+
+
+def test_every_proof_is_folded_and_follows_a_numbered_theorem(tab):
+    proofs = tab.locator("details.proof")
+    assert proofs.count() >= 10
+    assert tab.locator(OPEN).count() == 0
+    assert (
+        tab.locator("div.admonition.proof .caption-number, .theorem .caption-number").count() >= 10
+    )
+    assert not proofs.first.locator("p").first.evaluate(SHOWN)
+    first_lines = tab.evaluate(
+        "() => [...document.querySelectorAll('details.proof p')].map(p => p.textContent)"
+    )
+    assert not [line for line in first_lines if line.startswith("Proof.")]
+
+
+def test_the_keyboard_opens_a_proof(tab):
+    summary = tab.locator("details.proof > summary").first
+    summary.focus()
+    tab.keyboard.press("Enter")
+    assert tab.locator(OPEN).count() == 1
+    assert tab.locator(f"{OPEN} p").first.evaluate(SHOWN)
+    tab.keyboard.press("Space")
+    assert tab.locator(OPEN).count() == 0
+
+
+def test_a_link_into_a_folded_proof_opens_it(tab):
+    name = tab.evaluate(
+        "() => { const p = document.querySelectorAll('details.proof p')[2];"
+        " p.id = 'inside'; return p.id; }"
+    )
+    tab.evaluate("name => { location.hash = name; }", name)
+    tab.wait_for_selector(OPEN)
+    assert tab.locator("#inside").evaluate(SHOWN)
+    assert tab.locator(OPEN).count() == 1
+
+
+def test_proofs_are_open_on_paper(tab):
+    tab.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
+    assert tab.locator("details:not([open])").count() == 0
+    tab.evaluate("() => window.dispatchEvent(new Event('afterprint'))")
+    assert tab.locator(OPEN).count() == 0
+
+
+def test_code_is_copied_by_keyboard_without_outputs(tab):
+    buttons = tab.locator("button.copybtn")
+    assert buttons.count() > 0
+    assert tab.locator(".output button.copybtn").count() == 0
+    buttons.last.focus()
+    tab.wait_for_function("() => getComputedStyle(document.activeElement).opacity === '1'")
+    assert buttons.last.evaluate("b => b === document.activeElement")
