@@ -8,6 +8,7 @@ kernels from elsewhere, and, except on the page that searches, the index of the 
 from __future__ import annotations
 
 import re
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import copy2, copytree
@@ -19,6 +20,7 @@ MATHJAX = ("core", "input/tex", "output/chtml", "a11y/assistive-mml")
 # What these ask for themselves: fonts, and macros that load on first use.
 MATHJAX_FOLDERS = ("output/chtml/fonts/woff-v2", "input/tex/extensions")
 
+STARTED = time.time() - 1  # pages of earlier builds are lean already; some clocks are coarse
 ICON_SCRIPT = re.compile(
     r'\s*<(?:script[^>]*\ssrc|link[^>]*\shref)="[^"]*scripts/fontawesome\.js[^"]*"[^>]*>(?:</script>)?'
 )
@@ -47,6 +49,8 @@ def drop_unused_scripts(app: Sphinx, exception: Exception | None) -> None:
     if exception is not None or app.builder.format != "html":
         return
     for page in Path(app.outdir).rglob("*.html"):
+        if page.stat().st_mtime < STARTED:
+            continue
         text = page.read_text(encoding="utf-8")
         lean = ICON_SCRIPT.sub("", text)
         if page.name != "search.html":

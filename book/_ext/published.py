@@ -8,8 +8,10 @@ an address. The pages are taken to be those of GitHub Pages, unless _config.yml 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -97,7 +99,10 @@ def write_sitemap(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.setup_extension("sphinxext.opengraph")
+    # Its pictures of titles are not used; without them it does not load matplotlib.
+    sys.modules["sphinxext.opengraph._social_cards"] = None  # type: ignore[assignment]
+    with contextlib.redirect_stdout(None):  # it says that they are missing
+        app.setup_extension("sphinxext.opengraph")
     # Pages are read again when it changes: the lines for Colab stand in their text.
     app.add_config_value("book_repository", "", "env")
     app.connect("config-inited", read_setting)
