@@ -1,4 +1,4 @@
-"""Make the facts that belong to pages importable without packages of tests."""
+"""Make what tests of the book share importable without packages of tests."""
 
 import sys
 from pathlib import Path

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import sheet_conventions as second
 import sheet_layers as first
 import sheet_mistakes as mistakes
+from loading import load
 from sheet import IMAGE, LABELED, ROLE, Section, read_sections
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
@@ -29,15 +27,6 @@ VERIFIERS: dict[str, Callable[[Section], None]] = {
     "cheat-checks": mistakes.verify_checks,
     "cheat-mistakes": mistakes.verify_mistakes,
 }
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 links = load(Path(__file__).with_name("test_links_of_answers.py"))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
+from loading import load
 
 markdown_it = pytest.importorskip("markdown_it", reason="jupyter-book is not installed")
 
@@ -40,16 +38,7 @@ HAN = r"[\u4e00-\u9fff]"
 CHINESE = r"[\u3001-\u3011\u4e00-\u9fff\uff00-\uffef]"
 
 
-def load_tool(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, BOOK / "_tools" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-hygiene = load_tool("hygiene")
+hygiene = load(BOOK / "_tools" / "hygiene.py")
 
 
 def read_cells(page: str) -> list[dict[str, Any]]:

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from loading import load
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 tool = load(BOOK / "_tools" / "claims.py")

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
+from loading import load
 
 english = load(Path(__file__).with_name("test_claims.py"))
 tool, coverage = english.tool, english.coverage

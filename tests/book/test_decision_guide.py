@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import html
-import importlib.util
 import json
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import sheet_layers as layers
+from loading import load
 from sheet import ROLE, without_links
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
@@ -20,15 +18,6 @@ LINE = re.compile(r"^: (.*\n(?:  .*\n)*)", re.MULTILINE)
 QUESTION = re.compile(r"^### (\d+)\. ([^\n]+)\n(.*?)(?=^#+ |^\(guide|\Z)", re.MULTILINE | re.DOTALL)
 NORM = re.compile(r"\b(batch|layer|group|rms) norm\b")
 NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-])")
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 links = load(Path(__file__).with_name("test_links_of_answers.py"))

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
+from loading import load
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 
 
-def load_tool(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, BOOK / "_tools" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-hygiene = load_tool("hygiene")
+hygiene = load(BOOK / "_tools" / "hygiene.py")
 NOTEBOOKS = hygiene.find_notebooks()
 
 

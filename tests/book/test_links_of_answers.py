@@ -6,28 +6,17 @@ another page, or the source, that carries it. Pages that are not written yet are
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from loading import load
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 coverage = load(Path(__file__).with_name("test_coverage.py"))
