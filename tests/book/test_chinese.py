@@ -160,7 +160,9 @@ def digest_prose(cells: list[dict[str, Any]]) -> dict[str, str]:
     texts = {
         cell["id"]: LINK_BACK.sub("", "".join(cell["source"]))
         for cell in cells
-        if cell["cell_type"] == "markdown" and not cell["id"].startswith("list-")
+        if cell["cell_type"] == "markdown"
+        and not cell["id"].startswith("list-")
+        and "remove-cell" not in cell.get("metadata", {}).get("tags", ())
     }
     return {id: hashlib.sha256(text.encode()).hexdigest()[:8] for id, text in texts.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -107,3 +108,15 @@ def test_sitemap_lists_the_pages_and_goes_when_unset(published, tmp_path):
     app.config.html_baseurl = ""
     published.write_sitemap(app, None)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted((ROOT / "book").glob("*.ipynb")) + sorted((ROOT / "book" / "solutions").glob("*.ipynb")),
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_a_notebook_says_what_it_needs_on_colab_and_its_page_does_not(path):
+    hint = json.loads(path.read_text(encoding="utf-8"))["cells"][1]
+    assert "On Colab" in "".join(hint["source"])
+    assert hint["metadata"]["tags"] == ["remove-cell"]
+    assert "Run on Colab" in (ROOT / "README.md").read_text(encoding="utf-8")
