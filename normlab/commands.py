@@ -80,7 +80,14 @@ def _load_module(where: str) -> types.ModuleType:
         if spec is None or spec.loader is None:
             raise CommandError(f"{where}: is no Python file")
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        known = sys.modules.setdefault(spec.name, module)  # dataclasses look themselves up there
+        sys.path.insert(0, str(path.resolve().parent))  # its neighbors can be imported
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            if known is module:
+                del sys.modules[spec.name]
+            raise
         return module
     except CommandError:
         raise

@@ -181,6 +181,24 @@ def test_a_module_that_fails_while_it_is_imported(tmp_path, capsys):
     assert "breaks_at_import" not in sys.modules
 
 
+def test_an_ordinary_file_with_a_neighbor_and_a_dataclass_can_be_named(tmp_path, capsys):
+    (tmp_path / "sizes_beside_it.py").write_text("SIZE = 8\n", encoding="utf-8")
+    (tmp_path / "norms_in_a_file.py").write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "from torch import nn\n"
+        "from sizes_beside_it import SIZE\n"
+        "@dataclass\n"
+        "class Options:\n"
+        "    eps: float = 1e-5\n"
+        "ready = nn.LayerNorm(SIZE, eps=Options().eps)\n",
+        encoding="utf-8",
+    )
+    name = f"{tmp_path / 'norms_in_a_file.py'}:ready"
+    assert main(["check", name, "--like", "layer_norm"]) == 0
+    assert "conforms" in capsys.readouterr().out
+
+
 def test_what_stands_in_the_current_folder_can_be_imported(tmp_path):
     (tmp_path / "norms_of_mine.py").write_text("from torch import nn\nnorm = nn.LayerNorm(6)\n")
     # -P: as for an installed script, Python itself does not add the current folder

@@ -72,9 +72,10 @@ def print_book(browser: Any, built: Path, pages: Sequence[tuple[str, str]]) -> P
         spaced = {"".join(h.split()): " ".join(h.split()) for h in tab.evaluate(SETTLE)}
         starts[address] = len(writer.pages)
         bookmark, last = (bookmark if part == last else None), part
-        bookmark = add_pages(
-            writer, PdfReader(io.BytesIO(tab.pdf(**PAPER))), part, bookmark, spaced
-        )
+        # The cheat sheet is made to fill two sides.
+        paper = PAPER | ({"scale": 1.0} if page == "book/cheat_sheet" else {})
+        reader = PdfReader(io.BytesIO(tab.pdf(**paper)))
+        bookmark = add_pages(writer, reader, part, bookmark, spaced)
         print(f"{page}: {len(writer.pages) - starts[address]} pages", flush=True)
     link_pages(writer, built, starts)
     count = range(1, len(writer.pages) + 1)

@@ -18,6 +18,7 @@ from normlab.checks.trials import Regime, Trial, formula_for, make_trial
 __all__ = ["BATCH", "check_running", "close", "running_case"]
 
 BATCH = Regime("batch", 1.3, 0.8, 8.0)
+_NEAR_EPS = Regime("near eps", 5e-3, 2e-3, 8.0)  # where an eps in the running variance shows
 _STEPS = (1, 2, 5)
 # of the recorded statistics: with 8192 entries a channel Bessel's correction is 1e-4
 _ROUNDING = 1e-5
@@ -127,8 +128,10 @@ def check_running(
     size = case.parameter_shape[0]
     # cumulative averages (momentum None) forget where they start, others do not
     start = torch.stack([torch.linspace(-1, 1, size), torch.linspace(0.5, 2, size)]).double()
-    for steps in _STEPS:
-        trials = [make_trial(case, BATCH, torch.float32, seed=40 + s) for s in range(steps)]
+    small = torch.stack([torch.linspace(-5e-3, 5e-3, size), torch.linspace(1e-6, 1e-4, size)])
+    runs = [(BATCH, steps, start) for steps in _STEPS] + [(_NEAR_EPS, 1, small.double())]
+    for regime, steps, start in runs:
+        trials = [make_trial(case, regime, torch.float32, seed=40 + s) for s in range(steps)]
         try:
             got, attached = _observe(subject, trials, momentum, start)
         except Exception as error:  # the layer under test may fail in any way
@@ -187,6 +190,10 @@ def _explain(
     for row, what in ((0, "mean"), (1, "variance")):
         if close(got[1 - row], right[1 - row]) and close(got[row], start[row]):
             return "not_updated", f"the running {what} does not move"
+    if momentum is not None and len(trials) == 1 and close(got[0], right[0]):
+        added = (got[1] - right[1]) / (momentum * max(formula.eps, 1e-300))
+        if ((added > 0.7) & (added < 1.6)).all():  # with Bessel's correction or without
+            return "running_var_with_eps", "eps is part of the running variance"
     return None, f"off by {max_error(got, right):.1e}, no known mistake explains it"
 
 

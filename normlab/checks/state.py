@@ -39,7 +39,7 @@ def check_evaluation(
     report.checks.append("evaluation")
     try:
         if subject.has_running:
-            failures = _with_running(subject, formula)
+            failures = _with_running(subject, formula) or _kept_from_before(subject)
             if failures and declared != formula:
                 again = _with_running(subject, declared)
                 failures = again if len(again) < len(failures) else failures
@@ -72,6 +72,24 @@ def _without_running(subject: ModuleSubject, formula: Formula) -> list[Failure]:
         )
         return [make_failure("evaluation", text, "eval_uses_batch")]
     return []
+
+
+def _kept_from_before(subject: AnySubject) -> list[Failure]:
+    """Evaluation, a step of training, evaluation again: the second takes the new numbers."""
+    if not isinstance(subject, ModuleSubject) or hasattr(subject.module, "_orig_mod"):
+        return []  # of a compiled module only one copy is kept, so there is no fresh one
+    t = make_trial(running_case(subject), BATCH, torch.float32, seed=51)
+    module = subject.prepare(torch.float32, t.weight, t.bias).eval()
+    with torch.no_grad():
+        module(t.x.clone())
+        module.train()(t.x + 3.0)
+        again = module.eval()(t.x.clone())
+        fresh = subject.prepare(torch.float32, t.weight, t.bias, subject.running_of(module)).eval()
+        expected = fresh(t.x.clone())
+    if close(again, expected):
+        return []
+    text = "evaluation after a step of training still uses what it kept from before that step"
+    return [make_failure("evaluation", text, "eval_stale")]
 
 
 def _with_running(subject: AnySubject, formula: Formula) -> list[Failure]:

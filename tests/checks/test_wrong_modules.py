@@ -197,6 +197,24 @@ class Frozen(Running):
         pass
 
 
+class RecordsEps(Running):
+    def record(self, mean, var, n):
+        super().record(mean, var + 1e-5, n)
+
+
+class KeepsFold(Running):
+    """What evaluation uses is computed once."""
+
+    fold = None
+
+    def choose(self, x):
+        if self.training:
+            return super().choose(x)
+        if self.fold is None:
+            self.fold = self.moving_mean.clone(), self.moving_variance.clone()
+        return self.fold
+
+
 @pytest.mark.parametrize("shape", [(6, 5), (3, 5, 4, 2), (8, 5, 32, 32)], ids=str)
 @pytest.mark.parametrize(
     ("make", "mistakes"),
@@ -216,6 +234,8 @@ class Frozen(Running):
         (RecordsInEvaluation, {"eval_updates"}),
         (EvaluatesWithoutEps, {"other_eps"}),
         (Frozen, {"not_updated"}),
+        (RecordsEps, {"running_var_with_eps"}),
+        (KeepsFold, {"eval_stale"}),
     ],
 )
 def test_wrong_running_statistics_are_named(make, mistakes, shape):
