@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normlab.checks.conformance import check_layer
-from normlab.checks.exercises.grading import UNANSWERED, Case, grade
+from normlab.checks.exercises.grading import UNANSWERED, Case, ask, grade
 from normlab.checks.mutants import LAYER_NORM_MUTANTS
 from normlab.checks.mutants.any_family import make_wrong
 from normlab.checks.mutants.with_running import make_wrong_running
@@ -207,16 +207,13 @@ def check_suspects(answer: Answer) -> str:
         "C": "no input tells it from group norm; a difference of a few roundings is no mistake",
         "D": "it normalizes as it should; look at what it leaves behind",
     }
-    try:
-        said = answer()
-    except Exception as error:  # a reader's function may fail in any way; say how
-        return f"wrong: it raised {type(error).__name__}: {error}"
-    if said is None:
-        return UNANSWERED
+    said, verdict = ask(answer)
+    if verdict:
+        return verdict
     if not isinstance(said, dict) or set(said) != set(_SUSPECTED):
         return f"wrong: expected a dict with the keys {', '.join(_SUSPECTED)}"
-    for name, verdict in _SUSPECTED.items():
-        if said[name] != verdict:
+    for name, truth in _SUSPECTED.items():
+        if said[name] != truth:
             return f"wrong: {name} is not {said[name]!r}: {hints[name]}"
     return "right"
 
@@ -247,12 +244,9 @@ def check_black_boxes(answer: Answer) -> str:
         "group_norm": "change one channel: how many channels move with it?",
         "instance_norm": "change one channel: how many channels move with it?",
     }
-    try:
-        said = answer()
-    except Exception as error:  # a reader's function may fail in any way; say how
-        return f"wrong: it raised {type(error).__name__}: {error}"
-    if said is None:
-        return UNANSWERED
+    said, verdict = ask(answer)
+    if verdict:
+        return verdict
     if not isinstance(said, list | tuple) or len(said) != len(_IN_BOX):
         return f"wrong: expected a tuple of {len(_IN_BOX)} names"
     for index, (got, family) in enumerate(zip(said, _IN_BOX, strict=True)):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Case", "grade"]
+__all__ = ["Case", "ask", "grade"]
 
 UNANSWERED = "not answered yet"
 
@@ -69,6 +69,15 @@ def _shape_note(got: Any, expected: Any) -> str:
     except (TypeError, ValueError):
         return f"expected {type(expected).__name__}, got {type(got).__name__}"
     return "the value is wrong"
+
+
+def ask(answer: Callable[..., Any], *args: Any) -> tuple[Any, str]:
+    """What a reader's function returns, and the verdict where it raises or returns None."""
+    try:
+        said = answer(*args)
+    except Exception as error:  # a reader's function may fail in any way; say how
+        return None, f"wrong: it raised {type(error).__name__}: {error}"
+    return said, UNANSWERED if said is None else ""
 
 
 def grade(answer: Callable[..., Any], cases: Iterable[Case]) -> str:

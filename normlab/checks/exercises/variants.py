@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from normlab.checks.exercises.grading import UNANSWERED, Case, grade
+from normlab.checks.exercises.grading import Case, ask, grade
 from normlab.checks.mutants import LAYER_NORM_MUTANTS
 from normlab.residual import deep_norm_constants
 
@@ -182,12 +182,9 @@ def check_diagnosis(answer: Answer, *, seed: int) -> str:
     Returns:
         "right", "not answered yet", or where to look.
     """
-    try:
-        name = answer()
-    except Exception as error:  # a reader's function may fail in any way; say how
-        return f"wrong: it raised {type(error).__name__}: {error}"
-    if name is None:
-        return UNANSWERED
+    name, verdict = ask(answer)
+    if verdict:
+        return verdict
     if name not in WRONG_LAYERS:
         return f"wrong: got {name!r}; expected one of {', '.join(WRONG_LAYERS)}"
     mistake = _mistake_of(seed)
