@@ -25,6 +25,17 @@ FORBIDDEN = {
     "reference": {"torch", "normlab.layers", "normlab.checks", "normlab.experiments"},
     "kernel_models": {"torch", "normlab.layers", "normlab.checks", "normlab.experiments"},
     "layers": {"normlab.reference", "normlab.checks", "normlab.experiments", "sklearn"},
+    "probing": {
+        "normlab.layers",
+        "normlab.reference",
+        "normlab.checks",
+        "normlab.fingerprint",
+        "normlab.inspection",
+        "normlab.experiments",
+        "normlab.plotting",
+        "normlab.sources",
+        "sklearn",
+    },
     "checks": {"normlab.experiments", "normlab.plotting", "normlab.sources", "sklearn"},
     "fingerprint": {"normlab.layers", "normlab.reference", "normlab.checks", "normlab.experiments"},
     "inspection": {"normlab.experiments", "normlab.plotting", "normlab.sources", "sklearn"},
@@ -87,6 +98,8 @@ def test_arrows_run_one_way(path: Path) -> None:
         ("plotting", "from normlab import experiments"),
         ("checks", "import pytest"),
         ("fingerprint", "from normlab.checks import check_layer"),
+        ("probing", "from normlab.checks.report import Report"),
+        ("probing", "from normlab.fingerprint import identify"),
     ],
 )
 def test_a_wrong_arrow_is_found(room: str, source: str) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 
 from normlab.checks.candidates import Diagnosis
-from normlab.checks.cases import Outcome
 from normlab.checks.comparison import SHIFTED, SMALL, ULPS, Comparison, excess_failure
 from normlab.checks.formula import Formula
 from normlab.checks.gradient_diagnosis import explain_gradient, explain_parameter
 from normlab.checks.report import Failure, Report
-from normlab.checks.subject import AnySubject
 from normlab.checks.tolerances import max_error
 from normlab.checks.trials import Trial, formula_for, oracle
+from normlab.probing.cases import Outcome
+from normlab.probing.modules import AnySubject
 
 __all__ = ["check_gradients"]
 

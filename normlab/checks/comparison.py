@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from normlab.checks.candidates import Diagnosis
-from normlab.checks.cases import Outcome
 from normlab.checks.diagnosis import Evidence
 from normlab.checks.formula import Formula
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure
 from normlab.checks.tolerances import error_budget, max_error
 from normlab.checks.trials import Regime, Trial, formula_for
+from normlab.probing.cases import Outcome
 
 __all__ = ["ORDINARY", "SHIFTED", "SMALL", "ULPS", "Comparison", "excess_failure"]
 

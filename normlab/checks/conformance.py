@@ -12,13 +12,13 @@ from torch import Tensor
 from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.half import check_half_precision, check_weight_cast
 from normlab.checks.mistakes import make_failure
-from normlab.checks.module_shapes import ParameterMismatch
 from normlab.checks.numerics import check_values
 from normlab.checks.report import CheckFailed, Failure, Report
 from normlab.checks.robustness import check_double_backward, check_handling, check_unchanged
 from normlab.checks.running import check_running
 from normlab.checks.state import check_evaluation, check_saved_state
-from normlab.checks.subject import ModuleSubject, make_subject
+from normlab.probing.modules import ModuleSubject, make_subject
+from normlab.probing.shapes import ParameterMismatch
 
 __all__ = ["CONVENTIONS", "check_layer", "examine"]
 

@@ -8,7 +8,6 @@ from torch import Tensor
 from normlab.checks.formula import Formula
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Report
-from normlab.checks.subject import AnySubject
 from normlab.checks.tolerances import error_budget, max_error
 from normlab.checks.trials import (
     Regime,
@@ -20,6 +19,7 @@ from normlab.checks.trials import (
     torch_baseline,
     torch_formula,
 )
+from normlab.probing.modules import AnySubject
 
 __all__ = ["check_half_precision", "check_weight_cast"]
 

@@ -9,13 +9,11 @@ from torch import Tensor
 
 from normlab.checks.backward_values import check_gradients
 from normlab.checks.candidates import Diagnosis
-from normlab.checks.cases import Case, Outcome
 from normlab.checks.comparison import ORDINARY, SHIFTED, SMALL, ULPS, Comparison, excess_failure
 from normlab.checks.diagnosis import Evidence, explain_forward, explains
 from normlab.checks.formula import Formula
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
-from normlab.checks.subject import AnySubject, FunctionSubject
 from normlab.checks.tolerances import max_error
 from normlab.checks.trials import (
     BackwardFailed,
@@ -28,6 +26,8 @@ from normlab.checks.trials import (
     torch_baseline,
     torch_formula,
 )
+from normlab.probing.cases import Case, Outcome
+from normlab.probing.modules import AnySubject, FunctionSubject
 
 __all__ = ["check_values"]
 

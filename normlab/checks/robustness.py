@@ -12,9 +12,9 @@ from torch import Tensor
 from normlab.checks.formula import Formula
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
-from normlab.checks.subject import AnySubject, FunctionSubject, ModuleSubject
 from normlab.checks.tolerances import max_error
 from normlab.checks.trials import Regime, Trial, formula_for, make_trial, oracle
+from normlab.probing.modules import AnySubject, FunctionSubject, ModuleSubject
 
 __all__ = ["check_double_backward", "check_handling", "check_unchanged"]
 

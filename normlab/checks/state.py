@@ -12,9 +12,9 @@ from normlab.checks.formula import Formula
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
 from normlab.checks.running import BATCH, close, running_case
-from normlab.checks.subject import AnySubject, ModuleSubject
 from normlab.checks.tolerances import max_error
 from normlab.checks.trials import Regime, Trial, formula_for, make_trial
+from normlab.probing.modules import AnySubject, ModuleSubject
 
 __all__ = ["check_evaluation", "check_saved_state"]
 

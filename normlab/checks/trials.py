@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normlab.checks.cases import Case, Outcome
 from normlab.checks.formula import Formula, default_eps
-from normlab.checks.subject import AnySubject
+from normlab.probing.cases import Case, Outcome
+from normlab.probing.modules import AnySubject
 
 __all__ = [
     "BackwardFailed",

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 
 from normlab.fingerprint.entrance import NoNorm
-from normlab.fingerprint.groups import Groups
-from normlab.fingerprint.measurements import Affine, Eps, fit_affine, measure_eps, shortest
-from normlab.fingerprint.parameters import Role, allowance, constant
 from normlab.fingerprint.report import Fingerprint
-from normlab.fingerprint.subject import Subject
+from normlab.probing.groups import Groups
+from normlab.probing.measurements import Affine, Eps, fit_affine, measure_eps, shortest
+from normlab.probing.parameters import Role, allowance, constant
+from normlab.probing.probe import Subject
 
 __all__ = ["ReadEps", "read_affine", "read_eps"]
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from normlab.fingerprint.groups import make_input
-from normlab.fingerprint.subject import Subject
+from normlab.probing.groups import make_input
+from normlab.probing.probe import Subject
 
 __all__ = ["NoNorm", "check_answers", "choose_subject", "describe_elementwise", "is_identity"]
 

@@ -17,20 +17,20 @@ from normlab.fingerprint.entrance import (
     describe_elementwise,
     is_identity,
 )
-from normlab.fingerprint.groups import Groups, NotGroups, find_groups, make_input, moved_outputs
-from normlab.fingerprint.measurements import (
+from normlab.fingerprint.naming import name_family
+from normlab.fingerprint.nearest import Findings, name_nearest
+from normlab.fingerprint.precision import read_precision
+from normlab.fingerprint.report import Fingerprint
+from normlab.fingerprint.torch_layers import Running, find_running
+from normlab.probing.groups import Groups, NotGroups, find_groups, make_input, moved_outputs
+from normlab.probing.measurements import (
     Affine,
     Eps,
     Model,
     fit_affine,
 )
-from normlab.fingerprint.naming import name_family
-from normlab.fingerprint.nearest import Findings, name_nearest
-from normlab.fingerprint.parameters import allowance, find_roles, varying_axes
-from normlab.fingerprint.precision import read_precision
-from normlab.fingerprint.report import Fingerprint
-from normlab.fingerprint.subject import Subject, open_subject
-from normlab.fingerprint.torch_layers import Running, find_running
+from normlab.probing.parameters import allowance, find_roles, varying_axes
+from normlab.probing.probe import Subject, open_subject
 
 __all__ = ["identify"]
 

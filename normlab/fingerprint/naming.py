@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from normlab.fingerprint.groups import Groups, NotGroups, find_groups, make_input
-from normlab.fingerprint.subject import Subject
+from normlab.probing.groups import Groups, NotGroups, find_groups, make_input
+from normlab.probing.probe import Subject
 
 __all__ = ["name_family"]
 

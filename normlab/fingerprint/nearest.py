@@ -9,10 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.fingerprint.groups import Groups
-from normlab.fingerprint.measurements import Affine, fit_affine
 from normlab.fingerprint.report import Fingerprint
-from normlab.fingerprint.subject import Subject
 from normlab.fingerprint.torch_layers import (
     Candidate,
     Running,
@@ -20,6 +17,9 @@ from normlab.fingerprint.torch_layers import (
     reproduces,
     state_for,
 )
+from normlab.probing.groups import Groups
+from normlab.probing.measurements import Affine, fit_affine
+from normlab.probing.probe import Subject
 
 __all__ = ["Findings", "name_nearest"]
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from normlab.fingerprint.groups import make_input
-from normlab.fingerprint.measurements import Model
-from normlab.fingerprint.parameters import Role
 from normlab.fingerprint.report import Fingerprint
-from normlab.fingerprint.subject import Subject
+from normlab.probing.groups import make_input
+from normlab.probing.measurements import Model
+from normlab.probing.parameters import Role
+from normlab.probing.probe import Subject
 
 __all__ = ["read_precision"]
 

@@ -10,9 +10,9 @@ from inspect import signature
 import torch
 from torch import Tensor, nn
 
-from normlab.fingerprint.groups import Groups, make_input
 from normlab.fingerprint.report import load_state
-from normlab.fingerprint.subject import Subject
+from normlab.probing.groups import Groups, make_input
+from normlab.probing.probe import Subject
 
 __all__ = ["Candidate", "Running", "candidates", "reproduces"]
 

@@ -11,7 +11,6 @@ from torch import nn
 
 from normlab.checks import check_layer
 from normlab.fingerprint import Fingerprint, identify
-from normlab.fingerprint.subject import preserve_state
 from normlab.inspection.biases import check_biases
 from normlab.inspection.padding import check_padding
 from normlab.inspection.report import Examination, Norm
@@ -25,6 +24,7 @@ from normlab.inspection.rules import (
     check_wrong_axes,
 )
 from normlab.inspection.tracing import Call, Example, Trace, trace_model
+from normlab.probing.probe import preserve_state
 
 __all__ = ["doctor"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normlab.fingerprint.subject import Subject
+from normlab.probing.probe import Subject
 
 __all__ = ["Groups", "NotGroups", "find_groups", "make_input"]
 

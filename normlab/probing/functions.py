@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.checks.cases import FUNCTION_CASES, Case
+from normlab.probing.cases import FUNCTION_CASES, Case
 
 __all__ = ["BIAS_NAMES", "EPS_NAMES", "WEIGHT_NAMES", "FunctionSubject"]
 

@@ -10,9 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from normlab.fingerprint.groups import Groups
-from normlab.fingerprint.measurements import Affine, fit_affine
-from normlab.fingerprint.subject import Subject
+from normlab.probing.groups import Groups
+from normlab.probing.measurements import Affine, fit_affine
+from normlab.probing.probe import Subject
 
 __all__ = ["Role", "allowance", "constant", "find_roles", "varying_axes"]
 

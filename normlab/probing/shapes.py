@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normlab.checks.cases import Case
+from normlab.probing.cases import Case
 
 __all__ = ["ParameterMismatch", "attribute", "find_cases"]
 

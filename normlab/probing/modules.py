@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from normlab.checks.cases import Case
-from normlab.checks.functions import BIAS_NAMES, EPS_NAMES, WEIGHT_NAMES, FunctionSubject
-from normlab.checks.module_shapes import attribute, find_cases
+from normlab.probing.cases import Case
+from normlab.probing.functions import BIAS_NAMES, EPS_NAMES, WEIGHT_NAMES, FunctionSubject
+from normlab.probing.shapes import attribute, find_cases
 
 __all__ = ["AnySubject", "FunctionSubject", "ModuleSubject", "make_subject"]
 

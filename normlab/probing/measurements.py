@@ -10,8 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from normlab.fingerprint.groups import Groups, make_input
-from normlab.fingerprint.subject import Subject
+from normlab.probing.groups import Groups, make_input
+from normlab.probing.probe import Subject
 
 __all__ = ["Affine", "Eps", "Model", "fit_affine", "measure_eps", "shortest"]
 
