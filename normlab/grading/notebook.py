@@ -93,7 +93,7 @@ class NotebookReport:
 def grade_notebook(path: str | Path, *, limit: float = 600.0) -> NotebookReport:
     """Run a notebook's own code cells in a fresh process and collect what its checks say.
 
-    A task is a call of a check from `normlab.checks.exercises`, and its grade is the sentence
+    A task is a call of a check from `normlab.exercises`, and its grade is the sentence
     that the check returns, whatever the cell prints. An exercise below which no check is called
     is "not graded", unless its title says that it is open. Only the code of the notebook's cells
     is run: no stored output is believed, no kernel that the metadata name is started, no start-up
@@ -120,7 +120,7 @@ def grade_notebook(path: str | Path, *, limit: float = 600.0) -> NotebookReport:
     calls = {cell.number: find_tasks(cell, graders) for cell in cells}
     if not any(calls.values()):
         raise GradingError(
-            f"{path}: no cell calls a check from normlab.checks.exercises, so there is nothing to "
+            f"{path}: no cell calls a check from normlab.exercises, so there is nothing to "
             "grade; give the notebook of a chapter, with its last lines print(check_...(answer))"
         )
     report = NotebookReport(str(path))

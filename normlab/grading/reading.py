@@ -18,7 +18,7 @@ __all__ = [
     "read_notebook",
 ]
 
-GRADERS = "normlab.checks.exercises"
+GRADERS = "normlab.exercises"
 CALL = re.compile(r"\b(check_\w+)\s*\(")
 LEFT_OUT = re.compile(r"^([ \t]*)([%!?].*|[\w.]+\?{1,2}[ \t]*)$", re.MULTILINE)
 # Below any other one stands something that is not Python.

@@ -14,7 +14,7 @@ from normlab.commands import main
 from normlab.grading import GradingError, grade_notebook
 from normlab.grading.reading import find_graders, find_tasks, read_notebook
 
-IMPORT = "from normlab.checks.exercises import layer as exercises"
+IMPORT = "from normlab.exercises import layer_norm as exercises"
 RANK = "def rank(features, eps):\n    return {}\n\n\nprint(exercises.check_jacobian_rank(rank))"
 COUNT = "def count(shape, n):\n    return {}\n\n\nprint(exercises.check_count_means(count))"
 RIGHT_RANK = "features - 1 - (eps == 0)"
@@ -273,7 +273,7 @@ def test_an_open_exercise_without_a_check_is_left_to_the_reader(path):
 
 
 def test_the_seed_of_a_variant_is_reported(path):
-    source = "from normlab.checks.exercises import variants\nseed = 17"
+    source = "from normlab.exercises import variants\nseed = 17"
     call = "print(variants.check_constants(lambda: (1, 2, 3), seed=seed))"
     report = grade_notebook(write(path, source, call))
     assert [(t.status, t.seed) for t in report.tasks] == [("wrong", 17)]
@@ -308,7 +308,7 @@ def test_cells_keep_their_own_annotations(path):
 
 
 def test_a_check_imported_by_name_counts(path):
-    source = "from normlab.checks.exercises.layer import check_jacobian_rank as check_it"
+    source = "from normlab.exercises.layer_norm import check_jacobian_rank as check_it"
     report = grade_notebook(write(path, source, "print(check_it(lambda features, eps: None))"))
     assert statuses(report) == ["not answered yet"]
 

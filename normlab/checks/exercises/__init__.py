@@ -1,5 +1,0 @@
-"""The checks that the book's exercises call, one file a chapter; each returns a sentence."""
-
-from normlab.checks.exercises.grading import Case, grade
-
-__all__ = ["Case", "grade"]

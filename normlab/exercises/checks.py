@@ -1,0 +1,284 @@
+"""Graders of the exercises on checks; each returns a sentence that names the mistake.
+
+Here the reader writes checks, and wrong layers grade them: a check is right if it rejects what is
+wrong and accepts what is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from normlab.checks.conformance import check_layer
+from normlab.checks.mutants import LAYER_NORM_MUTANTS
+from normlab.checks.mutants.any_family import make_wrong
+from normlab.checks.mutants.with_running import make_wrong_running
+from normlab.exercises.grading import UNANSWERED, Case, ask, grade
+from normlab.layers import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+
+__all__ = [
+    "BLACK_BOXES",
+    "BLACK_BOX_SHAPE",
+    "SUSPECTS",
+    "check_black_boxes",
+    "check_declaration",
+    "check_gradcheck",
+    "check_killer",
+    "check_suite",
+    "check_suspects",
+    "dialect",
+]
+
+Answer = Callable[..., Any]
+Layer = Callable[..., Tensor]
+
+
+def _in_another_style(
+    x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
+    """A right layer norm that rounds elsewhere: in float64, and folded into one affine map."""
+    wide = x.double()
+    dims = tuple(range(-len(tuple(normalized_shape)), 0))
+    mean = wide.mean(dims, keepdim=True)
+    rstd = ((wide - mean).square().mean(dims, keepdim=True) + eps).rsqrt()
+    y = wide * rstd - mean * rstd
+    y = y if weight is None else y * weight
+    return (y if bias is None else y + bias).to(x.dtype)
+
+
+_RIGHT: dict[str, Layer] = {
+    "torch's own layer": F.layer_norm,
+    "the package's layer": layer_norm,
+    "a layer that computes in float64 and rounds at the end": _in_another_style,
+}
+
+
+def check_gradcheck(answer: Answer) -> str:
+    """Grade `answer(mistake) -> bool`: does torch.autograd.gradcheck, in float64, notice it?
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+    forward = "autograd derives the gradient of the wrong formula, and it fits the wrong formula"
+    backward = "here output and gradient do not belong to the same function, and that it sees"
+
+    def case(mistake: str, seen: bool) -> Case:
+        return Case((mistake,), seen, {f"{mistake}: {backward if seen else forward}": not seen})
+
+    return grade(
+        answer,
+        [
+            case("the divisor is n - 1", False),
+            case("the gradient lacks the projection term", True),
+            case("the mean runs over the wrong axis", False),
+            case("mean and variance are detached", True),
+            case("eps stands outside the root", False),
+        ],
+    )
+
+
+def _verdicts(answer: Answer, layer: Layer) -> tuple[set[Any], str]:
+    """What three calls say, and what went wrong in a call."""
+    found: set[Any] = set()
+    for _ in range(3):
+        try:
+            verdict = answer(layer)
+        except Exception as error:  # a reader's function may fail in any way; say how
+            return set(), f"it raised {type(error).__name__}: {error}"
+        if verdict is None:
+            return {None}, ""
+        if isinstance(verdict, Tensor) and verdict.dtype == torch.bool and verdict.numel() == 1:
+            verdict = bool(verdict)
+        if not isinstance(verdict, bool):
+            return set(), f"expected True or False, got {type(verdict).__name__}"
+        found.add(verdict)
+    return found, ""
+
+
+def _grade_check(answer: Answer, wrong: Iterable[str], hints: dict[str, str]) -> str:
+    for name, layer in _RIGHT.items():
+        verdicts, problem = _verdicts(answer, layer)
+        if problem:
+            return f"wrong: {problem}"
+        if None in verdicts:
+            return UNANSWERED
+        if False in verdicts:
+            always = "" if True in verdicts else " always"
+            return (
+                f"wrong: a false alarm: it{always} rejects {name}, which is right; two right "
+                "layers differ by rounding, so compare within a tolerance, and return True for "
+                "what is right"
+            )
+    alive, hesitant = [], []
+    for name in wrong:
+        verdicts, problem = _verdicts(answer, LAYER_NORM_MUTANTS[name])
+        if problem:
+            return f"wrong: for {name} {problem}; return False instead"
+        if verdicts == {True}:
+            alive.append(name)
+        elif True in verdicts:
+            hesitant.append(name)
+    if alive:
+        return f"wrong: {len(alive)} live: {', '.join(alive)}. {hints[alive[0]]}"
+    if hesitant:
+        return f"wrong: {hesitant[0]} is rejected in some calls only; fix the seed of the input"
+    return "right"
+
+
+_SMALL = "Where does eps show? Only where the variance is not large beside it"
+_SHIFTED = "A variance that cancels shows far from zero, and only beside a better computation"
+_GRADIENT = "Its output is right; ask for the gradient, from a random upstream gradient"
+_WEIGHT = f"{_GRADIENT}, and give it a weight that is not one number"
+_VALUES = "Its output is wrong for ordinary input; compare values, with few features, too"
+_HINTS = {
+    "eps_outside": _SMALL,
+    "other_eps": _SMALL,
+    "one_pass": _SHIFTED,
+    "detached_statistics": _GRADIENT,
+    "backward_without_mean_term": _GRADIENT,
+    "backward_without_projection_term": (
+        f"{_GRADIENT}. With weight 1 the gradient of y.sum() is zero in the right layer, and here"
+    ),
+    "weight_after_projection": _WEIGHT,
+    "bessel_corrected": _VALUES,
+    "bessel_corrected_eps_outside": _VALUES,
+    "uncentered_numerator": _VALUES,
+    "wrong_axis": _VALUES,
+}
+
+
+def check_killer(answer: Answer) -> str:
+    """Grade `answer(layer) -> bool`, a check of a layer norm, True for a right one.
+
+    It must reject the layer whose gradient lacks the term through the variance, and accept
+    three right layers.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+    return _grade_check(answer, ["backward_without_projection_term"], _HINTS)
+
+
+def check_suite(answer: Answer) -> str:
+    """Grade `answer(layer) -> bool`, a check of a layer norm that lets none of eleven pass.
+
+    Returns:
+        "right", "not answered yet", or which wrong layers live, and what the first one needs.
+    """
+    return _grade_check(answer, LAYER_NORM_MUTANTS, _HINTS)
+
+
+def _right_group_norm(
+    x: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
+    groups = x.unflatten(1, (num_groups, -1)).flatten(2)
+    shape = (1, -1) + (1,) * (x.dim() - 2)
+    y = _in_another_style(groups, groups.shape[2:], None, None, eps).reshape(x.shape)
+    y = y if weight is None else y * weight.view(shape)
+    return y if bias is None else y + bias.view(shape)
+
+
+# one of them is right: a check that cries wolf costs as much as one that sleeps
+SUSPECTS: dict[str, tuple[str, Layer]] = {
+    "A": ("group_norm", make_wrong("group_norm", "wrong_grouping")),
+    "B": ("layer_norm", make_wrong("layer_norm", "averaged")),
+    "C": ("group_norm", _right_group_norm),
+    "D": ("batch_norm", make_wrong_running("batch_norm", "running_var_biased")),
+}
+_SUSPECTED = {"A": "grouping", "B": "weight gradient", "C": "right", "D": "running variance"}
+
+
+def check_suspects(answer: Answer) -> str:
+    """Grade `answer() -> dict`, what is wrong with each of `SUSPECTS`.
+
+    The values are "right", "grouping", "axes", "eps", "divisor", "input gradient", "weight
+    gradient", "running mean" or "running variance".
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+    hints = {
+        "A": "its output differs from group norm's, and only where a group has several channels",
+        "B": "its output and the gradient by the input are right",
+        "C": "no input tells it from group norm; a difference of a few roundings is no mistake",
+        "D": "it normalizes as it should; look at what it leaves behind",
+    }
+    said, verdict = ask(answer)
+    if verdict:
+        return verdict
+    if not isinstance(said, dict) or set(said) != set(_SUSPECTED):
+        return f"wrong: expected a dict with the keys {', '.join(_SUSPECTED)}"
+    for name, truth in _SUSPECTED.items():
+        if said[name] != truth:
+            return f"wrong: {name} is not {said[name]!r}: {hints[name]}"
+    return "right"
+
+
+BLACK_BOX_SHAPE = (4, 6, 5)
+_FAMILIES = ("batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm")
+_IN_BOX = ("rms_norm", "group_norm", "batch_norm", "layer_norm", "instance_norm")
+# each is a function of an input of shape `BLACK_BOX_SHAPE`, without weight and bias
+BLACK_BOXES: tuple[Layer, ...] = (
+    lambda x: rms_norm(x, (5,)),
+    lambda x: group_norm(x, 3),
+    lambda x: batch_norm(x, None, None, training=True),
+    lambda x: layer_norm(x.movedim(1, -1), (6,)).movedim(-1, 1),
+    lambda x: instance_norm(x),
+)
+
+
+def check_black_boxes(answer: Answer) -> str:
+    """Grade `answer() -> tuple`, the family of each of `BLACK_BOXES`.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+    probes = {
+        "batch_norm": "change one sample: do the outputs of the others stay?",
+        "layer_norm": "change one position: do the outputs at the others stay?",
+        "rms_norm": "add the same number to all entries: does the output stay?",
+        "group_norm": "change one channel: how many channels move with it?",
+        "instance_norm": "change one channel: how many channels move with it?",
+    }
+    said, verdict = ask(answer)
+    if verdict:
+        return verdict
+    if not isinstance(said, list | tuple) or len(said) != len(_IN_BOX):
+        return f"wrong: expected a tuple of {len(_IN_BOX)} names"
+    for index, (got, family) in enumerate(zip(said, _IN_BOX, strict=True)):
+        if got not in _FAMILIES:
+            return f"wrong: {got!r} is no family; expected one of {', '.join(_FAMILIES)}"
+        if got != family:
+            return f"wrong: box {index} is no {got}; {probes[family]}"
+    return "right"
+
+
+def dialect(
+    x: Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None
+) -> Tensor:
+    """An RMS norm as some model might have it: right by its own conventions, not by torch's."""
+    eps = 1e-6 if eps is None else eps
+    dims = tuple(range(-len(tuple(normalized_shape)), 0))
+    root = x.float().square().mean(dims, keepdim=True).sqrt()
+    y = x.float() / (root + eps)
+    return (y if weight is None else y * (1 + weight.float())).to(x.dtype)
+
+
+def check_declaration(answer: Answer) -> str:
+    """Grade `answer() -> dict`, the conventions with which `dialect` conforms to RMS norm.
+
+    Returns:
+        "right", "not answered yet", or what is still to be declared.
+    """
+    try:
+        said = answer()
+        if said is None:
+            return UNANSWERED
+        report = check_layer(dialect, like="rms_norm", **said)
+    except Exception as error:  # a reader's function may fail in any way; say how
+        return f"wrong: it raised {type(error).__name__}: {error}"
+    return "right" if report.passed else f"wrong: {report.failures[0].message}"

@@ -1,0 +1,211 @@
+"""Graders of the tasks on a blank page; they hand the answer to the checks of whole layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normlab.checks.conformance import check_layer
+from normlab.exercises.grading import UNANSWERED, Case, grade
+from normlab.layers import layer_norm
+
+__all__ = [
+    "check_batch_norm",
+    "check_deep_norm",
+    "check_layer_norm",
+    "check_layer_norm_pair",
+    "check_rms_norm",
+]
+
+Answer = Callable[..., Any]
+HALF = (torch.float16, torch.bfloat16)
+
+
+def _random(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _upcast(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in HALF else x
+
+
+def _in_rows(input: Tensor, normalized_shape: Sequence[int]) -> Tensor:
+    size = torch.Size(normalized_shape).numel()
+    return _upcast(input).reshape(input.numel() // max(size, 1), size)
+
+
+def _or_default(value: Tensor | None, default: Tensor) -> Tensor:
+    return default if value is None else _upcast(value).reshape(default.shape)
+
+
+def _first_call(call: Callable[[], Any]) -> str:
+    """The sentence where the answer raises or is None on a plain input; otherwise ""."""
+    try:
+        return UNANSWERED if call() is None else ""
+    except Exception as error:  # a reader's function may fail in any way; say how
+        return f"wrong: it raised {type(error).__name__}: {error}"
+
+
+def _judge(layer: Callable[..., Tensor], like: str) -> str:
+    try:
+        report = check_layer(layer, like=like)
+    except Exception as error:  # a reader's function may fail in any way; say how
+        return f"wrong: it raised {type(error).__name__}: {error}"
+    return "right" if report.passed else f"wrong: {report.failures[0].message}"
+
+
+def check_layer_norm(answer: Answer) -> str:
+    """Grade `answer(x, weight, bias, eps) -> y`, LayerNorm of the rows of x, shape (N, D).
+
+    All of :func:`normlab.checks.check_layer` applies. Casting half precision, missing weights and
+    other shapes are taken care of before the answer is called.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+
+    def layer(
+        input: Tensor,
+        normalized_shape: Sequence[int],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        x = _in_rows(input, normalized_shape)
+        weight = _or_default(weight, x.new_ones(x.shape[-1]))
+        bias = _or_default(bias, x.new_zeros(x.shape[-1]))
+        return answer(x, weight, bias, eps).reshape(input.shape).to(input.dtype)
+
+    row = _random(3, 4, seed=0)
+    first = _first_call(lambda: answer(row, torch.ones(4), torch.zeros(4), 1e-5))
+    return first or _judge(layer, "layer_norm")
+
+
+def check_layer_norm_pair(forward: Answer, backward: Answer) -> str:
+    """Grade LayerNorm with a gradient written by hand, for x of shape (N, D).
+
+    `forward(x, weight, bias, eps) -> (y, cache)`; `backward(dy, cache) -> (dx, dweight, dbias)`.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+
+    class ByHand(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+            y, ctx.cache = forward(x, weight, bias, eps)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, *dy: Tensor) -> Any:
+            return (*backward(dy[0], ctx.cache), None)
+
+    def apply(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        # the cache may hold more than the forward pass is allowed to change
+        return ByHand.apply(x, weight, bias, eps)
+
+    def both() -> Any:
+        made = forward(_random(3, 4, seed=0), torch.ones(4), torch.zeros(4), 1e-5)
+        return None if made is None else backward(_random(3, 4, seed=1), made[1])
+
+    return _first_call(both) or check_layer_norm(apply)
+
+
+def check_batch_norm(answer: Answer) -> str:
+    """Grade `answer(x, running_mean, running_var, weight, bias, training, momentum, eps) -> y`.
+
+    BatchNorm of the columns of x, shape (N, C); in training it changes the buffers in place.
+    Images and half precision are taken care of before the answer is called.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+
+    def layer(
+        input: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        channels_last = _upcast(input).movedim(1, -1)
+        x = channels_last.reshape(-1, input.shape[1])
+        if running_mean is None or running_var is None:
+            running_mean, running_var, training = x.new_zeros(x.shape[1]), x.new_ones(1), True
+            running_var = running_var.expand(x.shape[1]).clone()
+        if training and x.shape[0] < 2:
+            raise ValueError(f"Expected more than 1 value per channel, got {tuple(input.shape)}")
+        weight = _or_default(weight, x.new_ones(x.shape[1]))
+        bias = _or_default(bias, x.new_zeros(x.shape[1]))
+        y = answer(x, running_mean, running_var, weight, bias, training, momentum, eps)
+        return y.reshape(channels_last.shape).movedim(-1, 1).to(input.dtype)
+
+    def call() -> Any:
+        ones, zeros = torch.ones(4), torch.zeros(4)
+        return answer(_random(3, 4, seed=0), zeros, ones, ones, zeros, True, 0.1, 1e-5)
+
+    return _first_call(call) or _judge(layer, "batch_norm")
+
+
+def check_rms_norm(answer: Answer) -> str:
+    """Grade `answer(input, normalized_shape, weight=None, eps=None) -> y`, torch's RMSNorm.
+
+    Nothing is taken care of here: half precision, several axes, no weight, `eps` None.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+    row = _random(3, 4, seed=0)
+    return _first_call(lambda: answer(row, (4,))) or _judge(answer, "rms_norm")
+
+
+def check_deep_norm(answer: Answer) -> str:
+    """Grade `answer(x, branch, norm, layers) -> y`, a block of an encoder with `layers` layers.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+
+    Source:
+        wang2022deepnet, Section 4.
+    """
+
+    def norm(x: Tensor) -> Tensor:
+        return layer_norm(x, x.shape[-1:], eps=0.0)
+
+    def case(layers: int) -> Case:
+        x, matrix = _random(5, 6, seed=layers), _random(6, 6, seed=layers + 1)
+
+        def branch(x: Tensor) -> Tensor:
+            return torch.tanh(x @ matrix)
+
+        def block(alpha: float, on_branch: float = 1.0) -> Tensor:
+            return norm(alpha * x + on_branch * branch(x))
+
+        alpha = (2 * layers) ** 0.25
+        mistakes = {
+            "alpha multiplies the branch; it belongs to the skip": block(1.0, alpha),
+            "alpha multiplies the sum, and the norm divides it out; or it is missing": block(1.0),
+            "(3 N)^(1/4) belongs to the decoder of an encoder-decoder": block((3 * layers) ** 0.25),
+            "that is beta, (8 N)^(-1/4); it belongs to the initialization": block(
+                (8 * layers) ** -0.25
+            ),
+            "the exponent of alpha is 1/4, not 1/2": block((2 * layers) ** 0.5),
+            "the matrices start smaller by beta; the block itself does not scale the branch": block(
+                alpha, (8 * layers) ** -0.25
+            ),
+            "nothing is normalized": alpha * x + branch(x),
+            "the branch reads the normalized input, which is Pre-LN": alpha * x + branch(norm(x)),
+            "only the branch is normalized; the norm belongs around the sum": alpha * x
+            + norm(branch(x)),
+            "the skip is missing": norm(branch(x)),
+        }
+        right = block(alpha)
+        return Case((x, branch, norm, layers), right, mistakes, tolerance=1e-9)
+
+    return grade(answer, [case(6), case(50)])

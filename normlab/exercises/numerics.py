@@ -1,0 +1,284 @@
+"""Graders of the exercises on numerics; each returns a sentence that names the mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from normlab.exercises.grading import Case, grade
+from normlab.reference.moments import Moments, merge, naive_one_pass, two_pass
+
+__all__ = [
+    "check_conv_folding",
+    "check_half_size",
+    "check_masked_moments",
+    "check_merging",
+    "check_porting",
+    "check_variance",
+]
+
+Answer = Callable[..., Any]
+
+
+def check_variance(answer: Answer) -> str:
+    """Grade `answer(x) -> var`, the biased variance of each row of a float32 array (N, D).
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+
+    Source:
+        chan1983algorithms, Section 1.
+    """
+    rng = np.random.default_rng(0)
+    one_pass = "that is the mean of squares minus the square of the mean: both are near"
+    cases = []
+    for mean, rows, columns in ((0.0, 3, 4), (1e4, 5, 200)):
+        x = (mean + rng.standard_normal((rows, columns))).astype(np.float32)
+        exact = two_pass(x.astype(np.float64), -1).var[:, 0]
+        naive = naive_one_pass(x, -1).var[:, 0]
+        mistakes: dict[str, Any] = {
+            "divide by D, not by D - 1": exact * columns / (columns - 1),
+            "one variance for each row, not for each column": x.astype(np.float64).var(0),
+            "that is the standard deviation; square it": np.sqrt(exact),
+        }
+        if mean:
+            mistakes[f"{one_pass} {mean * mean:.0e}, where float32 moves in steps of 8"] = naive
+            mistakes["a floor at 0 hides the cancellation; it does not undo it"] = naive.clip(0)
+        hint = "wrong value; subtract the mean before you square" if mean else ""
+        cases.append(Case((x,), exact, mistakes, hint, tolerance=1e-3))
+    return grade(answer, cases)
+
+
+def check_half_size(answer: Answer) -> str:
+    """Grade `answer(eps, place) -> std`, the input size whose output has half its proper size.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+
+    def case(eps: float, place: str, right: float, mistakes: dict[str, float]) -> Case:
+        return Case((eps, place), right, mistakes, f"wrong value for eps {eps} {place}")
+
+    return grade(
+        answer,
+        [
+            case(
+                3e-6,
+                "inside",
+                1e-3,
+                {
+                    "at sqrt(eps) the output is 1/sqrt(2): solve s / sqrt(s² + eps) = 1/2": (
+                        3e-6**0.5
+                    ),
+                    "inside the root eps has the units of a variance: take a root": 3e-6,
+                    "the equation is s² + eps = 4 s²; you have s² + eps = 2 s": 1.5e-6,
+                },
+            ),
+            case(
+                1e-4,
+                "outside",
+                1e-4,
+                {
+                    "outside the root eps has the units of x; there is nothing to take a root of": (
+                        1e-2
+                    ),
+                    "that is the value for eps inside the root": (1e-4 / 3) ** 0.5,
+                    "solve s / (s + eps) = 1/2": 5e-5,
+                },
+            ),
+            case(
+                1e-4,
+                "clamp",
+                5e-5,
+                {
+                    "at s = eps the floor just starts to act: the output is still 1": 1e-4,
+                    "a floor under the standard deviation has the units of x": (1e-4 / 4) ** 0.5,
+                },
+            ),
+        ],
+    )
+
+
+def check_merging(answer: Answer) -> str:
+    """Grade `answer(n_a, mean_a, var_a, n_b, mean_b, var_b) -> (n, mean, var)`.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+
+    Source:
+        chan1983algorithms, Eq. 2.1.
+    """
+
+    def case(a: tuple[int, float, float], b: tuple[int, float, float]) -> Case:
+        n = a[0] + b[0]
+        both = merge(*(Moments(k, np.asarray(m), np.asarray(v)) for k, m, v in (a, b)))
+        right = (n, float(both.mean), float(both.var))
+        within = (a[0] * a[2] + b[0] * b[2]) / n
+        mistakes: dict[str, Any] = {
+            "the means differ; their distance adds to the variance": (n, right[1], within),
+            "the term between the means needs both shares: n_a n_b / n²": (
+                n,
+                right[1],
+                within + (b[1] - a[1]) ** 2 * a[0] * b[0] / n,
+            ),
+            "a variance of n values needs the divisor n, not n - 1": (
+                n,
+                right[1],
+                right[2] * n / (n - 1),
+            ),
+        }
+        plain = (a[1] + b[1]) / 2
+        if a[0] != b[0]:
+            mistakes["the larger set has more weight in the mean"] = (n, plain, right[2])
+            mistakes["sets of different size: weigh means and variances by n"] = (
+                n,
+                plain,
+                (a[2] + b[2]) / 2,
+            )
+            mistakes["the larger set has more weight in the mean, and so in the variance"] = (
+                n,
+                plain,
+                (a[2] + b[2]) / 2 + (b[1] - a[1]) ** 2 / 4,
+            )
+        return Case((*a, *b), right, mistakes, "wrong moments; return (n, mean, var)", 1e-9)
+
+    return grade(answer, [case((8, 1.0, 4.0), (2, 6.0, 1.0)), case((3, -2.0, 0.5), (5, 0.5, 2.0))])
+
+
+def check_masked_moments(answer: Answer) -> str:
+    """Grade `answer(x, mask) -> (mean, var)`, per channel over the real positions.
+
+    The arrays have the shapes (N, C, L) and (N, L); what stands in the padding is arbitrary.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+    rng = np.random.default_rng(1)
+
+    def case(lengths: tuple[int, ...], channels: int, filling: float) -> Case:
+        mask = np.arange(max(lengths) + 2) < np.array(lengths)[:, None]  # (N, L)
+        m = mask[:, None, :]
+        x = np.where(m, 3 + rng.standard_normal((len(lengths), channels, mask.shape[1])), filling)
+        real = x.transpose(0, 2, 1)[mask]
+        mean, var = real.mean(0), real.var(0)
+        zeroed, n = np.where(m, x, 0.0), mask.sum()
+        uncentered = ((zeroed - mean[:, None]) ** 2).sum((0, 2)) / n
+        each = np.stack([x[i][:, row].mean(-1) for i, row in enumerate(mask)]).mean(0)
+        bessel = var * n / (n - 1)
+        mistakes: dict[str, Any] = {
+            "the padding is counted: use the mask": (x.mean((0, 2)), x.var((0, 2))),
+            "zeros instead of padding still count; divide by the number of real positions": (
+                zeroed.mean((0, 2)),
+                zeroed.var((0, 2)),
+            ),
+            "the mean is right, but the variance counts (0 - mean)² for each padding": (
+                mean,
+                uncentered,
+            ),
+            "the mean is right, the sum of squares is divided by all positions": (
+                mean,
+                var * n / mask.size,
+            ),
+            "divide by n, not by n - 1; the norm uses the biased variance": (mean, bessel),
+            "a long sequence has more weight than a short one: no mean of means": (each, var),
+        }
+        return Case((x, mask), (mean, var), mistakes, "wrong moments; return (mean, var)", 1e-9)
+
+    return grade(answer, [case((4, 7), 3, -50.0), case((5, 2, 3), 4, 0.0)])
+
+
+def check_porting(answer: Answer) -> str:
+    """Grade `answer(momentum, epsilon, moving_variance, n) -> (momentum, eps, running_var)`.
+
+    The arguments are those of a Keras batch norm trained on batches of `n` values per channel;
+    the results go to torch's, which is to train on in the same way and to evaluate the same.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+
+    def case(momentum: float, epsilon: float, var: float, n: int) -> Case:
+        new = 1 - momentum
+        mistakes: dict[str, Any] = {
+            "momentum is the weight of the old average there and of the new batch here": (
+                momentum,
+                epsilon,
+                var,
+            ),
+            "take eps along: a default of another library is another layer": (new, 1e-5, var),
+            "evaluation divides by the root of the buffer as it stands; with Bessel's factor it "
+            "would compute something else": (new, epsilon, var * n / (n - 1)),
+            "the buffer holds a variance in both": (new, epsilon, var**0.5),
+            "eps is added when the buffer is used, in both; do not add it to the buffer": (
+                new,
+                epsilon,
+                var + epsilon,
+            ),
+        }
+        hint = "wrong; return (momentum, eps, running_var)"
+        return Case(
+            (momentum, epsilon, var, n), (new, epsilon, var), mistakes, hint, tolerance=1e-9
+        )
+
+    return grade(answer, [case(0.9, 1e-3, 4.0, 8), case(0.75, 1e-2, 0.25, 3)])
+
+
+def check_conv_folding(answer: Answer) -> str:
+    """Grade `answer(kernel, bias, mean, var, weight, shift, eps) -> (kernel, bias)`.
+
+    The batch norm stands behind the convolution; the kernel is (C, C, 3, 3), the output channel
+    first.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+
+    Source:
+        ioffe2015batch, Algorithm 2, step 11.
+    """
+    rng = np.random.default_rng(2)
+    c, eps = 3, 0.1
+    kernel, bias = rng.standard_normal((c, c, 3, 3)), rng.standard_normal(c)
+    mean, shift = rng.standard_normal(c), rng.standard_normal(c)
+    var, weight = rng.uniform(0.5, 2.0, c), rng.uniform(0.5, 2.0, c)
+    scale = weight / np.sqrt(var + eps)
+
+    def fold(s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return s[:, None, None, None] * kernel, s * (bias - mean) + shift
+
+    right = fold(scale)
+    return grade(
+        answer,
+        [
+            Case(
+                (kernel, bias, mean, var, weight, shift, eps),
+                right,
+                {
+                    "the norm scales output channels, the first axis of the kernel": (
+                        scale[None, :, None, None] * kernel,
+                        right[1],
+                    ),
+                    "that broadcasts along the last axis of the kernel": (
+                        scale * kernel,
+                        right[1],
+                    ),
+                    "the bias of the convolution passes through the norm as well": (
+                        right[0],
+                        shift - scale * mean,
+                    ),
+                    "the bias of the convolution is scaled, too": (
+                        right[0],
+                        bias - scale * mean + shift,
+                    ),
+                    "the running mean is missing": (right[0], scale * bias + shift),
+                    "eps is missing": fold(weight / np.sqrt(var)),
+                    "divide by the root of the variance": fold(weight / (var + eps)),
+                    "eps belongs inside the root": fold(weight / (np.sqrt(var) + eps)),
+                    "the weight of the norm is missing": fold(1 / np.sqrt(var + eps)),
+                },
+                "wrong values; return (kernel, bias)",
+                1e-9,
+            )
+        ],
+    )

@@ -1,0 +1,202 @@
+"""Exercises in variants: the same question with other numbers for each seed, and its grader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from normlab.checks.mutants import LAYER_NORM_MUTANTS
+from normlab.exercises.grading import Case, ask, grade
+from normlab.residual import deep_norm_constants
+
+__all__ = [
+    "WRONG_LAYERS",
+    "check_by_hand",
+    "check_constants",
+    "check_diagnosis",
+    "make_depths",
+    "make_table",
+    "make_wrong_layer",
+]
+
+Answer = Callable[..., Any]
+# Rounded to two decimals an answer is off by 0.005 at most, and by less than TOLERANCE of itself;
+# those of two mistakes, or of one and the right one, are further APART.
+SMALLEST, TOLERANCE, APART = 0.3, 0.025, 0.06
+
+# name -> where it shows
+WRONG_LAYERS = {
+    "eps_outside": "small inputs",
+    "bessel_corrected": "few features",
+    "uncentered_numerator": "inputs with a mean",
+    "wrong_axis": "a second row",
+    "detached_statistics": "gradients",
+    "backward_without_mean_term": "gradients",
+    "weight_after_projection": "gradients",
+}
+
+
+def _values(table: np.ndarray) -> dict[str, tuple[float, float, float]]:
+    """The right answer under "", then those of the mistakes: layer, batch and RMS norm."""
+
+    def norm(x: np.ndarray, correction: int = 0) -> float:
+        return float((x[0] - x.mean()) / x.std(ddof=correction))
+
+    row, column = table[0], table[:, 0]
+    layer, batch = norm(row), norm(column)
+    rms = float(row[0] / np.sqrt((row**2).mean()))
+    rms_column = float(column[0] / np.sqrt((column**2).mean()))
+    return {
+        "": (layer, batch, rms),
+        "layer norm takes the row and batch norm the column": (batch, layer, rms),
+        "the divisor of the variance is n, not n - 1": (norm(row, 1), norm(column, 1), rms),
+        "divide by the standard deviation, not by the variance": (
+            layer / float(row.std()),
+            batch / float(column.std()),
+            rms,
+        ),
+        "RMS norm subtracts nothing": (layer, batch, layer),
+        "RMS norm takes the row, like layer norm": (layer, batch, rms_column),
+    }
+
+
+def make_table(seed: int) -> list[list[int]]:
+    """Three samples (rows) with four features, whole numbers; each known mistake shows as itself.
+
+    Args:
+        seed: of the variant.
+
+    Example:
+        >>> make_table(0) == make_table(0)
+        True
+    """
+    rng = np.random.default_rng(seed)
+    while True:
+        table = rng.integers(0, 10, (3, 4))
+        if table[0].std() == 0 or table[:, 0].std() == 0 or not table[:, 0].any():
+            continue
+        values = np.array(list(_values(table).values()))
+        if np.abs(values).min() < SMALLEST:
+            continue
+        if all((np.abs(a / b - 1) > APART).any() for a, b in combinations(values, 2)):
+            return [[int(x) for x in row] for row in table]
+
+
+def check_by_hand(answer: Answer, *, seed: int) -> str:
+    """Grade `answer() -> (layer, batch, rms)`: the first entry of `make_table(seed)` after each.
+
+    Two decimals suffice; eps is 0, weight 1, bias 0.
+
+    Args:
+        answer: the reader's function.
+        seed: of the variant.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+    values = _values(np.array(make_table(seed)))
+    right = values.pop("")
+    return grade(answer, [Case((), right, values, tolerance=TOLERANCE)])
+
+
+def make_depths(seed: int) -> tuple[int, int]:
+    """Layers of an encoder and of a decoder that is at least twice as deep.
+
+    With equal depths, or a deeper encoder, exchanged constants could not be told apart.
+    """
+    rng = np.random.default_rng(seed)
+    encoder = int(rng.integers(4, 49))
+    return encoder, int(rng.integers(2 * encoder, 201))
+
+
+def check_constants(answer: Answer, *, seed: int) -> str:
+    """Grade DeepNorm's constants for the encoder-decoder of `make_depths(seed)`.
+
+    `answer() -> (encoder_alpha, encoder_beta, decoder_alpha, decoder_beta)`, to three decimals.
+
+    Args:
+        answer: the reader's function.
+        seed: of the variant.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+
+    Source:
+        wang2022deepnet, Figure 2.
+    """
+    n, m = make_depths(seed)
+    right = tuple(deep_norm_constants(encoder_layers=n, decoder_layers=m))
+    alone = ((2 * n) ** 0.25, (8 * n) ** -0.25, (2 * m) ** 0.25, (8 * m) ** -0.25)
+    return grade(
+        answer,
+        [
+            Case(
+                (),
+                right,
+                {
+                    "encoder and decoder are exchanged": (*right[2:], *right[:2]),
+                    "those are the constants of a model with one stack only": alone,
+                    "N counts the layers of the encoder, M those of the decoder": tuple(
+                        deep_norm_constants(encoder_layers=m, decoder_layers=n)
+                    ),
+                    "alpha and beta are exchanged": (right[1], right[0], right[3], right[2]),
+                },
+                tolerance=6e-3,
+            )
+        ],
+    )
+
+
+def make_wrong_layer(seed: int) -> Callable[..., Tensor]:
+    """A layer norm with one mistake of `WRONG_LAYERS`, called like torch's function."""
+    wrong = LAYER_NORM_MUTANTS[_mistake_of(seed)]
+
+    def layer(
+        input: Tensor,
+        normalized_shape: Sequence[int],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        return wrong(input, normalized_shape, weight, bias, eps)
+
+    return layer
+
+
+def _mistake_of(seed: int) -> str:
+    names = list(WRONG_LAYERS)
+    return names[int(np.random.default_rng(seed).integers(len(names)))]
+
+
+def check_diagnosis(answer: Answer, *, seed: int) -> str:
+    """Grade `answer() -> name`, the mistake of `make_wrong_layer(seed)`.
+
+    Args:
+        answer: the reader's function; it returns a key of `WRONG_LAYERS`.
+        seed: of the variant.
+
+    Returns:
+        "right", "not answered yet", or where to look.
+    """
+    name, verdict = ask(answer)
+    if verdict:
+        return verdict
+    if name not in WRONG_LAYERS:
+        return f"wrong: got {name!r}; expected one of {', '.join(WRONG_LAYERS)}"
+    mistake = _mistake_of(seed)
+    if name == mistake:
+        return "right"
+    if WRONG_LAYERS[mistake] == "gradients" != WRONG_LAYERS[name]:
+        return "wrong: its outputs agree with torch's; look at the gradients"
+    if WRONG_LAYERS[name] == "gradients":
+        return "wrong: its outputs already differ from torch's; look at them before the gradients"
+    if WRONG_LAYERS[mistake] != "gradients":
+        return (
+            f"wrong: that mistake shows on {WRONG_LAYERS[name]}; this layer differs from torch on "
+            f"{WRONG_LAYERS[mistake]}"
+        )
+    return "wrong: that mistake gives other gradients; write down which term each one loses"

@@ -1,0 +1,205 @@
+"""Graders of the exercises on warmup; each returns a sentence that names the mistake."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normlab.exercises.grading import Case, grade
+
+__all__ = [
+    "check_first_adam_step",
+    "check_plateau",
+    "check_stable_rate",
+    "check_token_variance",
+    "check_transformer_rate",
+    "check_warmup_factor",
+]
+
+Answer = Callable[..., Any]
+
+
+def _random(*shape: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def check_warmup_factor(answer: Answer) -> str:
+    """Grade `answer(t, warmup_steps) -> float`, the share of the peak at update t = 1, 2, ...
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+
+    def case(t: int, w: int) -> Case:
+        mistakes = {
+            "the first update would have rate zero and be lost: count from 1": min(1, (t - 1) / w),
+            "update w should be the first at the peak, not update w - 1": min(1, (t + 1) / w),
+            "the rate goes on growing beyond the peak": t / w,
+        }
+        right = min(1.0, t / w)
+        return Case((t, w), right, {k: v for k, v in mistakes.items() if v != right})
+
+    no_warmup = Case((1, 0), 1.0, {}, hint="a warmup of 0 steps starts at the peak")
+    return grade(answer, [case(1, 4), case(3, 4), case(4, 4), case(9, 4), no_warmup])
+
+
+def check_transformer_rate(answer: Answer) -> str:
+    """Grade `answer(t, width, warmup_steps) -> float`, the Transformer's rate at update t.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+
+    Source:
+        vaswani2017attention, Eq. 3.
+    """
+
+    def case(t: int, d: int, w: int) -> Case:
+        up, down = t * w**-1.5, t**-0.5
+        right = d**-0.5 * min(up, down)
+        mistakes = {
+            "the smaller of the two branches counts, not the larger": d**-0.5 * max(up, down),
+            "the factor of the width is missing": min(up, down),
+            "a wider network gets a smaller rate: the exponent of the width is negative": d**0.5
+            * min(up, down),
+            "the branches must meet at t = w: the exponent of the warmup is -3/2": d**-0.5
+            * min(t * w**-0.5, down),
+            "that is the share of the peak; the peak itself is one over the root of d w": min(
+                t / w, math.sqrt(w / t)
+            ),
+        }
+        return Case((t, d, w), right, {k: v for k, v in mistakes.items() if v != right})
+
+    return grade(answer, [case(2, 512, 4000), case(9000, 512, 4000), case(30, 64, 30)])
+
+
+def check_plateau(answer: Answer) -> str:
+    """Grade `answer(counts) -> float`, the lowest loss of a model that ignores its input.
+
+    `counts` says how often each token is the right output.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+
+    def case(counts: list[int]) -> Case:
+        total = sum(counts)
+        shares = [c / total for c in counts if c]
+        right = -sum(p * math.log(p) for p in shares)
+        mistakes = {
+            "that guesses all tokens alike; the best guess knows which are frequent": math.log(
+                len(counts)
+            ),
+            "the loss is in nats: the natural logarithm": right / math.log(2),
+            "that is the perplexity; the loss is its logarithm": math.exp(right),
+            "always naming the most frequent token with its share as confidence is not the loss: "
+            "average over all tokens": -math.log(max(shares)),
+            "the sign: a loss is not negative": -right,
+        }
+        return Case((counts,), right, {k: v for k, v in mistakes.items() if abs(v - right) > 1e-9})
+
+    return grade(answer, [case([5, 3, 1, 1]), case([7, 7, 7]), case([6, 2, 0])])
+
+
+def check_token_variance(answer: Answer) -> str:
+    """Grade `answer(hidden) -> float`, the share of (N, T, D) that differs between tokens.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+
+    def share(x: Tensor, dim: int | tuple[int, ...]) -> float:
+        return ((x - x.mean(dim, keepdim=True)).square().mean() / x.square().mean()).item()
+
+    x = _random(3, 5, 4, seed=0) + 2 * _random(3, 1, 4, seed=1)
+    right = share(x, 1)
+    mistakes = {
+        "that varies over the features; the tokens of a sequence are axis 1": share(x, 2),
+        "that varies over the sequences; the tokens of a sequence are axis 1": share(x, 0),
+        "different sequences may have different means: take one mean per sequence": share(
+            x, (0, 1)
+        ),
+        "divide by the mean square, so that the size of the vectors drops out": x.var(
+            1, correction=0
+        )
+        .mean()
+        .item(),
+        "the divisor is T, not T - 1": (x.var(1).mean() / x.square().mean()).item(),
+        "divide by the mean square, not by the variance of all entries": (
+            x.var(1, correction=0).mean() / x.var(correction=0)
+        ).item(),
+        "that is the share that all tokens have in common": 1 - right,
+    }
+    same = x[:, :1].expand(3, 5, 4)
+    scaled = Case((100 * x,), right, {}, hint="scaling all vectors must not change the share")
+    return grade(
+        answer,
+        [Case((x,), right, mistakes), Case((same,), 0.0, {}, hint="equal tokens: 0"), scaled],
+    )
+
+
+def check_first_adam_step(answer: Answer) -> str:
+    """Grade `answer(gradient, lr, eps) -> update`, what Adam's first step adds to the weights.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+
+    Source:
+        kingma2015adam, Algorithm 1, with its bias correction.
+    """
+
+    def case(g: Tensor, lr: float, eps: float) -> Case:
+        beta1, beta2 = 0.9, 0.999
+        m, v = (1 - beta1) * g, (1 - beta2) * g.square()
+        w = torch.zeros_like(g, requires_grad=True)
+        w.grad = g.clone()
+        torch.optim.Adam([w], lr=lr, eps=eps).step()
+        right = w.detach()
+        mistakes = {
+            "that is a step of SGD; Adam divides by the root of the second moment": -lr * g,
+            "the sign: a step goes against the gradient": -right,
+            "the moments start at zero and are corrected for that": -lr * m / (v.sqrt() + eps),
+            "the second moment is corrected too": -lr * g / (v.sqrt() + eps),
+            "the first moment is corrected too": -lr * m / (g.abs() + eps),
+            "eps belongs outside the root": -lr * g / (g.square() + eps).sqrt(),
+            "each weight is divided by its own gradient, not by the norm of all": -lr
+            * g
+            / (g.norm() + eps),
+        }
+        return Case((g, lr, eps), right, mistakes)
+
+    g = _random(6, seed=2)
+    return grade(answer, [case(g, 0.1, 1e-3), case(1e-4 * g, 0.1, 1e-12), case(100 * g, 0.01, 0.1)])
+
+
+def check_stable_rate(answer: Answer) -> str:
+    """Grade `answer(curvature, beta1) -> float`, the largest stable rate on a parabola.
+
+    The steps are those of gradient descent with an averaged gradient, which is Adam with its
+    denominator held at one: `m = beta1 m + (1 - beta1) g`, then `w -= rate m`.
+
+    Returns:
+        "right", "not answered yet", or what is wrong.
+    """
+
+    def case(curvature: float, beta: float) -> Case:
+        right = 2 * (1 + beta) / ((1 - beta) * curvature)
+        mistakes = {
+            "that is the limit without averaging": 2 / curvature,
+            "that is the limit when the gradients are summed up, m = beta1 m + g": 2
+            * (1 + beta)
+            / curvature,
+            "twice as much is still stable": right / 2,
+            "the limit falls with the curvature": 2 * (1 + beta) / (1 - beta) * curvature,
+            "averaging raises the limit, but by (1 + beta1) / (1 - beta1)": 2
+            / ((1 - beta) * curvature),
+        }
+        return Case(
+            (curvature, beta), right, {k: v for k, v in mistakes.items() if abs(v - right) > 1e-9}
+        )
+
+    return grade(answer, [case(4.0, 0.9), case(0.5, 0.5), case(3.0, 0.0)])

@@ -1,0 +1,204 @@
+"""The graders of the page on debugging accept right answers and name each mistake."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from normlab.exercises import debugging as exercises
+
+
+def score(model, x, y):
+    return (model(x).argmax(1) == y).float().mean() > 0.9
+
+
+def diagnose(model, x, y):
+    look = copy.deepcopy(model).eval()
+    if score(look, x, y):
+        return "mode" if model.training else "nothing"
+    return "buffers" if score(look.train(), x, y) else "weights"
+
+
+def start_epoch(model, backbone):
+    model.train()
+    backbone.requires_grad_(False).eval()
+    return model
+
+
+def groups(model, decay, *, exchanged=False):
+    decayed = [m.weight for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+    rest = [p for p in model.parameters() if all(p is not q for q in decayed)]
+    decays = (0.0, decay) if exchanged else (decay, 0.0)
+    return [{"params": p, "weight_decay": d} for p, d in zip((decayed, rest), decays, strict=True)]
+
+
+RIGHT = {
+    "check_diagnosis": diagnose,
+    "check_micro_momentum": lambda m, k: 1 - (1 - m) ** (1 / k),
+    "check_start_epoch": start_epoch,
+    "check_decay_groups": groups,
+}
+
+
+@pytest.mark.parametrize("name", exercises.__all__)
+def test_right_and_unanswered(name):
+    check = getattr(exercises, name)
+    assert check(RIGHT[name]) == "right"
+    assert check(lambda *_: None) == "not answered yet"
+    assert "ZeroDivisionError" in check(lambda *_: 1 / 0)
+
+
+def moving(model, x, y):
+    if score(model.eval(), x, y):
+        return "nothing"
+    right = score(model.train(), x, y)
+    model.eval()
+    return "buffers" if right else "weights"
+
+
+def left_in_training(model, x, y):
+    if score(model, x, y):
+        return "nothing"
+    return "buffers" if score(copy.deepcopy(model.train()), x, y) else "weights"
+
+
+def without_batch(model, x, y):
+    if model.training:
+        return "mode"
+    return "nothing" if score(model, x, y) else "weights"
+
+
+def without_mode(model, x, y):
+    if score(copy.deepcopy(model), x, y):
+        return "nothing"
+    return diagnose(model, x, y)
+
+
+def sound_buffers(model, x, y):
+    right = copy.deepcopy(model).eval()(x).argmax(1) == y
+    if right.float().mean() > 0.9:
+        return diagnose(model, x, y)
+    return "buffers"
+
+
+def finite_only(model, x, y):
+    if any(not b.isfinite().all() for b in model.buffers()):
+        return "weights"
+    return diagnose(model, x, y)
+
+
+def optimist(model, x, y):
+    return "mode" if model.training else "nothing"
+
+
+def epoch(*, train=True, freeze=True, evaluate=True, undo=False, whole=False):
+    def start(model, backbone):
+        if train:
+            model.train()
+        if freeze:
+            (model if whole else backbone).requires_grad_(False)
+        if evaluate:
+            backbone.eval()
+        if undo:
+            model.train()
+        return model
+
+    return start
+
+
+def without_tracking(model, backbone):
+    model.train()
+    backbone.requires_grad_(False)
+    backbone[1].track_running_stats = False
+    return model
+
+
+def evaluating(model, backbone):
+    backbone.requires_grad_(False)
+    return model.eval()
+
+
+def by(choose, *, rest=True, decay_of=lambda decay: decay, undecayed=0.0):
+    def divide(model, decay):
+        named = dict(model.named_parameters())
+        first = [p for name, p in named.items() if choose(name, p)]
+        second = [p for name, p in named.items() if not choose(name, p)]
+        decayed = [{"params": first, "weight_decay": decay_of(decay)}]
+        other = {"params": second} | ({} if undecayed is None else {"weight_decay": undecayed})
+        return decayed + [other] * rest
+
+    return divide
+
+
+def but_rms(model, decay):
+    kept = nn.LayerNorm | nn.BatchNorm2d
+    norms = [p for m in model.modules() if isinstance(m, kept) for p in m.parameters()]
+    ids = {id(p) for p in norms} | {id(p) for n, p in model.named_parameters() if "bias" in n}
+    return by(lambda _, p: id(p) not in ids)(model, decay)
+
+
+def is_matrix(_, p):
+    return p.dim() > 1
+
+
+def is_weight(name, _):
+    return "weight" in name
+
+
+WRONG = [
+    ("check_diagnosis", moving, "moved the running statistics"),
+    ("check_diagnosis", left_in_training, "left in another mode"),
+    ("check_diagnosis", without_batch, "so the weights are fine"),
+    ("check_diagnosis", without_mode, "look at the mode first"),
+    ("check_diagnosis", sound_buffers, "buffers are not to blame"),
+    ("check_diagnosis", finite_only, "NaN in the buffers is no fault"),
+    ("check_diagnosis", optimist, "no better than guessing"),
+    ("check_diagnosis", lambda model, x, y: "buffers", "nothing is wrong with it"),
+    ("check_diagnosis", lambda model, x, y: "optimizer", "that is not it"),
+    ("check_micro_momentum", lambda m, k: m / k, "forgetting multiplies"),
+    ("check_micro_momentum", lambda m, k: 1 - (1 - m) ** k, "with the old momentum"),
+    ("check_micro_momentum", lambda m, k: (1 - m) ** (1 / k), "weight of the past"),
+    ("check_micro_momentum", lambda m, k: m ** (1 / k), "not of m"),
+    ("check_micro_momentum", lambda m, k: m, "unchanged"),
+    ("check_start_epoch", epoch(freeze=False), "eval() does not stop the optimizer"),
+    ("check_start_epoch", epoch(evaluate=False), "requires_grad=False does not stop them"),
+    ("check_start_epoch", epoch(undo=True), "after train() on the model"),
+    ("check_start_epoch", epoch(freeze=False, evaluate=False), "trained with the rest"),
+    ("check_start_epoch", epoch(train=False), "its dropout is off"),
+    ("check_start_epoch", evaluating, "its dropout is off"),
+    ("check_start_epoch", epoch(whole=True), "the head does not learn"),
+    ("check_start_epoch", without_tracking, "normalizes by the batch"),
+    ("check_decay_groups", by(is_matrix), "not for the number of axes"),
+    ("check_decay_groups", by(is_weight), "no name says"),
+    ("check_decay_groups", by(lambda name, p: True), "everything decays"),
+    ("check_decay_groups", by(lambda name, p: False), "nothing decays"),
+    ("check_decay_groups", by(lambda name, p: name[0] != "1"), "biases are not to decay"),
+    ("check_decay_groups", by(is_matrix, rest=False), "in no group"),
+    ("check_decay_groups", lambda model, decay: groups(model, decay) * 2, "in two groups"),
+    ("check_decay_groups", by(is_matrix, undecayed=None), "AdamW's own"),
+    ("check_decay_groups", by(is_matrix, decay_of=lambda decay: 0.1), "neither"),
+    (
+        "check_decay_groups",
+        lambda model, decay: groups(model, decay, exchanged=True),
+        "exchanged",
+    ),
+    ("check_decay_groups", but_rms, "an RMS norm is a norm"),
+    ("check_decay_groups", by(lambda name, p: name == "0.bias"), "other parameters decay"),
+]
+
+
+@pytest.mark.parametrize(("name", "answer", "says"), WRONG)
+def test_mistakes_get_their_sentence(name, answer, says):
+    verdict = getattr(exercises, name)(answer)
+    assert verdict.startswith("wrong: ")
+    assert says in verdict
+
+
+def test_grading_leaves_the_random_stream_alone():
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    assert exercises.check_diagnosis(diagnose) == "right"
+    assert exercises.check_start_epoch(start_epoch) == "right"
+    assert exercises.check_decay_groups(groups) == "right"
+    assert torch.equal(state, torch.get_rng_state())

@@ -1,0 +1,75 @@
+"""The graders of the invariance chapter accept right answers and name each mistake."""
+
+import pytest
+import torch
+
+from normlab.exercises import invariance as exercises
+
+ALL = {"weight_rescale", "row_rescale", "data_rescale", "case_rescale"}
+
+
+def _rates(lr, decay, steps):
+    t = torch.arange(steps, dtype=torch.float64)
+    return lr * (1 - lr * decay) ** -(2 * t + 1)
+
+
+RIGHT = {
+    "check_composition": lambda: ALL,
+    "check_equivalent_eps": lambda scale, eps: eps / scale**2,
+    "check_negative_scale": lambda dw, dx, s: (dw / abs(s), dx if s > 0 else -dx),
+    "check_conserved": lambda weight: weight.mean(0),
+    "check_equilibrium": lambda lr, wd, g: (lr * g**2 / (wd * (2 - lr * wd))) ** 0.25,
+    "check_growing_rates": _rates,
+}
+
+
+@pytest.mark.parametrize("name", exercises.__all__)
+def test_right_and_unanswered(name):
+    check = getattr(exercises, name)
+    assert check(RIGHT[name]) == "right"
+    assert check(lambda *_: None) == "not answered yet"
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "says"),
+    [
+        ("check_composition", lambda: ALL | {"weight_recenter"}, "about weight_recenter"),
+        ("check_composition", lambda: ALL - {"row_rescale"}, "about row_rescale"),
+        ("check_composition", lambda: ALL | {"data_recenter"}, "about data_recenter"),
+        ("check_composition", lambda: {"rescale"}, "no transformation"),
+        ("check_composition", lambda: 3, "expected a set"),
+        ("check_equivalent_eps", lambda s, e: e * s**2, "matter less"),
+        ("check_equivalent_eps", lambda s, e: e / abs(s), "grows with λ²"),
+        ("check_equivalent_eps", lambda s, e: e, "does not scale"),
+        ("check_negative_scale", lambda dw, dx, s: (dw / abs(s), dx), "right for λ > 0"),
+        ("check_negative_scale", lambda dw, dx, s: (dw / s, dx), "interchanged"),
+        (
+            "check_negative_scale",
+            lambda dw, dx, s: (dw / s, dx if s > 0 else -dx),
+            "two signs meet",
+        ),
+        ("check_negative_scale", lambda dw, dx, s: (dw * s, dx), "not multiplied"),
+        ("check_negative_scale", lambda dw, dx, s: (dw, dx), "divided by λ, too"),
+        ("check_negative_scale", lambda dw, dx, s: (dw / abs(s), dx / s), "keeps its size"),
+        ("check_conserved", lambda w: w.norm(), "the length of W grows"),
+        ("check_conserved", lambda w: w.mean(1), "mean of each row"),
+        ("check_conserved", lambda w: w.mean(), "a whole vector"),
+        ("check_conserved", lambda w: torch.zeros(5), "does not depend"),
+        ("check_conserved", lambda w: w.abs().mean(0), "changes by"),
+        ("check_conserved", lambda w: 1.0, "expected a tensor"),
+        ("check_conserved", lambda w: w.nope(), "raised AttributeError"),
+        ("check_equilibrium", lambda lr, wd, g: (lr * g**2 / (2 * wd)) ** 0.5, "is shorter"),
+        ("check_equilibrium", lambda lr, wd, g: (lr * g**2 / wd) ** 0.25, "whose change is 2"),
+        ("check_growing_rates", lambda a, b, n: 2 * a - _rates(a, b, n), "write down the step"),
+        ("check_growing_rates", lambda a, b, n: a**2 / _rates(a, b, n), "has to grow"),
+        (
+            "check_growing_rates",
+            lambda a, b, n: a * (1 - a * b) ** (-2.0 * torch.arange(n)),
+            "check the first step",
+        ),
+    ],
+)
+def test_mistakes_are_named(name, answer, says):
+    sentence = getattr(exercises, name)(answer)
+    assert sentence.startswith("wrong")
+    assert says in sentence

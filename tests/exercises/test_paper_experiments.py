@@ -1,0 +1,91 @@
+"""The graders of the page on the layer norm paper's experiments name each mistake."""
+
+import math
+
+import pytest
+import torch
+
+from normlab.exercises import paper_experiments as exercises
+from normlab.layers import layer_norm
+
+
+def _norm(a):
+    return layer_norm(a, a.shape[-1:])
+
+
+def _speedup(slow, fast):
+    level = min(slow)
+    reached = [i for i, loss in enumerate(fast, start=1) if loss <= level]
+    return (slow.index(level) + 1) / reached[0] if reached else 0.0
+
+
+RIGHT = {
+    "check_uses_batch_norm": lambda name: name in ("attentive reader", "MNIST", "convnet"),
+    "check_lstm_sums": lambda x, h, w, u, b: _norm(x @ w.T) + _norm(h @ u.T) + b,
+    "check_sees_length": lambda form: form in ("Wx + b", "LN(Wx + b)"),
+    "check_probability_ratio": lambda before, after: math.exp(before - after),
+    "check_loss_in_other_units": lambda loss, unit: loss + 2 * math.log(unit),
+    "check_speedup": _speedup,
+}
+
+
+@pytest.mark.parametrize("name", exercises.__all__)
+def test_right_and_unanswered(name):
+    check = getattr(exercises, name)
+    assert check(RIGHT[name]) == "right"
+    assert check(lambda *_: None) == "not answered yet"
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "says"),
+    [
+        ("check_uses_batch_norm", lambda name: True, "order embeddings: Table 2"),
+        ("check_uses_batch_norm", lambda name: name == "MNIST", "attentive reader: two batch"),
+        ("check_uses_batch_norm", lambda name: name != "order embeddings", "skip-thoughts"),
+        (
+            "check_lstm_sums",
+            lambda x, h, w, u, b: _norm(x @ w.T + h @ u.T) + b,
+            "normalized apart, not their sum",
+        ),
+        (
+            "check_lstm_sums",
+            lambda x, h, w, u, b: _norm(x @ w.T + b) + _norm(h @ u.T),
+            "the bias comes after the norms",
+        ),
+        ("check_lstm_sums", lambda x, h, w, u, b: _norm(x) @ w.T + _norm(h) @ u.T + b, "not x"),
+        ("check_sees_length", lambda form: "LN" not in form, "LN(Wx + b): the bias does not grow"),
+        ("check_sees_length", lambda form: "b" in form, "LN(Wx) + b: a bias behind"),
+        ("check_sees_length", lambda form: form != "LN(Wx)", "LN(Wx) + b: a bias behind"),
+        ("check_probability_ratio", lambda before, after: before / after, "has no meaning"),
+        ("check_probability_ratio", lambda before, after: before - after, "gain in nats"),
+        ("check_probability_ratio", lambda before, after: 2 ** (before - after), "base 2"),
+        ("check_loss_in_other_units", lambda loss, unit: loss + math.log(unit), "two coord"),
+        ("check_loss_in_other_units", lambda loss, unit: loss, "carry units"),
+        ("check_speedup", lambda slow, fast: 3 / 5, "inverse"),
+        ("check_speedup", lambda slow, fast: _speedup(slow, fast) or 1.0, "never gets there"),
+    ],
+)
+def test_mistakes_are_named(name, answer, says):
+    verdict = getattr(exercises, name)(answer)
+    assert verdict.startswith("wrong: ")
+    assert says in verdict
+
+
+@pytest.mark.parametrize(
+    ("form", "changes"),
+    [
+        (lambda w, b, x: x @ w.T + b, True),
+        (lambda w, b, x: layer_norm(x @ w.T, (6,), eps=0.0), False),
+        (lambda w, b, x: layer_norm(x @ w.T, (6,), eps=0.0) + b, False),
+        (lambda w, b, x: layer_norm(x @ w.T + b, (6,), eps=0.0), True),
+        (lambda w, b, x: layer_norm(x, (4,), eps=0.0) @ w.T + b, False),
+    ],
+)
+def test_what_sees_the_length_of_its_input(form, changes):
+    generator = torch.Generator().manual_seed(0)
+    w, b, x = (
+        torch.randn(*s, generator=generator, dtype=torch.float64) for s in ((6, 4), (6,), (3, 4))
+    )
+    moved = (form(w, b, 2 * x) - form(w, b, x)).abs().max().item()
+    assert (moved > 0.1) == changes
+    assert changes or moved < 1e-12
