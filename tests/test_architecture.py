@@ -21,7 +21,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Room -> what it must not import. A room is a folder or a file of the package.
 FORBIDDEN = {
-    "axes": {"torch", "matplotlib", "sklearn", "normlab"},
+    "norms": {"torch", "matplotlib", "sklearn", "normlab"},
     "reference": {"torch", "normlab.layers", "normlab.checks", "normlab.experiments"},
     "kernel_models": {"torch", "normlab.layers", "normlab.checks", "normlab.experiments"},
     "layers": {"normlab.reference", "normlab.checks", "normlab.experiments", "sklearn"},

@@ -12,8 +12,7 @@ from normlab.checks.formula import Formula
 from normlab.checks.gradient_diagnosis import explain_gradient, explain_parameter
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
-from normlab.checks.trials import Trial, formula_for, oracle
-from normlab.probing.cases import Outcome
+from normlab.checks.trials import Outcome, Trial, formula_for, oracle
 from normlab.probing.modules import AnySubject
 
 __all__ = ["check_gradients"]

@@ -13,8 +13,7 @@ from normlab.checks.formula import Formula
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure
 from normlab.checks.tolerances import error_budget, max_error
-from normlab.checks.trials import Regime, Trial, formula_for
-from normlab.probing.cases import Outcome
+from normlab.checks.trials import Outcome, Regime, Trial, formula_for
 
 __all__ = ["ORDINARY", "SHIFTED", "SMALL", "ULPS", "Comparison", "excess_failure"]
 

@@ -17,6 +17,7 @@ from normlab.checks.report import CheckFailed, Failure, Report
 from normlab.checks.robustness import check_double_backward, check_handling, check_unchanged
 from normlab.checks.running import check_running
 from normlab.checks.state import check_evaluation, check_saved_state
+from normlab.norms import NORMS
 from normlab.probing.modules import ModuleSubject, make_subject
 from normlab.probing.shapes import ParameterMismatch
 
@@ -62,7 +63,7 @@ def _expected_formula(
     return Formula(
         like,
         eps=eps,
-        eps_placement=conventions.get("eps_placement", "inside"),
+        eps_placement=conventions.get("eps_placement", NORMS[like].eps_placement),
         divisor=conventions.get("divisor", "n"),
         weight_offset=float(conventions.get("weight_offset", 0)),
     )
@@ -166,7 +167,7 @@ def examine(
             if weight_cast is not None:
                 check_weight_cast(subject, actual, report, weight_cast)
             check_handling(subject, actual, report)
-            if like == "batch_norm" or (like == "instance_norm" and subject.has_running):
+            if NORMS[like].has_running and (NORMS[like].over_batch or subject.has_running):
                 check_running(subject, actual, formula, report, conventions.get("momentum"))
             check_evaluation(subject, actual, formula, report)
             check_saved_state(subject, report)

@@ -13,15 +13,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from normlab.norms import NORMS
+
 __all__ = ["FAMILIES", "Formula", "default_eps"]
 
-FAMILIES = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm")
+# those of shapes first
+FAMILIES = tuple(sorted(NORMS, key=lambda name: not NORMS[name].trailing))
 
 
 def default_eps(like: str, dtype: torch.dtype = torch.float32) -> float:
-    """Default eps of the torch functional of this family."""
-    if like != "rms_norm":
-        return 1e-5
+    """Default eps of the functional of this family."""
+    eps = NORMS[like].eps
+    if eps is not None:
+        return eps
     half = dtype in (torch.float16, torch.bfloat16)
     return torch.finfo(torch.float32 if half else dtype).eps
 
@@ -31,7 +35,7 @@ class Formula:
     """One norm with its conventions, and with the mistakes it is told to make.
 
     Attributes:
-        like: family.
+        like: family; its record says over which cells and by which spread it normalizes.
         normalized_ndim: trailing axes of layer and RMS norm.
         channels_first: layer and RMS norm take axis 1 instead of trailing axes.
         num_groups: of group norm.
@@ -82,14 +86,13 @@ class Formula:
         """`x`, or its grouped view, and the axes of it that share statistics."""
         if self.dims is not None:
             return x, self.dims
-        if self.like in ("layer_norm", "rms_norm"):
+        norm = NORMS[self.like]
+        if norm.trailing:
             if self.channels_first:
                 return x, (1,)
             return x, tuple(range(x.dim() - self.normalized_ndim, x.dim()))
-        if self.like == "batch_norm":
-            return x, (0, *range(2, x.dim()))
-        if self.like == "instance_norm":
-            return x, tuple(range(2, x.dim()))
+        if not norm.grouped:
+            return x, (*((0,) if norm.over_batch else ()), *range(2, x.dim()))
         n, c = x.shape[:2]
         size = c // self.num_groups
         if self.grouping == "interleaved":
@@ -100,26 +103,33 @@ class Formula:
 
     def parameter_view(self, x: Tensor) -> tuple[int, ...]:
         """Shape in which weight and bias are broadcast against `x`."""
-        if self.like in ("layer_norm", "rms_norm") and not self.channels_first:
+        norm = NORMS[self.like]
+        if norm.parameters == "scalar":
+            return (1,) * x.dim()
+        if norm.trailing and not self.channels_first:
             kept = x.dim() - self.normalized_ndim
             return (1,) * kept + tuple(x.shape[kept:])
         return (1, x.shape[1]) + (1,) * (x.dim() - 2)
 
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor, int]:
-        """Mean, variance (with this formula's divisor) and count; reduced axes have size 1."""
+        """Mean, squared spread (by this formula's divisor) and count; reduced axes have size 1."""
         view, dims = self.view(x)
         count = math.prod(view.shape[d] for d in dims)
         mean = view.mean(dims, keepdim=True)
         centered = view - mean if self._centered(self.center_variance) else view
-        var = centered.square().mean(dims, keepdim=True)
-        if self.sum_not_mean:
+        spread = NORMS[self.like].spread
+        if spread == "mean magnitude":
+            var = centered.abs().mean(dims, keepdim=True).square()
+        else:
+            var = centered.square().mean(dims, keepdim=True)
+        if self.sum_not_mean != (spread == "sum of squares"):
             var = var * count
         if self.divisor == "n-1":
             var = var * (count / (count - 1)) if count > 1 else var * torch.nan
         return mean, var, count
 
     def _centered(self, choice: bool | None) -> bool:
-        return self.like != "rms_norm" if choice is None else choice
+        return NORMS[self.like].centered if choice is None else choice
 
     def floor(self, count: int) -> float:
         """Lower bound of the root, if eps is one."""

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from normlab import layers, reference
 from normlab.checks.report import CheckFailed
+from normlab.norms import find_norm
 
 __all__ = ["check_backward", "compare_backwards", "finite_differences"]
 
@@ -46,21 +47,6 @@ def finite_differences(
         down[index] -= step
         gradient[index] = (loss(up) - loss(down)) / (2 * step)
     return gradient
-
-
-def _arguments(name: str, x: np.ndarray, num_groups: int | None) -> dict[str, Any]:
-    if name in ("layer_norm", "rms_norm"):
-        return {"normalized_shape": (x.shape[-1],)}
-    if name == "group_norm":
-        return {"num_groups": num_groups}
-    if name == "batch_norm":
-        return {"running_mean": None, "running_var": None, "training": True}
-    if name == "instance_norm":
-        return {}
-    raise ValueError(f"name: got {name!r}; expected one of {', '.join(_NAMES)}")
-
-
-_NAMES = ("batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm")
 
 
 def compare_backwards(
@@ -104,14 +90,20 @@ def compare_backwards(
         {'node by node': True, 'autograd': True, 'finite differences': True}
     """
     x, dy = np.asarray(x, np.float64), np.asarray(dy, np.float64)
-    fixed = _arguments(name, x, num_groups) | {"eps": eps}
+    norm = find_norm(name)
+    values = {"normalized_shape": (x.shape[-1],), "num_groups": num_groups, "eps": eps}
     parameters = {
         key: np.asarray(value, np.float64)
         for key, value in (("weight", weight), ("bias", bias))
         if value is not None
     }
     forward = getattr(reference, name)
-    _, cache = forward(x, **fixed, **parameters)
+
+    def loss(x: np.ndarray, parameters: dict[str, np.ndarray]) -> float:
+        y, _ = forward(x, *norm.arguments(**values, **parameters))
+        return float((y * dy).sum())
+
+    _, cache = forward(x, *norm.arguments(**values, **parameters))
     closed = getattr(reference, f"{name}_backward")(dy, cache)._asdict()
     closed = {key: value for key, value in closed.items() if value is not None}
 
@@ -119,16 +111,10 @@ def compare_backwards(
     by_node = getattr(reference, f"{name}_backward_by_node", None)
     if by_node is not None:
         ways["node by node"] = {"dx": by_node(dy, cache)["x"]}
-    ways["autograd"] = _autograd(name, x, dy, fixed, parameters)
-    ways["finite differences"] = {
-        "dx": finite_differences(
-            lambda v: float((forward(v, **fixed, **parameters)[0] * dy).sum()), x
-        )
-    } | {
+    ways["autograd"] = _autograd(name, x, dy, values, parameters)
+    ways["finite differences"] = {"dx": finite_differences(lambda v: loss(v, parameters), x)} | {
         f"d{key}": finite_differences(
-            lambda v, key=key: float(  # type: ignore[misc]
-                (forward(x, **fixed, **(parameters | {key: v}))[0] * dy).sum()
-            ),
+            lambda v, key=key: loss(x, parameters | {key: v}),  # type: ignore[misc]
             value,
         )
         for key, value in parameters.items()
@@ -150,12 +136,12 @@ def _autograd(
     name: str,
     x: np.ndarray,
     dy: np.ndarray,
-    fixed: dict[str, Any],
+    values: dict[str, Any],
     parameters: dict[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
     leaf = torch.tensor(x, requires_grad=True)
     leaves = {key: torch.tensor(value, requires_grad=True) for key, value in parameters.items()}
-    y = getattr(layers, name)(leaf, **fixed, **leaves)
+    y = getattr(layers, name)(leaf, *find_norm(name).arguments(**values, **leaves))
     y.backward(torch.tensor(dy))
     found = {"dx": leaf.grad} | {f"d{key}": tensor.grad for key, tensor in leaves.items()}
     return {key: grad.numpy() for key, grad in found.items() if grad is not None}

@@ -17,6 +17,7 @@ from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
 from normlab.checks.trials import (
     BackwardFailed,
+    Outcome,
     Regime,
     Trial,
     formula_for,
@@ -26,7 +27,7 @@ from normlab.checks.trials import (
     torch_baseline,
     torch_formula,
 )
-from normlab.probing.cases import Case, Outcome
+from normlab.norms import Case
 from normlab.probing.modules import AnySubject, FunctionSubject
 
 __all__ = ["check_values"]

@@ -12,7 +12,7 @@ from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
 from normlab.checks.trials import Regime, Trial, formula_for, make_trial
-from normlab.probing.cases import Case
+from normlab.norms import Case
 from normlab.probing.modules import AnySubject, FunctionSubject
 
 __all__ = ["BATCH", "check_running", "close", "running_case"]

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from normlab.checks.formula import Formula, default_eps
-from normlab.probing.cases import Case, Outcome
+from normlab.norms import NORMS, Case
 from normlab.probing.modules import AnySubject
 
 __all__ = [
     "BackwardFailed",
+    "Outcome",
     "Regime",
     "Trial",
     "formula_for",
@@ -58,6 +58,16 @@ class Trial:
     dy: Tensor
 
 
+@dataclass
+class Outcome:
+    """What one call gave; None where there is no such thing."""
+
+    y: Tensor
+    dx: Tensor | None = None
+    dweight: Tensor | None = None
+    dbias: Tensor | None = None
+
+
 def make_trial(case: Case, regime: Regime, dtype: torch.dtype, seed: int) -> Trial:
     """Random values; the weight is away from 0 and 1 and the bias away from 0."""
     g = torch.Generator().manual_seed(seed)
@@ -88,8 +98,8 @@ def formula_for(formula: Formula, case: Case) -> Formula:
 
 
 def torch_formula(like: str) -> Formula:
-    """The formula with torch's default conventions."""
-    return Formula(like, eps=default_eps(like))
+    """The formula with the default conventions of torch, or of the record."""
+    return Formula(like, eps=default_eps(like), eps_placement=NORMS[like].eps_placement)
 
 
 def _leaf(value: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -135,24 +145,30 @@ def oracle(formula: Formula, trial: Trial, *, backward: bool = True) -> Outcome:
 def torch_baseline(
     like: str, trial: Trial, dtype: torch.dtype, *, backward: bool = True
 ) -> Outcome:
-    """torch's own layer, with its own conventions, on the same inputs."""
+    """torch's own layer, or the plain formula where it has none, on the same inputs."""
     x, weight, bias = (_leaf(t, dtype) for t in (trial.x, trial.weight, trial.bias))
     assert x is not None
-    case, eps = trial.case, default_eps(like, dtype)
-    moved = x.movedim(1, -1) if case.channels_first else x
-    if like == "layer_norm":
-        y = F.layer_norm(moved, list(case.parameter_shape), weight, bias, eps)
-    elif like == "rms_norm":
-        y = F.rms_norm(moved, list(case.parameter_shape), weight, default_eps(like))
-        y = y if bias is None else y + bias  # torch has none; some models do
-    elif like == "group_norm":
-        y = F.group_norm(x, case.num_groups, weight, bias, eps)
-    elif like == "batch_norm":
-        y = F.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
+    case, norm = trial.case, NORMS[like]
+    function = norm.torch_function()
+    if function is None:
+        wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        parameters = (None if t is None else t.to(wide) for t in (weight, bias))
+        y = formula_for(torch_formula(like), case)(x.to(wide), *parameters).to(dtype)
     else:
-        y = F.instance_norm(x, None, None, weight, bias, True, 0.0, eps)
-    if case.channels_first:
-        y = y.movedim(-1, 1)
+        y = function(
+            x.movedim(1, -1) if case.channels_first else x,
+            *norm.arguments(
+                normalized_shape=list(case.parameter_shape),
+                num_groups=case.num_groups,
+                weight=weight,
+                bias=bias,
+                momentum=0.0,
+                eps=default_eps(like),
+            ),
+        )
+        if bias is not None and not norm.has_bias:
+            y = y + bias  # torch has none; some models do
+        y = y.movedim(-1, 1) if case.channels_first else y
     if backward:
         y.backward(trial.dy.to(dtype))
     return Outcome(y.detach(), _grad(x), _grad(weight), _grad(bias))

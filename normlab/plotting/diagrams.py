@@ -1,6 +1,6 @@
 """Pictures of a tensor in which the cells that share one mean have one color.
 
-Every color is read off :func:`normlab.axes.label_cells`; nothing here knows what a norm does.
+Every color is read off :func:`normlab.norms.label_cells`; nothing here knows what a norm does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from normlab.axes import NORMS, label_cells, label_parameters
+from normlab.norms import NORMS, label_cells, label_parameters
 from normlab.plotting.style import make_axes, norm_style
 
 __all__ = ["make_family_figure", "plot_norm_family", "plot_shared_cells"]
@@ -43,7 +43,7 @@ def plot_shared_cells(
 
     Args:
         ax: drawn on and returned.
-        name: a key of :data:`normlab.axes.NORMS`.
+        name: a key of :data:`normlab.norms.NORMS`.
         shape: two axes draw a table, in whose cells stand the numbers of their means; three
             draw a block: first axis into the page, second to the right, third downward. Of
             more than three, the third and the following are drawn as one.

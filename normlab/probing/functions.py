@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.probing.cases import FUNCTION_CASES, Case
+from normlab.norms import NORMS, Case
 
 __all__ = ["BIAS_NAMES", "EPS_NAMES", "WEIGHT_NAMES", "FunctionSubject"]
 
@@ -19,22 +19,15 @@ BIAS_NAMES = ("bias", "beta", "b", "shift", "b_2", "offset")
 EPS_NAMES = ("eps", "variance_epsilon", "epsilon")
 
 _NAMES: dict[str, tuple[str, ...]] = {
-    "shape": ("normalized_shape", "shape", "norm_shape", "dim", "dims"),
-    "groups": ("num_groups", "groups", "n_groups", "g"),
-    "mean": ("running_mean", "moving_mean", "mean", "running_mu"),
-    "var": ("running_var", "moving_var", "moving_variance", "var", "running_variance"),
+    "normalized_shape": ("normalized_shape", "shape", "norm_shape", "dim", "dims"),
+    "num_groups": ("num_groups", "groups", "n_groups", "g"),
+    "running_mean": ("running_mean", "moving_mean", "mean", "running_mu"),
+    "running_var": ("running_var", "moving_var", "moving_variance", "var", "running_variance"),
     "weight": WEIGHT_NAMES,
     "bias": BIAS_NAMES,
     "training": ("training", "train", "is_training", "use_input_stats"),
     "momentum": ("momentum", "m", "mom"),
     "eps": (*EPS_NAMES, "e"),
-}
-_ORDER: dict[str, tuple[str, ...]] = {  # of torch.nn.functional, after the input
-    "layer_norm": ("shape", "weight", "bias", "eps"),
-    "rms_norm": ("shape", "weight", "eps"),
-    "group_norm": ("groups", "weight", "bias", "eps"),
-    "batch_norm": ("mean", "var", "weight", "bias", "training", "momentum", "eps"),
-    "instance_norm": ("mean", "var", "weight", "bias", "training", "momentum", "eps"),
 }
 
 
@@ -57,7 +50,7 @@ def _roles(parameters: list[inspect.Parameter], like: str) -> list[str] | None:
     for p in parameters[1:]:
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             return None
-        allowed = (r for r in _ORDER[like] if p.name.lower() in _NAMES[r] and r not in roles)
+        allowed = (r for r in NORMS[like].roles if p.name.lower() in _NAMES[r] and r not in roles)
         role = next(allowed, "")
         if not role and p.default is p.empty:
             return None
@@ -87,8 +80,9 @@ class FunctionSubject:
         self.fixed: set[str] = set()
         self._parameters = _signature(function)
         self._roles = None if self._parameters is None else _roles(self._parameters, like)
-        known = _ORDER[like] if self._roles is None else self._roles
-        self.has_running = "mean" in known and "var" in known
+        norm = NORMS[like]
+        known = norm.roles if self._roles is None else self._roles
+        self.has_running = "running_mean" in known and "running_var" in known
         self.has_training = "training" in known
         self.has_momentum = "momentum" in known
         self.takes_eps = "eps" in known and self._parameters is not None
@@ -96,9 +90,9 @@ class FunctionSubject:
             dataclasses.replace(
                 c, weight=c.weight and "weight" in known, bias=c.bias and "bias" in known
             )
-            for c in cases or FUNCTION_CASES[like]
+            for c in cases or norm.cases
         ]
-        if "shape" not in known and like in ("layer_norm", "rms_norm"):
+        if "normalized_shape" not in known and norm.trailing:
             self.cases = [c for c in self.cases if c.normalized_ndim == 1]
 
     def __call__(
@@ -119,10 +113,10 @@ class FunctionSubject:
             running = torch.zeros(size, dtype=x.dtype), torch.ones(size, dtype=x.dtype)
         mean, var = running if running is not None else (None, None)
         values = {
-            "shape": case.parameter_shape,
-            "groups": case.num_groups,
-            "mean": mean,
-            "var": var,
+            "normalized_shape": case.parameter_shape,
+            "num_groups": case.num_groups,
+            "running_mean": mean,
+            "running_var": var,
             "weight": weight,
             "bias": bias,
             "training": training,
@@ -134,7 +128,9 @@ class FunctionSubject:
     def _call(self, x: Tensor, values: dict[str, Any]) -> Tensor:
         if self._parameters is None or self._roles is None:
             last = [] if values["eps"] is None else [values["eps"]]
-            return self.function(x, *(values[r] for r in _ORDER[self.like] if r != "eps"), *last)
+            return self.function(
+                x, *(values[r] for r in NORMS[self.like].roles if r != "eps"), *last
+            )
         positional, named = [], {}
         for p, role in zip(self._parameters[1:], self._roles, strict=True):
             value = values[role] if role else p.default

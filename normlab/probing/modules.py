@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from normlab.probing.cases import Case
+from normlab.norms import Case
 from normlab.probing.functions import BIAS_NAMES, EPS_NAMES, WEIGHT_NAMES, FunctionSubject
 from normlab.probing.shapes import attribute, find_cases
 

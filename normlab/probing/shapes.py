@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normlab.probing.cases import Case
+from normlab.norms import Case
 
 __all__ = ["ParameterMismatch", "attribute", "find_cases"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from normlab.axes import reduced_axes
+from normlab.norms import reduced_axes
 from normlab.reference.running import update_running
 from normlab.reference.standardization import (
     Gradients,

@@ -34,7 +34,7 @@ def source_of(definition: Definition, *, docstring: bool = False) -> str:
         ValueError: `definition` is not defined in normlab.
 
     Example:
-        >>> from normlab.axes import label_cells
+        >>> from normlab.norms import label_cells
         >>> print(source_of(label_cells).splitlines()[0])
         def label_cells(
     """

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normlab import reference, residual
-from normlab.axes import label_cells, label_parameters
 from normlab.checks.invariances import INVARIANCES
 from normlab.experiments import eps_forms
 from normlab.experiments.library_conventions import read_conventions
+from normlab.norms import label_cells, label_parameters
 
 DATA = Path(__file__).resolve().parents[2] / "book" / "_data"
 NORMS = ("batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm")

@@ -13,7 +13,7 @@ from sheet import IMAGE, ROLE, Section, unquote, without_links
 from torch import Tensor, nn
 
 from normlab import reference
-from normlab.axes import label_cells
+from normlab.norms import label_cells
 
 NORMS = ("batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm")
 SIZES = {"N": 3, "C": 4, "D": 4, "G": 2, "H": 2, "W": 5, "T": 3}
@@ -65,7 +65,7 @@ def cells_of_letters(letters: str, layout: str) -> np.ndarray:
 
 
 def cells_of_axes(norm: str, layout: str) -> np.ndarray:
-    """The same, as `normlab.axes` has it. Channel norms read the features on the second axis."""
+    """The same, as `normlab.norms` has it. Channel norms read the features on the second axis."""
     shape = tuple(SIZES[a] for a in re.findall(r"[A-Z]", layout))
     if norm in ("layer_norm", "rms_norm"):
         return same_label(label_cells(norm, shape, normalized_ndim=3 if len(shape) == 4 else 1))

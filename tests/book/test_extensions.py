@@ -20,7 +20,7 @@ def speed(monkeypatch):
     return importlib.import_module("speed")
 
 
-@pytest.mark.parametrize("name", ["normlab.axes", "normlab.checks", "normlab.layers.batch"])
+@pytest.mark.parametrize("name", ["normlab.norms", "normlab.checks", "normlab.layers.batch"])
 def test_a_module_is_read_as_its_loader_reads_it(speed, name):
     module = importlib.import_module(name)
     file, source = speed.read_module_source(name)

@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 from matplotlib.collections import PolyCollection
 from PIL import Image
 
-from normlab.axes import label_cells, label_parameters
+from normlab.norms import label_cells, label_parameters
 from normlab.plotting import NORM_COLORS, make_family_figure, plot_norm_family, plot_shared_cells
 
 STATIC = Path(__file__).parents[2] / "book" / "_static" / "which-cells-share-a-mean.png"

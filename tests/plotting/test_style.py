@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from normlab import plotting
-from normlab.axes import NORMS
+from normlab.norms import NORMS
 from normlab.plotting.style import _OTHER_COLORS
 
 # Machado, Oliveira and Fernandes (2009): how linear RGB looks to a dichromat.

@@ -15,7 +15,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 import normlab.sources
-from normlab import axes, layers
+from normlab import layers, norms
 from normlab.sources import show, source_of
 
 TRICKY = '''
@@ -130,7 +130,7 @@ def test_an_edit_changes_what_is_shown(tricky: ModuleType) -> None:
     assert "2 * self.value" in source_of(tricky.Outer.read.fget)
 
 
-@pytest.mark.parametrize("wrong", [axes.NORMS, len, "text", normlab.sources])
+@pytest.mark.parametrize("wrong", [norms.NORMS, len, "text", normlab.sources])
 def test_what_has_no_source_of_its_own_is_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match="definition: got .*; expected a function, method or class"):
         source_of(wrong)
@@ -149,13 +149,13 @@ def shell() -> InteractiveShell:
 @pytest.mark.usefixtures("shell")
 def test_show_displays_a_highlighted_listing_per_definition() -> None:
     with capture_output() as captured:
-        show(axes.label_cells, layers.LayerNorm)
+        show(norms.label_cells, layers.LayerNorm)
     (output,) = captured.outputs
     assert output.data["text/plain"] == (
-        "Source of normlab.axes.label_cells, normlab.layers.layer.LayerNorm"
+        "Source of normlab.norms.label_cells, normlab.layers.layer.LayerNorm"
     )
     markdown = output.data["text/markdown"]
-    assert markdown.startswith("```python\n# normlab.axes\ndef label_cells(")
+    assert markdown.startswith("```python\n# normlab.norms\ndef label_cells(")
     assert "\n\n\n# normlab.layers.layer\nclass LayerNorm" in markdown
     assert markdown.endswith("\n```")
     assert str(Path.cwd()) not in markdown

@@ -48,8 +48,8 @@ def test_setup_refuses_a_number_of_threads_that_is_none(
 
 def test_sources_are_read_without_matplotlib_and_ipython() -> None:
     program = (
-        "import sys, normlab.sources, normlab.axes\n"
-        "normlab.sources.source_of(normlab.axes.label_cells)\n"
+        "import sys, normlab.sources, normlab.norms\n"
+        "normlab.sources.source_of(normlab.norms.label_cells)\n"
         "print(sorted({'matplotlib', 'IPython', 'myst_nb', 'sklearn'} & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from normlab import layers
-from normlab.axes import NORMS, label_cells, label_parameters, reduced_axes
+from normlab.norms import NORMS, label_cells, label_parameters, reduced_axes
 
 CASES = [
     ("batch_norm", (3, 4), {}),

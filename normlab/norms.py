@@ -1,0 +1,442 @@
+"""One record a norm: everything that is asked of its name, as data.
+
+A norm is a choice of cells that share statistics, of a measure of their spread, and of cells
+that share parameters. Pictures, the NumPy reference, the checks, the style of figures, the
+explorer and the tables of the book read it here and nowhere else. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+__all__ = [
+    "NORMS",
+    "Case",
+    "Norm",
+    "find_norm",
+    "label_cells",
+    "label_parameters",
+    "reduced_axes",
+]
+
+LineStyle = str | tuple[int, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kind of input that the checks call a norm with.
+
+    Attributes:
+        shape: of the input.
+        parameter_shape: of weight and bias.
+        normalized_ndim: trailing axes that shape norms reduce.
+        num_groups: of norms over groups of channels.
+        weight: whether the layer gets, or has, a weight.
+        bias: whether the layer gets, or has, a bias.
+        channels_first: a shape norm reduces axis 1, as for images of shape (N, C, H, W).
+    """
+
+    shape: tuple[int, ...]
+    parameter_shape: tuple[int, ...]
+    normalized_ndim: int = 1
+    num_groups: int = 1
+    weight: bool = True
+    bias: bool = True
+    channels_first: bool = False
+
+    @property
+    def lacks_parameters(self) -> bool:
+        """Whether a weight or bias that functions of this family may get is None."""
+        return not self.weight
+
+
+@dataclass(frozen=True, kw_only=True)
+class Norm:
+    """What one norm computes, how it is called, and how it is shown.
+
+    Attributes:
+        kind: "channel" norms read the layout (N, C, *); "shape" norms read trailing axes,
+            `normalized_shape`.
+        over_batch: samples share statistics.
+        over_channels: "all", "group" or "none" of the channels of a sample share statistics.
+        reads: one sentence for readers and for alternative texts.
+        centered: the mean is subtracted.
+        spread: what is divided by: the root of the mean square, the root of the sum of squares,
+            the mean of the magnitudes; None for a pointwise map, which has no statistics.
+        eps: torch's default; None for the machine epsilon of the dtype of the statistics.
+        eps_placement: "inside" the root, added "outside" it, or a lower bound ("clamp").
+        parameters: what weight (and bias) have one entry for: each "channel", each cell of the
+            normalized "shape"; "scalar" is one number for all, "none" no weight.
+        signature: parameters of the function after the input, in their order.
+        torch: dotted name of torch's function, or None where torch has none.
+        modules: names in `normlab.layers`, and in `torch.nn` where torch has the norm.
+        cases: inputs of the checks, with distinct sizes of the axes.
+        not_demanded: check of `check_layer` -> why a right layer may fail it.
+        invariances: keys of `normlab.checks.invariances.TRANSFORMATIONS` that leave the norm of
+            W x alone, for eps = 0.
+        color: the same in every figure.
+        linestyle: of curves.
+        marker: of points.
+        label: for readers.
+        page: chapter#target that explains the norm.
+        source: key in `references.bib`.
+        absent: part of the package or the book that this norm does not have -> why.
+    """
+
+    kind: Literal["channel", "shape"]
+    over_batch: bool
+    over_channels: Literal["all", "group", "none"]
+    reads: str
+    centered: bool
+    spread: Literal["mean square", "sum of squares", "mean magnitude"] | None = "mean square"
+    eps: float | None = 1e-5
+    eps_placement: Literal["inside", "outside", "clamp"] = "inside"
+    parameters: Literal["channel", "shape", "scalar", "none"]
+    signature: tuple[str, ...]
+    torch: str | None = None
+    modules: tuple[str, ...]
+    cases: tuple[Case, ...]
+    not_demanded: Mapping[str, str] = field(default_factory=dict)
+    invariances: tuple[str, ...]
+    color: str
+    linestyle: LineStyle
+    marker: str
+    label: str
+    page: str
+    source: str
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def trailing(self) -> bool:
+        """Whether statistics are taken over trailing axes."""
+        return self.kind == "shape"
+
+    @property
+    def grouped(self) -> bool:
+        """Whether groups of channels share statistics."""
+        return self.over_channels == "group"
+
+    @property
+    def needs_positions(self) -> bool:
+        """Whether an input of shape (N, C) leaves one cell to each mean."""
+        return not (self.trailing or self.over_batch) and self.over_channels == "none"
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether the function takes a weight."""
+        return "weight" in self.signature
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the function takes a bias."""
+        return "bias" in self.signature
+
+    @property
+    def has_running(self) -> bool:
+        """Whether the function takes running statistics."""
+        return "running_mean" in self.signature
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The signature with one name for what instance norm calls `use_input_stats`."""
+        return tuple("training" if n == "use_input_stats" else n for n in self.signature)
+
+    def arguments(self, **values: Any) -> tuple[Any, ...]:
+        """Arguments after the input, in the order of the signature.
+
+        Args:
+            values: by role; those that the norm does not take are left out. What is missing is
+                the default: training, momentum 0.1, this record's eps, and None.
+        """
+        known = {"training": True, "momentum": 0.1, "eps": self.eps} | values
+        return tuple(known.get(role) for role in self.roles)
+
+    def parameter_shape(self, shape: Sequence[int], normalized_ndim: int = 1) -> tuple[int, ...]:
+        """Shape of weight and bias for an input of `shape`."""
+        if self.parameters == "channel":
+            return (shape[1],)
+        return tuple(shape[len(shape) - normalized_ndim :]) if self.parameters == "shape" else ()
+
+    def torch_function(self) -> Callable[..., Any] | None:
+        """torch's function, imported on demand; None where torch has none."""
+        if self.torch is None:
+            return None
+        module, _, name = self.torch.rpartition(".")
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return function
+
+
+_RUNNING = ("running_mean", "running_var", "weight", "bias")
+
+NORMS: dict[str, Norm] = {
+    "batch_norm": Norm(
+        kind="channel",
+        over_batch=True,
+        over_channels="none",
+        reads="one channel, over the batch and all positions",
+        centered=True,
+        parameters="channel",
+        signature=(*_RUNNING, "training", "momentum", "eps"),
+        torch="torch.nn.functional.batch_norm",
+        modules=("BatchNorm1d", "BatchNorm2d"),
+        cases=(
+            Case((4, 7), (7,)),
+            Case((33, 5), (5,)),
+            Case((3, 5, 7), (5,)),
+            Case((4, 3, 6, 5), (3,)),
+            Case((6, 9), (9,), weight=False, bias=False),
+        ),
+        not_demanded={
+            "empty input": "a batch without samples has no statistics",
+            "batch of one": "one sample without positions has no spread",
+        },
+        invariances=("weight_rescale", "row_rescale", "data_rescale", "data_recenter"),
+        color="#0072b2",
+        linestyle="solid",
+        marker="o",
+        label="batch norm",
+        page="batch_norm#bn-axes",
+        source="ioffe2015batch",
+    ),
+    "layer_norm": Norm(
+        kind="shape",
+        over_batch=False,
+        over_channels="all",
+        reads="the trailing normalized_shape, for each leading index",
+        centered=True,
+        parameters="shape",
+        signature=("normalized_shape", "weight", "bias", "eps"),
+        torch="torch.nn.functional.layer_norm",
+        modules=("LayerNorm",),
+        cases=(
+            Case((5, 4), (4,)),
+            Case((3, 7, 64), (64,)),
+            Case((2, 3, 5, 6), (5, 6), normalized_ndim=2),
+            Case((6, 9), (9,), weight=False, bias=False),
+            Case((6, 10), (10,), bias=False),
+        ),
+        invariances=("weight_rescale", "weight_recenter", "data_rescale", "case_rescale"),
+        color="#d55e00",
+        linestyle=(0, (6.0, 1.8)),
+        marker="s",
+        label="layer norm",
+        page="layer_norm#layer-norm-axes",
+        source="ba2016layer",
+    ),
+    "rms_norm": Norm(
+        kind="shape",
+        over_batch=False,
+        over_channels="all",
+        reads="the trailing normalized_shape, for each leading index",
+        centered=False,
+        eps=None,
+        parameters="shape",
+        signature=("normalized_shape", "weight", "eps"),
+        torch="torch.nn.functional.rms_norm",
+        modules=("RMSNorm",),
+        cases=(
+            Case((5, 4), (4,), bias=False),
+            Case((3, 7, 64), (64,), bias=False),
+            Case((2, 3, 5, 6), (5, 6), normalized_ndim=2, bias=False),
+            Case((6, 9), (9,), weight=False, bias=False),
+        ),
+        invariances=("weight_rescale", "data_rescale", "case_rescale"),
+        color="#009e73",
+        linestyle=(0, (6.0, 1.5, 1.2, 1.5)),
+        marker="^",
+        label="RMS norm",
+        page="rms_norm#rms-norm-formula",
+        source="zhang2019root",
+    ),
+    "group_norm": Norm(
+        kind="channel",
+        over_batch=False,
+        over_channels="group",
+        reads="one group of channels, over all positions of a sample",
+        centered=True,
+        parameters="channel",
+        signature=("num_groups", "weight", "bias", "eps"),
+        torch="torch.nn.functional.group_norm",
+        modules=("GroupNorm",),
+        cases=(
+            Case((3, 6), (6,), num_groups=2),
+            Case((2, 8, 5), (8,), num_groups=4),
+            Case((3, 12, 6, 5), (12,), num_groups=3),
+            Case((3, 4, 7), (4,), num_groups=1, weight=False, bias=False),
+        ),
+        invariances=("weight_rescale", "weight_recenter", "data_rescale", "case_rescale"),
+        color="#cc79a7",
+        linestyle=(0, (2.6, 1.3)),
+        marker="D",
+        label="group norm",
+        page="bn_vs_ln#bvl-axes",
+        source="wu2018group",
+    ),
+    "instance_norm": Norm(
+        kind="channel",
+        over_batch=False,
+        over_channels="none",
+        reads="one channel, over all positions of a sample",
+        centered=True,
+        parameters="channel",
+        signature=(*_RUNNING, "use_input_stats", "momentum", "eps"),
+        torch="torch.nn.functional.instance_norm",
+        modules=("InstanceNorm1d", "InstanceNorm2d"),
+        cases=(
+            Case((3, 5, 4), (5,)),
+            Case((2, 3, 6, 5), (3,)),
+            Case((3, 4, 7), (4,), weight=False, bias=False),
+        ),
+        invariances=(
+            "weight_rescale",
+            "row_rescale",
+            "data_rescale",
+            "data_recenter",
+            "case_rescale",
+        ),
+        color="#e69f00",
+        linestyle=(0, (6.0, 1.3, 1.2, 1.3, 1.2, 1.3)),
+        marker="v",
+        label="instance norm",
+        page="bn_vs_ln#bvl-axes",
+        source="ulyanov2016instance",
+    ),
+}
+
+
+def find_norm(name: str) -> Norm:
+    """The record of a norm.
+
+    Raises:
+        ValueError: `name` is unknown.
+    """
+    if name not in NORMS:
+        raise ValueError(f"name: got {name!r}; expected one of {', '.join(map(repr, NORMS))}")
+    return NORMS[name]
+
+
+def reduced_axes(name: str, ndim: int, *, normalized_ndim: int = 1) -> tuple[int, ...]:
+    """Axes that one mean is taken over, as non-negative sorted integers.
+
+    Args:
+        name: a key of :data:`NORMS`.
+        ndim: number of axes of the input. For norms over groups that of the grouped
+            view (N, G, C/G, *), which has one axis more than the input.
+        normalized_ndim: length of `normalized_shape`; used by norms of kind "shape".
+
+    Returns:
+        The reduced axes, none for a pointwise map. The remaining axes index the means.
+
+    Raises:
+        ValueError: `name` is unknown, or `ndim` is too small for the norm.
+
+    Example:
+        >>> reduced_axes("batch_norm", 4)
+        (0, 2, 3)
+        >>> reduced_axes("layer_norm", 3)
+        (2,)
+    """
+    norm = find_norm(name)
+    if norm.spread is None:
+        return ()
+    if norm.trailing:
+        if not 1 <= normalized_ndim <= ndim:
+            raise ValueError(
+                f"normalized_ndim: got {normalized_ndim} for an input of {ndim} axes; "
+                f"expected 1 to {ndim}"
+            )
+        return tuple(range(ndim - normalized_ndim, ndim))
+    if ndim < 2:
+        raise ValueError(f"ndim: got {ndim}; {name} reads the layout (N, C, *), so at least 2")
+    positions = tuple(range(2, ndim))
+    return (0, *positions) if norm.over_batch else positions
+
+
+def label_cells(
+    name: str,
+    shape: Sequence[int],
+    *,
+    num_groups: int | None = None,
+    normalized_ndim: int = 1,
+) -> np.ndarray:
+    """Number the cells of a tensor so that cells with one number share their statistics.
+
+    Args:
+        name: a key of :data:`NORMS`.
+        shape: shape of the input.
+        num_groups: groups of channels; norms over groups need it, no other norm takes it.
+        normalized_ndim: length of `normalized_shape`; used by norms of kind "shape".
+
+    Shape:
+        returns an integer array of `shape`.
+
+    Raises:
+        ValueError: an unknown `name`, a missing or unfit `num_groups`, or too few axes.
+
+    Example:
+        >>> label_cells("layer_norm", (2, 3))
+        array([[0, 0, 0],
+               [1, 1, 1]])
+        >>> label_cells("batch_norm", (2, 3))
+        array([[0, 1, 2],
+               [0, 1, 2]])
+    """
+    shape = tuple(shape)
+    norm = find_norm(name)
+    if (num_groups is not None) != norm.grouped:
+        raise ValueError(
+            f"num_groups: got {num_groups} for {name}; group_norm needs it, the others take none"
+        )
+    view = shape
+    if num_groups is not None:
+        if len(shape) < 2 or num_groups < 1 or shape[1] % num_groups:
+            raise ValueError(f"num_groups: {num_groups} does not divide the channels of {shape}")
+        view = (shape[0], num_groups, shape[1] // num_groups, *shape[2:])
+    axes = reduced_axes(name, len(view), normalized_ndim=normalized_ndim)
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(view))
+    labels = np.arange(math.prod(kept)).reshape(kept)
+    return np.broadcast_to(labels, view).reshape(shape).copy()
+
+
+def label_parameters(name: str, shape: Sequence[int], *, normalized_ndim: int = 1) -> np.ndarray:
+    """Number the cells of a tensor so that cells with one number share weight and bias.
+
+    Args:
+        name: a key of :data:`NORMS`.
+        shape: shape of the input.
+        normalized_ndim: length of `normalized_shape`; used by norms of kind "shape".
+
+    Shape:
+        returns an integer array of `shape`.
+
+    Raises:
+        ValueError: an unknown `name`, a norm without parameters, or too few axes.
+
+    Example:
+        >>> label_parameters("layer_norm", (2, 3))
+        array([[0, 1, 2],
+               [0, 1, 2]])
+    """
+    shape = tuple(shape)
+    norm = find_norm(name)
+    if norm.parameters == "none":
+        raise ValueError(f"name: {name} has no weight, so no cells share one")
+    if norm.parameters == "channel":
+        if len(shape) < 2:
+            raise ValueError(f"shape: got {shape}; {name} reads the layout (N, C, *)")
+        axes: tuple[int, ...] = (1,)
+    elif norm.parameters == "shape":
+        if not 1 <= normalized_ndim <= len(shape):
+            raise ValueError(f"normalized_ndim: got {normalized_ndim} for an input of {shape}")
+        axes = tuple(range(len(shape) - normalized_ndim, len(shape)))
+    else:
+        axes = ()
+    kept = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
+    labels = np.arange(math.prod(kept)).reshape(kept)
+    return np.broadcast_to(labels, shape).copy()
