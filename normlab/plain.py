@@ -1,0 +1,191 @@
+"""Each norm forward and backward in the fewest lines of ordinary torch, to read and to copy.
+
+A pair of functions needs nothing but `import torch`. They check and cast nothing: they are right
+for inputs of ordinary size in float32 and float64, and weight and bias are tensors. What else a
+layer needs is in :mod:`normlab.layers`.
+
+The comments give shapes. D stands for all axes of `normalized_shape`, and the 1 of `(*, 1)` for as
+many of size one; `*` for any axes or none, G for groups, P for positions. `eps` stands inside the
+root and has the units of x².
+"""
+
+import torch
+
+__all__ = [
+    "DeepNormBlock",
+    "batch_norm",
+    "batch_norm_backward",
+    "batch_norm_eval",
+    "batch_norm_eval_backward",
+    "group_norm",
+    "group_norm_backward",
+    "instance_norm",
+    "instance_norm_backward",
+    "layer_norm",
+    "layer_norm_backward",
+    "rms_norm",
+    "rms_norm_backward",
+]
+
+
+def batch_norm(x, weight, bias, eps):
+    """Standardize each channel of x, `(N, C, *)`, over batch and positions, as in training."""
+    dims = (0, *range(2, x.ndim))  # (0,) for x (N, C); (0, 2, 3) for x (N, C, H, W)
+    mean = x.mean(dims, keepdim=True)  # (1, C, 1, 1)
+    var = (x - mean).square().mean(dims, keepdim=True)  # (1, C, 1, 1)
+    rstd = torch.rsqrt(var + eps)  # (1, C, 1, 1)
+    x_hat = (x - mean) * rstd  # (N, C, *)
+    y = x_hat * weight.reshape(mean.shape) + bias.reshape(mean.shape)  # (N, C, *)
+    return y, (x_hat, rstd, weight)
+
+
+def batch_norm_backward(dy, cache):
+    """Give dx, dweight and dbias, from dy and the cache of batch_norm."""
+    x_hat, rstd, weight = cache  # (N, C, *), (1, C, 1, 1), (C,)
+    dims = (0, *range(2, dy.ndim))  # (0,) for x (N, C); (0, 2, 3) for x (N, C, H, W)
+    dx_hat = dy * weight.reshape(rstd.shape)  # (N, C, *)
+    dx = dx_hat - dx_hat.mean(dims, keepdim=True)  # (N, C, *) minus its mean
+    dx = dx - x_hat * (dx * x_hat).mean(dims, keepdim=True)  # (N, C, *) minus its part along x_hat
+    dx = dx * rstd  # (N, C, *)
+    dweight = (dy * x_hat).sum(dims)  # (C,)
+    dbias = dy.sum(dims)  # (C,)
+    return dx, dweight, dbias
+
+
+def batch_norm_eval(x, running_mean, running_var, weight, bias, eps):
+    """Normalize each channel of x, `(N, C, *)`, with statistics that are constants."""
+    shape = (-1, *[1] * (x.ndim - 2))  # (C, 1, 1) for x (N, C, H, W)
+    rstd = torch.rsqrt(running_var + eps).reshape(shape)  # (C, 1, 1)
+    x_hat = (x - running_mean.reshape(shape)) * rstd  # (N, C, *)
+    y = x_hat * weight.reshape(shape) + bias.reshape(shape)  # (N, C, *)
+    return y, (x_hat, rstd, weight)
+
+
+def batch_norm_eval_backward(dy, cache):
+    """Give dx, dweight and dbias, from dy and the cache of batch_norm_eval."""
+    x_hat, rstd, weight = cache  # (N, C, *), (C, 1, 1), (C,)
+    dims = (0, *range(2, dy.ndim))  # (0,) for x (N, C); (0, 2, 3) for x (N, C, H, W)
+    dx = dy * weight.reshape(rstd.shape) * rstd  # (N, C, *), nothing to subtract
+    dweight = (dy * x_hat).sum(dims)  # (C,)
+    dbias = dy.sum(dims)  # (C,)
+    return dx, dweight, dbias
+
+
+def layer_norm(x, normalized_shape, weight, bias, eps):
+    """Standardize each sample of x, `(*, D)`, over its last axes, D = normalized_shape."""
+    dims = tuple(range(-len(normalized_shape), 0))  # (-1,) for one axis; (-2, -1) for two
+    mean = x.mean(dims, keepdim=True)  # (*, 1)
+    var = (x - mean).square().mean(dims, keepdim=True)  # (*, 1)
+    rstd = torch.rsqrt(var + eps)  # (*, 1)
+    x_hat = (x - mean) * rstd  # (*, D)
+    y = x_hat * weight + bias  # (*, D)
+    return y, (x_hat, rstd, weight)
+
+
+def layer_norm_backward(dy, cache):
+    """Give dx, dweight and dbias, from dy and the cache of layer_norm."""
+    x_hat, rstd, weight = cache  # (*, D), (*, 1), (D)
+    dims = tuple(range(-weight.ndim, 0))  # (-1,) for one axis; (-2, -1) for two
+    dx_hat = dy * weight  # (*, D)
+    dx = dx_hat - dx_hat.mean(dims, keepdim=True)  # (*, D) minus its mean
+    dx = dx - x_hat * (dx * x_hat).mean(dims, keepdim=True)  # (*, D) minus its part along x_hat
+    dx = dx * rstd  # (*, D)
+    dweight = (dy * x_hat).reshape(-1, *weight.shape).sum(0)  # (D)
+    dbias = dy.reshape(-1, *weight.shape).sum(0)  # (D)
+    return dx, dweight, dbias
+
+
+def rms_norm(x, normalized_shape, weight, eps):
+    """Divide each sample of x, `(*, D)`, by its root mean square over D = normalized_shape."""
+    dims = tuple(range(-len(normalized_shape), 0))  # (-1,) for one axis; (-2, -1) for two
+    mean_square = x.square().mean(dims, keepdim=True)  # (*, 1)
+    rrms = torch.rsqrt(mean_square + eps)  # (*, 1)
+    x_hat = x * rrms  # (*, D)
+    y = x_hat * weight  # (*, D)
+    return y, (x_hat, rrms, weight)
+
+
+def rms_norm_backward(dy, cache):
+    """Give dx and dweight, from dy and the cache of rms_norm."""
+    x_hat, rrms, weight = cache  # (*, D), (*, 1), (D)
+    dims = tuple(range(-weight.ndim, 0))  # (-1,) for one axis; (-2, -1) for two
+    dx = dy * weight  # (*, D), of which no mean is subtracted
+    dx = dx - x_hat * (dx * x_hat).mean(dims, keepdim=True)  # (*, D) minus its part along x_hat
+    dx = dx * rrms  # (*, D)
+    dweight = (dy * x_hat).reshape(-1, *weight.shape).sum(0)  # (D)
+    return dx, dweight
+
+
+def group_norm(x, num_groups, weight, bias, eps):
+    """Standardize each group of channels of each sample of x, `(N, C, *)`, over its positions."""
+    groups = x.reshape(len(x), num_groups, -1)  # (N, G, M), M = C/G · P
+    mean = groups.mean(2, keepdim=True)  # (N, G, 1)
+    var = (groups - mean).square().mean(2, keepdim=True)  # (N, G, 1)
+    rstd = torch.rsqrt(var + eps)  # (N, G, 1)
+    x_hat = (groups - mean) * rstd  # (N, G, M)
+    channels = x_hat.reshape(len(x), len(weight), -1)  # (N, C, P)
+    y = channels * weight[:, None] + bias[:, None]  # (N, C, P)
+    return y.reshape(x.shape), (x_hat, rstd, weight)
+
+
+def group_norm_backward(dy, cache):
+    """Give dx, dweight and dbias, from dy and the cache of group_norm."""
+    x_hat, rstd, weight = cache  # (N, G, M), (N, G, 1), (C,)
+    channels = dy.reshape(len(dy), len(weight), -1)  # (N, C, P)
+    dx_hat = (channels * weight[:, None]).reshape(x_hat.shape)  # (N, G, M)
+    dx = dx_hat - dx_hat.mean(2, keepdim=True)  # (N, G, M) minus its mean
+    dx = dx - x_hat * (dx * x_hat).mean(2, keepdim=True)  # (N, G, M) minus its part along x_hat
+    dx = (dx * rstd).reshape(dy.shape)  # (N, C, *)
+    dweight = (channels * x_hat.reshape(channels.shape)).sum((0, 2))  # (C,)
+    dbias = channels.sum((0, 2))  # (C,)
+    return dx, dweight, dbias
+
+
+def instance_norm(x, weight, bias, eps):
+    """Standardize each channel of each sample of x, `(N, C, *)`, over its positions."""
+    dims = tuple(range(2, x.ndim))  # (2,) for x (N, C, L); (2, 3) for x (N, C, H, W)
+    mean = x.mean(dims, keepdim=True)  # (N, C, 1, 1)
+    var = (x - mean).square().mean(dims, keepdim=True)  # (N, C, 1, 1)
+    rstd = torch.rsqrt(var + eps)  # (N, C, 1, 1)
+    x_hat = (x - mean) * rstd  # (N, C, *)
+    y = x_hat * weight.reshape(mean[0].shape) + bias.reshape(mean[0].shape)  # (N, C, *)
+    return y, (x_hat, rstd, weight)
+
+
+def instance_norm_backward(dy, cache):
+    """Give dx, dweight and dbias, from dy and the cache of instance_norm."""
+    x_hat, rstd, weight = cache  # (N, C, *), (N, C, 1, 1), (C,)
+    dims = tuple(range(2, dy.ndim))  # (2,) for x (N, C, L); (2, 3) for x (N, C, H, W)
+    dx_hat = dy * weight.reshape(rstd[0].shape)  # (N, C, *)
+    dx = dx_hat - dx_hat.mean(dims, keepdim=True)  # (N, C, *) minus its mean
+    dx = dx - x_hat * (dx * x_hat).mean(dims, keepdim=True)  # (N, C, *) minus its part along x_hat
+    dx = dx * rstd  # (N, C, *)
+    dweight = (dy * x_hat).sum((0, *dims))  # (C,)
+    dbias = dy.sum((0, *dims))  # (C,)
+    return dx, dweight, dbias
+
+
+class DeepNormBlock(torch.nn.Module):
+    """A Transformer block for x (N, T, D): norms after the sums, skips times alpha, gains beta."""
+
+    def __init__(self, width, heads, hidden, alpha, beta):
+        super().__init__()
+        self.heads, self.alpha = heads, alpha
+        self.query, self.key, self.value, self.output = (
+            torch.nn.Linear(width, width) for _ in range(4)
+        )
+        self.up, self.down = torch.nn.Linear(width, hidden), torch.nn.Linear(hidden, width)
+        self.norm_1, self.norm_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        for layer in (self.query, self.key):
+            torch.nn.init.xavier_normal_(layer.weight)
+        for layer in (self.value, self.output, self.up, self.down):
+            torch.nn.init.xavier_normal_(layer.weight, gain=beta)
+
+    def forward(self, x):
+        q, k, v = (
+            layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (N, heads, T, D/heads)
+            for layer in (self.query, self.key, self.value)
+        )
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+        x = self.norm_1(self.alpha * x + self.output(mixed.flatten(2)))  # (N, T, D)
+        return self.norm_2(self.alpha * x + self.down(torch.relu(self.up(x))))  # (N, T, D)
