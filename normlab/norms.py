@@ -18,6 +18,7 @@ import numpy as np
 __all__ = [
     "NORMS",
     "Case",
+    "LineStyle",
     "Norm",
     "find_norm",
     "label_cells",

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from normlab.checks.formula import Formula
+from normlab.norms import NORMS
 
 __all__ = ["Diagnosis", "conventions", "other_axes", "other_groups", "structure"]
 
@@ -81,7 +82,7 @@ def structure(right: Formula) -> Iterator[Diagnosis]:
         flags = {"center_numerator": numerator, "center_variance": variance}
         return Diagnosis(name, sentence, flags)
 
-    if right.like == "rms_norm":
+    if not NORMS[right.like].centered:
         text = "the mean is subtracted: this is LayerNorm"
         yield centering("centered", text, True, True)
         text = "the mean is subtracted before the division"
@@ -117,11 +118,12 @@ def structure(right: Formula) -> Iterator[Diagnosis]:
 def other_groups(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
     """Other ways to form groups, for one input."""
     channels = x.shape[1] if x.dim() > 1 else 1
-    if right.like == "instance_norm":
+    norm = NORMS[right.like]
+    if norm.needs_positions:
         for groups in (g for g in range(1, channels) if channels % g == 0):
             text = f"channels share statistics: {channels} channels form {groups} groups"
             yield Diagnosis("wrong_grouping", text, {"like": "group_norm", "num_groups": groups})
-    if right.like != "group_norm":
+    if not norm.grouped:
         return
     for grouping, text in (
         ("interleaved", "neighboring channels fall into different groups"),
@@ -137,13 +139,11 @@ def other_groups(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
 
 def other_axes(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
     """Other axes to reduce, for one input."""
-    expected = right.view(x)[1]
+    expected, grouped = right.view(x)[1], NORMS[right.like].grouped
     for size in range(1, x.dim() + 1):
         for dims in itertools.combinations(range(x.dim()), size):
-            if (right.like == "group_norm" or dims != expected) and all(
-                x.shape[d] > 1 for d in dims
-            ):
-                wanted = "the group's" if right.like == "group_norm" else f"{expected}"
+            if (grouped or dims != expected) and all(x.shape[d] > 1 for d in dims):
+                wanted = "the group's" if grouped else f"{expected}"
                 text = (
                     f"for an input of {x.dim()} axes the statistics are taken over axes {dims}, "
                     f"expected {wanted}"

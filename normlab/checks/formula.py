@@ -118,12 +118,13 @@ class Formula:
         mean = view.mean(dims, keepdim=True)
         centered = view - mean if self._centered(self.center_variance) else view
         spread = NORMS[self.like].spread
-        if spread == "mean magnitude":
+        magnitudes = spread == "mean magnitude"
+        if magnitudes:
             var = centered.abs().mean(dims, keepdim=True).square()
         else:
             var = centered.square().mean(dims, keepdim=True)
         if self.sum_not_mean != (spread == "sum of squares"):
-            var = var * count
+            var = var * (count**2 if magnitudes else count)
         if self.divisor == "n-1":
             var = var * (count / (count - 1)) if count > 1 else var * torch.nan
         return mean, var, count

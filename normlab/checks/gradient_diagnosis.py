@@ -11,6 +11,7 @@ from normlab.checks.candidates import Diagnosis
 from normlab.checks.diagnosis import Evidence
 from normlab.checks.formula import Formula
 from normlab.checks.tolerances import max_error
+from normlab.norms import NORMS
 
 __all__ = ["explain_gradient", "explain_parameter"]
 
@@ -42,7 +43,7 @@ def explain_gradient(e: Evidence) -> Diagnosis:
             lambda: _input_gradient(e, e.weight, **no_var),
         ),
     ]
-    if e.formula.like == "rms_norm":  # it has no mean to cut
+    if not NORMS[e.formula.like].centered:  # it has no mean to cut
         candidates[:2] = [
             (
                 "detached_statistics",
@@ -132,10 +133,16 @@ def _terms(e: Evidence) -> dict[str, Tensor]:
 def _decode(e: Evidence) -> Diagnosis | None:
     """Write the gradient as a sum of the terms, and say which coefficient is wrong."""
     f = e.formula
-    if f.eps_placement != "inside" or f.root != "root" or f.divisor != "n":
+    norm = NORMS[f.like]
+    if (
+        norm.spread != "mean square"
+        or f.eps_placement != "inside"
+        or f.root != "root"
+        or f.divisor != "n"
+    ):
         return None
     terms = _terms(e)
-    expected = {"direct": 1.0, "mean": 0.0 if f.like == "rms_norm" else -1.0, "projection": -1.0}
+    expected = {"direct": 1.0, "mean": -1.0 if norm.centered else 0.0, "projection": -1.0}
     matrix = torch.stack([t.flatten() for t in terms.values()], 1)
     if matrix.shape[0] < 2 * matrix.shape[1]:
         return None

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from normlab.checks.linear_norms import LINEAR_NORMS, LinearNorm
 from normlab.checks.report import CheckFailed
+from normlab.norms import NORMS
 
 __all__ = [
     "INVARIANCES",
@@ -82,21 +83,21 @@ TRANSFORMATIONS: dict[str, Transformation] = {
 }
 
 
-def _row(*holds: int) -> dict[str, bool]:
-    return dict(zip(TRANSFORMATIONS, map(bool, holds), strict=True))
-
+# Of the relatives of a norm; those of the norms stand in their records.
+_RELATIVES: dict[str, tuple[str, ...]] = {
+    "weight_norm": ("weight_rescale", "row_rescale"),
+    "prms_norm": NORMS["rms_norm"].invariances,
+    "group_norm_positions": ("weight_rescale", "data_rescale", "case_rescale"),
+    "batch_norm_frozen": (),
+}
 
 # eps = 0, λ > 0, no bias before the norm. ba2016layer, Table 1, for the first three rows.
 INVARIANCES: dict[str, dict[str, bool]] = {
-    "batch_norm": _row(1, 0, 1, 1, 1, 0),
-    "weight_norm": _row(1, 0, 1, 0, 0, 0),
-    "layer_norm": _row(1, 1, 0, 1, 0, 1),
-    "rms_norm": _row(1, 0, 0, 1, 0, 1),
-    "prms_norm": _row(1, 0, 0, 1, 0, 1),
-    "group_norm": _row(1, 1, 0, 1, 0, 1),
-    "group_norm_positions": _row(1, 0, 0, 1, 0, 1),
-    "instance_norm": _row(1, 0, 1, 1, 1, 1),
-    "batch_norm_frozen": _row(0, 0, 0, 0, 0, 0),
+    name: {
+        change: change in (NORMS[name].invariances if name in NORMS else _RELATIVES[name])
+        for change in TRANSFORMATIONS
+    }
+    for name in LINEAR_NORMS
 }
 
 

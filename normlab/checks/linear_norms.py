@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normlab.layers import batch_norm, group_norm, instance_norm, layer_norm, prms_norm, rms_norm
+from normlab import layers
+from normlab.layers import batch_norm, prms_norm
+from normlab.norms import NORMS
 
 __all__ = ["LINEAR_NORMS", "LinearNorm", "over_features", "weight_norm"]
 
@@ -85,17 +87,9 @@ class LinearNorm:
         return a if self.norm is None else self.norm(a, eps)
 
 
-def _batch_norm(a: Tensor, eps: float) -> Tensor:
-    return batch_norm(a, None, None, training=True, eps=max(eps, SMALLEST_EPS))
-
-
 def _frozen_batch_norm(a: Tensor, eps: float) -> Tensor:
     mean, var = a.new_full((a.shape[1],), 0.3), a.new_full((a.shape[1],), 2.0)
     return batch_norm(a, mean, var, training=False, eps=eps)
-
-
-def _instance_norm(a: Tensor, eps: float) -> Tensor:
-    return instance_norm(a, eps=eps)
 
 
 def over_features(norm: Callable[..., Tensor]) -> LinearNorm:
@@ -116,18 +110,31 @@ def _half_prms_norm(a: Tensor, normalized_shape: tuple[int, ...], eps: float) ->
     return prms_norm(a, normalized_shape, eps=eps, p=0.5)
 
 
-def _two_groups(a: Tensor, eps: float) -> Tensor:
-    return group_norm(a, 2, eps=eps)
+def _behind_a_linear_map(name: str, positions: int = 1) -> LinearNorm:
+    record, norm = NORMS[name], getattr(layers, name)
 
+    def apply(a: Tensor, eps: float) -> Tensor:
+        eps = max(eps, SMALLEST_EPS) if record.over_batch else eps
+        y: Tensor = norm(a, *record.arguments(num_groups=2, eps=eps))
+        return y
+
+    if record.trailing:
+        return over_features(
+            lambda a, shape, eps: norm(a, *record.arguments(normalized_shape=shape, eps=eps))
+        )
+    return LinearNorm(apply, positions=max(positions, 4 if record.needs_positions else 1))
+
+
+# relatives of a norm, which follow it in the table
+_RELATIVES: dict[str, dict[str, LinearNorm]] = {
+    "batch_norm": {"weight_norm": LinearNorm(None, parameterize=weight_norm)},
+    "rms_norm": {"prms_norm": over_features(_half_prms_norm)},
+    "group_norm": {"group_norm_positions": _behind_a_linear_map("group_norm", positions=4)},
+    "instance_norm": {"batch_norm_frozen": LinearNorm(_frozen_batch_norm)},
+}
 
 LINEAR_NORMS: dict[str, LinearNorm] = {
-    "batch_norm": LinearNorm(_batch_norm),
-    "weight_norm": LinearNorm(None, parameterize=weight_norm),
-    "layer_norm": over_features(layer_norm),
-    "rms_norm": over_features(rms_norm),
-    "prms_norm": over_features(_half_prms_norm),
-    "group_norm": LinearNorm(_two_groups),
-    "group_norm_positions": LinearNorm(_two_groups, positions=4),
-    "instance_norm": LinearNorm(_instance_norm, positions=4),
-    "batch_norm_frozen": LinearNorm(_frozen_batch_norm),
+    key: norm
+    for name in NORMS
+    for key, norm in {name: _behind_a_linear_map(name), **_RELATIVES.get(name, {})}.items()
 }

@@ -14,6 +14,7 @@ from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
 from normlab.checks.trials import Regime, Trial, formula_for, make_trial, oracle
+from normlab.norms import NORMS
 from normlab.probing.modules import AnySubject, FunctionSubject, ModuleSubject
 
 __all__ = ["check_double_backward", "check_handling", "check_unchanged"]
@@ -30,6 +31,7 @@ def _call(subject: AnySubject, trial: Trial, x: Tensor, *, training: bool = True
 
 def check_handling(subject: AnySubject, formula: Formula, report: Report) -> None:
     """The input survives, and strided, constant and empty inputs are handled."""
+    norm = NORMS[formula.like]
     trial = make_trial(subject.cases[0], _UNIT, torch.float32, seed=5)
     if any(f.mistake == "in_place" for f in report.failures):
         report.notes.append("strided, constant and empty input, because the input is damaged")
@@ -41,7 +43,7 @@ def check_handling(subject: AnySubject, formula: Formula, report: Report) -> Non
         _check_strides(subject, formula, make_trial(case, _UNIT, torch.float32, 5), report)
 
     if trial.case.normalized_ndim < len(trial.case.shape):
-        level = 0.0 if formula.like == "rms_norm" else 3.0  # nothing to divide by, but eps
+        level = 3.0 if norm.centered else 0.0  # nothing to divide by, but eps
         constant = dataclasses.replace(trial, x=torch.full_like(trial.x, level))
         want = oracle(formula, constant, backward=False).y
         if want.isfinite().all():
@@ -50,7 +52,7 @@ def check_handling(subject: AnySubject, formula: Formula, report: Report) -> Non
             report.failures += [failure] if failure else []
 
     _check_empty(subject, formula, trial, report)
-    if formula.like != "batch_norm" and trial.case.shape[0] > 1:
+    if "batch of one" not in norm.not_demanded and trial.case.shape[0] > 1:
         report.checks.append("batch of one")
         one = dataclasses.replace(trial.case, shape=(1, *trial.case.shape[1:]))
         if len(one.shape) > one.normalized_ndim:
@@ -168,10 +170,11 @@ def _try_backward(subject: AnySubject, trial: Trial, name: str) -> Failure | Non
 
 def _check_empty(subject: AnySubject, formula: Formula, trial: Trial, report: Report) -> None:
     """No rows in, no rows out. A channel norm that refuses them is noted, not charged."""
-    by_token = formula.like in ("layer_norm", "rms_norm")
+    norm = NORMS[formula.like]
+    by_token = norm.trailing
     if by_token and len(trial.case.shape) <= trial.case.normalized_ndim:
         return
-    if formula.like == "batch_norm":  # a batch without samples has no statistics
+    if "empty input" in norm.not_demanded:
         return
     empty = trial.x.new_zeros(0, *trial.x.shape[1:])
     failure = _try(subject, dataclasses.replace(trial, x=empty), empty, 0.0, "empty input")

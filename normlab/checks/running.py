@@ -12,7 +12,7 @@ from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
 from normlab.checks.trials import Regime, Trial, formula_for, make_trial
-from normlab.norms import Case
+from normlab.norms import NORMS, Case
 from normlab.probing.modules import AnySubject, FunctionSubject
 
 __all__ = ["BATCH", "check_running", "close", "running_case"]
@@ -54,7 +54,7 @@ def _declared_momentum(subject: AnySubject, declared: float | None) -> float | N
         if hasattr(part, "momentum"):
             value = part.momentum
             if value is None:  # torch's instance norms take it as 0, not as an average
-                return 0.0 if subject.like == "instance_norm" else None
+                return None if NORMS[subject.like].over_batch else 0.0
             return float(value)  # type: ignore[arg-type]
     return 0.1
 

@@ -14,6 +14,7 @@ from normlab.checks.report import Failure, Report
 from normlab.checks.running import BATCH, close, running_case
 from normlab.checks.tolerances import max_error
 from normlab.checks.trials import Regime, Trial, formula_for, make_trial
+from normlab.norms import NORMS
 from normlab.probing.modules import AnySubject, ModuleSubject
 
 __all__ = ["check_evaluation", "check_saved_state"]
@@ -65,7 +66,7 @@ def _without_running(subject: ModuleSubject, formula: Formula) -> list[Failure]:
     if not close(evaluation, training):
         text = "the output in evaluation differs from that in training"
         return [Failure("evaluation", text, "eval_differs")]
-    if formula.like == "batch_norm" and not _declares_no_tracking(subject.module):
+    if NORMS[formula.like].over_batch and not _declares_no_tracking(subject.module):
         text = (
             "evaluation normalizes with the statistics of the batch: the module keeps no running "
             "ones (and does not say track_running_stats=False)"

@@ -47,8 +47,8 @@ def plot_shared_cells(
         shape: two axes draw a table, in whose cells stand the numbers of their means; three
             draw a block: first axis into the page, second to the right, third downward. Of
             more than three, the third and the following are drawn as one.
-        num_groups: groups of channels, for "group_norm".
-        normalized_ndim: length of `normalized_shape`, for "layer_norm" and "rms_norm".
+        num_groups: groups of channels, for norms over groups.
+        normalized_ndim: length of `normalized_shape`, for norms of kind "shape".
         highlight: number of the mean whose cells are dark.
         parameters: number of a weight; the cells that it multiplies are marked with a dot.
         axis_names: one per drawn axis; ("N", "D") or ("N", "C", "positions") by default.
@@ -136,7 +136,7 @@ def plot_norm_family(
         labels = label_cells(
             panel.name,
             [drawn[axis] for axis in panel.order],
-            num_groups=num_groups if panel.name == "group_norm" else None,
+            num_groups=num_groups if NORMS[panel.name].grouped else None,
             normalized_ndim=panel.normalized_ndim,
         ).transpose(panel.order)  # swapping two axes is its own inverse
         _draw(ax, panel.name, labels, 0, None, None, _NAMES[layout])

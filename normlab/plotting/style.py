@@ -14,6 +14,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from normlab.norms import NORMS, LineStyle
 from normlab.plotting.png import store_compactly
 
 __all__ = [
@@ -28,8 +29,6 @@ __all__ = [
     "norm_style",
     "use_style",
 ]
-
-LineStyle = str | tuple[int, tuple[float, ...]]
 
 
 class NormStyle(TypedDict):
@@ -46,41 +45,13 @@ class ArmStyle(NormStyle):
     marker: str
 
 
-NORM_COLORS: dict[str, str] = {
-    "none": "#4d4d4d",
-    "batch_norm": "#0072b2",
-    "layer_norm": "#d55e00",
-    "rms_norm": "#009e73",
-    "group_norm": "#cc79a7",
-    "instance_norm": "#e69f00",
-}
-
+NORM_COLORS: dict[str, str] = {"none": "#4d4d4d", **{n: r.color for n, r in NORMS.items()}}
 NORM_LINESTYLES: dict[str, LineStyle] = {
     "none": (0, (1.0, 1.2)),
-    "batch_norm": "solid",
-    "layer_norm": (0, (6.0, 1.8)),
-    "rms_norm": (0, (6.0, 1.5, 1.2, 1.5)),
-    "group_norm": (0, (2.6, 1.3)),
-    "instance_norm": (0, (6.0, 1.3, 1.2, 1.3, 1.2, 1.3)),
+    **{n: r.linestyle for n, r in NORMS.items()},
 }
-
-NORM_MARKERS: dict[str, str] = {
-    "none": "P",
-    "batch_norm": "o",
-    "layer_norm": "s",
-    "rms_norm": "^",
-    "group_norm": "D",
-    "instance_norm": "v",
-}
-
-_LABELS = {
-    "none": "no norm",
-    "batch_norm": "batch norm",
-    "layer_norm": "layer norm",
-    "rms_norm": "RMS norm",
-    "group_norm": "group norm",
-    "instance_norm": "instance norm",
-}
+NORM_MARKERS: dict[str, str] = {"none": "P", **{n: r.marker for n, r in NORMS.items()}}
+_LABELS = {"none": "no norm", **{n: r.label for n, r in NORMS.items()}}
 
 # Arms that are no norm never wear a norm's color: a color means one thing in the whole book.
 _OTHER_COLORS = ("#332288", "#56b4e9", "#5d2e00", "#a020f0", "#000000", "#8bb95d")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from normlab.norms import Case
+from normlab.norms import NORMS, Case
 from normlab.probing.functions import BIAS_NAMES, EPS_NAMES, WEIGHT_NAMES, FunctionSubject
 from normlab.probing.shapes import attribute, find_cases
 
@@ -101,7 +101,7 @@ class ModuleSubject:
 
     def _find_running(self, plain: Mapping[str, Tensor]) -> tuple[str | None, str | None]:
         """Running mean and variance: by name, else by how one batch moves them."""
-        if self.like not in ("batch_norm", "instance_norm"):
+        if not NORMS[self.like].has_running:
             return None, None
         case = self.cases[0]
         parameters = (self.weight_name, self.bias_name)
@@ -233,13 +233,12 @@ def make_subject(
         if any(is_lazy(t) for t in (*layer.parameters(), *layer.buffers())):
             raise ValueError("layer: its parameters have no shape yet; call it on an input first")
         return ModuleSubject(layer, like, shape, num_groups)
-    cases = None
+    cases, norm = None, NORMS[like]
     if shape is not None:
         shape = tuple(shape)
-        trailing = like in ("layer_norm", "rms_norm")
-        parameter_shape = shape[-1:] if trailing else shape[1:2]
-        cases = [Case(shape, parameter_shape, num_groups=num_groups or 1, bias=like != "rms_norm")]
-    elif num_groups is not None and like == "group_norm":
+        parameter_shape = norm.parameter_shape(shape)
+        cases = [Case(shape, parameter_shape, num_groups=num_groups or 1, bias=norm.has_bias)]
+    elif num_groups is not None and norm.grouped:
         size = 3 * num_groups
         cases = [
             Case((3, size), (size,), num_groups=num_groups),

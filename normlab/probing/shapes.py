@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normlab.norms import Case
+from normlab.norms import NORMS, Case
 
 __all__ = ["ParameterMismatch", "attribute", "find_cases"]
 
 _GROUPS = ("num_groups", "groups", "n_groups", "ngroups")
-_TRAILING = ("layer_norm", "rms_norm")
 
 
 def attribute(module: nn.Module, names: tuple[str, ...]) -> Any:
@@ -33,14 +32,14 @@ def _parameter_shape(
     module: nn.Module, like: str, parameter: Tensor | None
 ) -> tuple[int, ...] | None:
     if parameter is not None:
-        if like not in _TRAILING:
+        if not NORMS[like].trailing:
             return (parameter.numel(),)
         shape = list(parameter.shape)
         while len(shape) > 1 and shape[0] == 1:  # an axis of size 1 adds nothing to a mean
             shape.pop(0)
         return tuple(shape)
     for part in module.modules():
-        if like not in _TRAILING:
+        if not NORMS[like].trailing:
             size = attribute(part, ("num_features", "num_channels"))
             if size is not None:
                 return (int(size),)
@@ -67,14 +66,14 @@ def _candidates(like: str, parameter_shape: tuple[int, ...]) -> list[tuple[tuple
     size = parameter_shape[0]
     # no other axis is as long as the parameters, or a wrong axis could not be told
     a, b, c = [n for n in (5, 3, 4, 2, 7) if n not in parameter_shape][:3]
-    if like in _TRAILING:
+    if NORMS[like].trailing:
         first = [((b, size, a, c), True)]
         if len(parameter_shape) > 1 and set(parameter_shape[1:]) == {1}:
             return [*first, ((a, *parameter_shape), False)]
         trailing = [(lead + parameter_shape, False) for lead in ((a,), (b, a), (c, b, a))]
         return trailing + (first if len(parameter_shape) == 1 else [])
     shapes = [(6, size), (3, size, 7), (4, size, 6, 5), (2, size, 3, 4, 5)]
-    if like == "instance_norm":
+    if NORMS[like].needs_positions:
         # two axes would be one sample without its batch axis; so would three be of images
         shapes = shapes[:0:-1]
     return [(shape, False) for shape in shapes]
@@ -94,7 +93,7 @@ class ParameterMismatch(ValueError):
 def _check_fit(
     shape: tuple[int, ...], parameter_shape: tuple[int, ...], like: str, channels_first: bool
 ) -> None:
-    if like in _TRAILING and not channels_first:
+    if NORMS[like].trailing and not channels_first:
         axes = shape[len(shape) - len(parameter_shape) :]
     else:
         axes = shape[1:2]
@@ -127,8 +126,12 @@ def find_cases(
     Raises:
         ValueError: shape or number of groups cannot be inferred.
     """
-    parameter_shape = _parameter_shape(module, like, parameter)
-    if like == "group_norm" and num_groups is None:
+    norm = NORMS[like]
+    own = norm.parameters in ("channel", "shape")  # else the weight says nothing of the axes
+    parameter_shape = _parameter_shape(module, like, parameter if own else None)
+    if parameter_shape is None and shape is None and not own:
+        parameter_shape = (6,)  # any size will do
+    if norm.grouped and num_groups is None:
         num_groups = attribute(module, _GROUPS)
         if num_groups is None:
             raise ValueError("num_groups: the module has no such attribute; pass num_groups=")
@@ -136,14 +139,14 @@ def find_cases(
     shapes: list[tuple[int, ...]] = []
     if shape is not None:
         shapes = [_smaller(module, tuple(shape))]
-        if parameter_shape is not None and like in _TRAILING:
+        if parameter_shape is not None and norm.trailing:
             channels_first = _channels_first(shapes[0], parameter_shape)
     elif parameter_shape is not None:
         for candidate, first in _candidates(like, parameter_shape):
             # what is right for rows may take wrong axes where there are more
             if (not shapes or first == channels_first) and _accepts(module, candidate):
                 shapes, channels_first = [*shapes, candidate], first
-            if len(shapes) == (2 if like in _TRAILING or like == "group_norm" else 1):
+            if len(shapes) == (2 if norm.trailing or norm.grouped else 1):
                 break
     if not shapes:
         raise ValueError(
@@ -151,15 +154,15 @@ def find_cases(
             "pass the shape of an input, such as shape=(4, 16)"
         )
     if parameter_shape is None:
-        parameter_shape = shapes[0][-1:] if like in _TRAILING else shapes[0][1:2]
+        parameter_shape = shapes[0][-1:] if norm.trailing else shapes[0][1:2]
     elif channels_first:
         parameter_shape = parameter_shape[:1]
-    for each in shapes:
+    for each in shapes if own else ():
         _check_fit(each, parameter_shape, like, channels_first)
     return [
         Case(
             each,
-            parameter_shape,
+            parameter_shape if own else (),
             normalized_ndim=len(parameter_shape),
             num_groups=num_groups or 1,
             channels_first=channels_first,

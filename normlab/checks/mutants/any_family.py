@@ -15,6 +15,7 @@ from torch import Tensor
 
 from normlab.checks.mutants.backward import BACKWARD_MISTAKES, WrongBackward
 from normlab.checks.mutants.parts import WrongNorm
+from normlab.norms import NORMS
 
 __all__ = ["FORWARD_MISTAKES", "make_wrong", "normalize"]
 
@@ -44,6 +45,9 @@ FORWARD_MISTAKES: dict[str, str] = {
 }
 
 
+_PLACES = ("eps_outside", "eps_clamp")
+
+
 @dataclass
 class _Layout:
     """Where a family reduces: axes of a view of the input, and the shape of its parameters."""
@@ -56,14 +60,16 @@ class _Layout:
 def _layout(like: str, mistake: str, x: Tensor, own: int | Sequence[int]) -> _Layout:
     shape = tuple(x.shape)
     wrong = mistake == "wrong_axis"
-    if like in ("layer_norm", "rms_norm"):
+    norm = NORMS[like]
+    if norm.trailing:
         assert not isinstance(own, int)
         k = len(own)
         dims = (x.dim() - k - 1,) if wrong else tuple(range(x.dim() - k, x.dim()))
-        return _Layout(shape, dims, (1,) * (x.dim() - k) + tuple(own))
+        kept = norm.parameter_shape(shape, k) or (1,) * k
+        return _Layout(shape, dims, (1,) * (x.dim() - k) + kept)
     parameters = (1, shape[1]) + (1,) * (x.dim() - 2)
     spatial = tuple(range(2, x.dim()))
-    if like == "group_norm":
+    if norm.grouped:
         assert isinstance(own, int)
         size = shape[1] // own
         view = (shape[0], own, size, *shape[2:])
@@ -71,7 +77,7 @@ def _layout(like: str, mistake: str, x: Tensor, own: int | Sequence[int]) -> _La
         if mistake == "wrong_grouping":
             view, dims = (shape[0], size, own, *shape[2:]), (1, *dims[1:])
         return _Layout(view, (0, *dims) if wrong else dims, parameters)
-    if like == "batch_norm":
+    if norm.over_batch:
         return _Layout(shape, (0, 1) if wrong else (0, *spatial), parameters)
     return _Layout(shape, (1,) if wrong else spatial, parameters)
 
@@ -79,24 +85,28 @@ def _layout(like: str, mistake: str, x: Tensor, own: int | Sequence[int]) -> _La
 def _statistics(mistake: str, x: Tensor, like: str, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     source = x.detach() if mistake == "detached_statistics" else x
     mean = source.mean(dims, keepdim=True)
-    family = like != "rms_norm" and mistake != "missing_centering"
+    norm = NORMS[like]
+    family = norm.centered and mistake != "missing_centering"
     centered = family or mistake == "centered"
     center = mean if centered else torch.zeros_like(mean)
     var = (source - center).square().mean(dims, keepdim=True)
+    if norm.spread == "mean magnitude":
+        var = (source - center).abs().mean(dims, keepdim=True).square()
     if mistake == "one_pass":
         var = (source.square().mean(dims, keepdim=True) - mean.square()).clamp_min(0)
     count = source.numel() / max(mean.numel(), 1)
     if mistake == "bessel":
         var = var * (count / (count - 1) if count > 1 else torch.nan)
-    if mistake == "sum_not_mean":
-        var = var * count
+    if (mistake == "sum_not_mean") != (norm.spread == "sum of squares"):
+        var = var * (count**2 if norm.spread == "mean magnitude" else count)
     return center, var
 
 
-def _divide(mistake: str, numerator: Tensor, var: Tensor, eps: float) -> Tensor:
-    if mistake == "eps_outside":
+def _divide(like: str, mistake: str, numerator: Tensor, var: Tensor, eps: float) -> Tensor:
+    place = mistake.removeprefix("eps_") if mistake in _PLACES else NORMS[like].eps_placement
+    if place == "outside":
         return numerator / (var.sqrt() + eps)
-    if mistake == "eps_clamp":
+    if place == "clamp":
         return numerator / var.sqrt().clamp_min(eps**0.5)
     root = (var + eps).sqrt()
     if mistake == "constant_input":
@@ -129,12 +139,12 @@ def _normalize(
     """Output, mean and variance from the input's own statistics."""
     layout = _layout(like, mistake, x, own)
     if mistake in BACKWARD_MISTAKES:
-        y = WrongBackward.apply(x, weight, bias, layout, eps, like != "rms_norm", mistake)
+        y = WrongBackward.apply(x, weight, bias, layout, eps, NORMS[like].centered, mistake)
     viewed = x.reshape(layout.view)
     mean, var = _statistics(mistake, viewed, like, layout.dims)
     if mistake not in BACKWARD_MISTAKES:
         numerator = viewed if mistake == "uncentered_numerator" else viewed - mean
-        x_hat = _divide(mistake, numerator, var, eps).reshape(x.shape)
+        x_hat = _divide(like, mistake, numerator, var, eps).reshape(x.shape)
         y = _affine(mistake, x_hat, weight, bias, layout.parameters)
     return y, mean, var
 
@@ -161,7 +171,7 @@ def normalize(
     """
     dtype = x.dtype
     if mistake == "eps_argument" or eps is None:
-        eps = torch.finfo(torch.float32).eps if like == "rms_norm" else 1e-5
+        eps = NORMS[like].eps or torch.finfo(torch.float32).eps
     if mistake == "other_eps" and eps < 1e-4:
         eps = eps / 10
     if mistake == "in_place":
@@ -181,10 +191,10 @@ def normalize(
 
 
 def make_wrong(like: str, mistake: str = "") -> WrongNorm:
-    """A layer, RMS or group norm with one mistake.
+    """A norm without running statistics, with one mistake.
 
     Args:
-        like: "layer_norm", "rms_norm" or "group_norm".
+        like: family.
         mistake: name in `FORWARD_MISTAKES` or `BACKWARD_MISTAKES`; empty for a right norm.
     """
 
@@ -197,7 +207,7 @@ def make_wrong(like: str, mistake: str = "") -> WrongNorm:
     ) -> Tensor:
         return normalize(like, mistake, input, own, weight, bias, eps)[0]
 
-    def wrong_rms(
+    def without_bias(
         input: Tensor,
         normalized_shape: Sequence[int],
         weight: Tensor | None = None,
@@ -205,4 +215,4 @@ def make_wrong(like: str, mistake: str = "") -> WrongNorm:
     ) -> Tensor:
         return normalize(like, mistake, input, normalized_shape, weight, None, eps)[0]
 
-    return wrong_rms if like == "rms_norm" else wrong
+    return wrong if NORMS[like].has_bias else without_bias

@@ -11,6 +11,7 @@ from normlab.checks.mutants.any_family import FORWARD_MISTAKES, make_wrong
 from normlab.checks.mutants.backward import BACKWARD_MISTAKES
 from normlab.checks.mutants.modules import MODULE_MISTAKES, WrongModule, WrongRunningModule
 from normlab.checks.mutants.with_running import RUNNING_MISTAKES, make_wrong_running
+from normlab.norms import NORMS
 
 __all__ = ["THREADS", "Exhibit", "exhibits"]
 
@@ -44,16 +45,12 @@ THREADS: dict[tuple[str, str], str] = {
     ("group_norm", "one_pass"): "labml's annotated implementations, group norm",
 }
 
-_NOT_OF_RMS = {
-    "bessel",
-    "one_pass",
-    "uncentered_numerator",
-    "missing_centering",
-    "bias_first",
-    "missing_mean_term",
-}
+_OF_THE_MEAN = {"uncentered_numerator", "missing_centering", "missing_mean_term"}
+_OF_THE_VARIANCE = {"bessel", "one_pass"}
+# of a spread that is no mean of squares, and its gradient
+_OF_SQUARES = {"half_precision_statistics", *_OF_THE_VARIANCE, *BACKWARD_MISTAKES}
+_OF_THE_WEIGHT = {"weight_offset", "weight_after_projection", "missing_weight", "averaged"}
 _BY_TOKEN = {"empty_input"}  # channel norms that refuse it are right, too
-_WITH_RUNNING = ("batch_norm", "instance_norm")
 # the report's name of a mistake, where it is another
 _REPORTED = {"upstream_overwritten": "in_place", "constant_input": "", "batch_of_one": ""}
 
@@ -80,41 +77,48 @@ class Exhibit:
 
 
 def _applies(like: str, mistake: str) -> bool:
-    if like == "rms_norm" and mistake in _NOT_OF_RMS:
+    norm = NORMS[like]
+    if not norm.centered and mistake in _OF_THE_MEAN | _OF_THE_VARIANCE:
         return False
-    if mistake == "centered":
-        return like == "rms_norm"
-    if mistake == "wrong_grouping":
-        return like == "group_norm"
-    if mistake == "weight_after_projection":  # with one weight for all it commutes
-        return like not in _WITH_RUNNING
-    if mistake == "batch_of_one":
-        return like != "batch_norm"
-    return mistake not in _BY_TOKEN or like in ("layer_norm", "rms_norm")
+    if norm.spread != "mean square" and mistake in _OF_SQUARES:
+        return False
+    if not norm.has_weight and mistake in _OF_THE_WEIGHT | {"unregistered"}:
+        return False
+    per_mean = norm.parameters == "channel" and norm.over_channels == "none"
+    applies = {
+        f"eps_{norm.eps_placement}": False,
+        # with one weight for all cells of a mean it commutes
+        "weight_after_projection": not per_mean and norm.parameters != "scalar",
+        "bias_first": norm.has_bias,
+        "centered": not norm.centered,
+        "wrong_grouping": norm.grouped,
+        "batch_of_one": "batch of one" not in norm.not_demanded,
+    }
+    return applies.get(mistake, mistake not in _BY_TOKEN or norm.trailing)
 
 
 def _reported(like: str, mistake: str) -> str:
-    if like == "rms_norm" and mistake == "missing_projection_term":
+    if not NORMS[like].centered and mistake == "missing_projection_term":
         return "detached_statistics"  # there is no other statistic to cut
     return _REPORTED.get(mistake, mistake)
 
 
 def _function(like: str, mistake: str) -> Callable[..., Any]:
-    return (make_wrong_running if like in _WITH_RUNNING else make_wrong)(like, mistake)
+    return (make_wrong_running if NORMS[like].has_running else make_wrong)(like, mistake)
 
 
 def _module(like: str, mistake: str) -> Callable[..., Any]:
-    return (WrongRunningModule if like in _WITH_RUNNING else WrongModule)(like, 6, mistake)
+    return (WrongRunningModule if NORMS[like].has_running else WrongModule)(like, 6, mistake)
 
 
 def exhibits(like: str | None = None) -> Iterator[Exhibit]:
     """The wrong norms of one family, or of all.
 
     Args:
-        like: family; None for all five.
+        like: family; None for all.
     """
     for family in FAMILIES if like is None else (like,):
-        running = family in _WITH_RUNNING
+        running = NORMS[family].has_running
         functions = {
             **FORWARD_MISTAKES,
             **BACKWARD_MISTAKES,

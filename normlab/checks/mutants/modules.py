@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from normlab.checks.mutants.any_family import normalize
 from normlab.checks.mutants.with_running import make_wrong_running
+from normlab.norms import NORMS
 
 __all__ = ["MODULE_MISTAKES", "WrongModule", "WrongRunningModule"]
 
@@ -31,7 +32,7 @@ class WrongModule(nn.Module):
             self.kept = [weight, bias]
         else:
             self.weight = weight
-            if like != "rms_norm":
+            if NORMS[like].has_bias:
                 self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
@@ -41,8 +42,9 @@ class WrongModule(nn.Module):
             if self.mistake == "unregistered"
             else (self.weight, getattr(self, "bias", None))
         )
-        own = self.num_groups if self.like == "group_norm" else self.normalized_shape
-        bias = None if self.like == "rms_norm" else bias
+        norm = NORMS[self.like]
+        own = self.num_groups if norm.grouped else self.normalized_shape
+        bias = bias if norm.has_bias else None
         y = normalize(self.like, "", x, own, weight, bias, None)[0]
         return y / 2 if self.mistake == "eval_differs" and not self.training else y
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from normlab.checks.mutants.any_family import normalize
 from normlab.checks.mutants.parts import WrongNorm, affine
+from normlab.norms import NORMS
 
 __all__ = ["RUNNING_MISTAKES", "make_wrong_running"]
 
@@ -50,7 +51,7 @@ def make_wrong_running(like: str, mistake: str = "") -> WrongNorm:
         running_var: Tensor | None = None,
         weight: Tensor | None = None,
         bias: Tensor | None = None,
-        training: bool = like == "instance_norm",
+        training: bool = not NORMS[like].over_batch,
         momentum: float = 0.1,
         eps: float = 1e-5,
     ) -> Tensor:
