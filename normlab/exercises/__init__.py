@@ -1,5 +1,5 @@
 """The checks that the book's exercises call, one file a chapter; each returns a sentence."""
 
-from normlab.exercises.grading import Case, grade
+from normlab.exercises.grading import Question, grader
 
-__all__ = ["Case", "grade"]
+__all__ = ["Question", "grader"]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from normlab.exercises.grading import Case, grade
+from normlab.exercises.grading import Answer, Grading, Question, grader, random
 
 __all__ = [
     "check_channel_norm",
@@ -19,64 +16,42 @@ __all__ = [
     "check_synchronized_moments",
 ]
 
-Answer = Callable[..., Any]
 
-
-def _random(*shape: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
-def check_restoring_parameters(answer: Answer) -> str:
+@grader
+def check_restoring_parameters(answer: Answer) -> Grading:
     """Grade `answer(running_mean, running_var, eps) -> (weight, bias)`.
 
     In evaluation, a batch norm with these parameters returns its input.
 
-    Returns:
-        "right", "not answered yet", or what is wrong.
-
     Source:
         ioffe2015batch, Section 3, with `eps` taken into account.
     """
-    mean = _random(3, seed=0)
-    var = _random(3, seed=1).square() + 0.1
+    mean = random(3, seed=0)
+    var = random(3, seed=1).square() + 0.1
     eps = 0.05
     root = (var + eps).sqrt()
-    return grade(
-        answer,
-        [
-            Case(
-                (mean, var, eps),
-                (root, mean),
-                {
-                    "the layer divides by sqrt(var + eps), so sqrt(var) gives back too little": (
-                        var.sqrt(),
-                        mean,
-                    ),
-                    "the weight undoes a standard deviation, not a variance": (var + eps, mean),
-                    "the bias is added after the division, so it is the mean itself": (
-                        root,
-                        mean / root,
-                    ),
-                    "the bias gives the mean back, so its sign is plus": (root, -mean),
-                    "these are the factor and summand of the layer; you need their inverses": (
-                        1 / root,
-                        -mean / root,
-                    ),
-                },
-            )
-        ],
-    )
+    mistakes = {
+        "the layer divides by sqrt(var + eps), so sqrt(var) gives back too little": (
+            var.sqrt(),
+            mean,
+        ),
+        "the weight undoes a standard deviation, not a variance": (var + eps, mean),
+        "the bias is added after the division, so it is the mean itself": (root, mean / root),
+        "the bias gives the mean back, so its sign is plus": (root, -mean),
+        "these are the factor and summand of the layer; you need their inverses": (
+            1 / root,
+            -mean / root,
+        ),
+    }
+    yield Question((mean, var, eps), (root, mean), mistakes)
 
 
-def check_running_statistics(answer: Answer) -> str:
+@grader
+def check_running_statistics(answer: Answer) -> Grading:
     """Grade `answer(mean, var, count, momentum, steps) -> (running_mean, running_var)`.
 
     The same batch, with biased variance `var` of `count` values, is shown `steps` times to a
     fresh layer, whose buffers start at 0 and 1.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         ioffe2015batch, Algorithm 2, as moving averages; torch's conventions.
@@ -88,48 +63,43 @@ def check_running_statistics(answer: Answer) -> str:
         left = old**times
         return (1 - left) * mean, left + (1 - left) * var
 
-    cases = []
     for mean, var, count, momentum, steps in ((3.0, 4.0, 5, 0.1, 1), (-2.0, 9.0, 4, 0.25, 6)):
         bessel = var * count / (count - 1)
         old = 1 - momentum
-        cases.append(
-            Case(
-                (mean, var, count, momentum, steps),
-                buffers(mean, bessel, old, steps),
-                {
-                    "the buffer keeps the Bessel-corrected variance, var * count / (count - 1)": (
-                        buffers(mean, var, old, steps)
-                    ),
-                    "momentum is the weight of the new batch, not of the old value": buffers(
-                        mean, bessel, momentum, steps
-                    ),
-                    "momentum is the weight of the new batch, and the variance needs Bessel's "
-                    "correction": buffers(mean, var, momentum, steps),
-                    "the first batch is not special: it is averaged with the initial 0 and 1": (
-                        mean,
-                        bessel,
-                    ),
-                    "the running variance starts at 1, not at 0": (
-                        (1 - old**steps) * mean,
-                        (1 - old**steps) * bessel,
-                    ),
-                },
-                hint="write down the buffers after one step, then replace the start by them",
-            )
+        mistakes = {
+            "the buffer keeps the Bessel-corrected variance, var * count / (count - 1)": (
+                buffers(mean, var, old, steps)
+            ),
+            "momentum is the weight of the new batch, not of the old value": buffers(
+                mean, bessel, momentum, steps
+            ),
+            "momentum is the weight of the new batch, and the variance needs Bessel's "
+            "correction": buffers(mean, var, momentum, steps),
+            "the first batch is not special: it is averaged with the initial 0 and 1": (
+                mean,
+                bessel,
+            ),
+            "the running variance starts at 1, not at 0": (
+                (1 - old**steps) * mean,
+                (1 - old**steps) * bessel,
+            ),
+        }
+        yield Question(
+            (mean, var, count, momentum, steps),
+            buffers(mean, bessel, old, steps),
+            mistakes,
+            hint="write down the buffers after one step, then replace the start by them",
         )
-    return grade(answer, cases)
 
 
-def check_channel_norm(answer: Answer) -> str:
+@grader
+def check_channel_norm(answer: Answer) -> Grading:
     """Grade `answer(x, eps) -> y`, batch norm in training of x (N, C, H, W), no parameters.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         ioffe2015batch, Section 3.2.
     """
-    x = 2 * _random(4, 3, 2, 5, seed=2) + _random(1, 3, 1, 1, seed=3)
+    x = 2 * random(4, 3, 2, 5, seed=2) + random(1, 3, 1, 1, seed=3)
     eps = 0.02
 
     def norm(dims: tuple[int, ...], divisor: int = 0) -> Tensor:
@@ -140,131 +110,93 @@ def check_channel_norm(answer: Answer) -> str:
         return centered / (var + eps).sqrt()
 
     std = (x - x.mean((0, 2, 3), keepdim=True)).square().mean((0, 2, 3), keepdim=True).sqrt()
-    return grade(
-        answer,
-        [
-            Case(
-                (x, eps),
-                norm((0, 2, 3)),
-                {
-                    "one mean for each channel and position; positions share it, too": norm((0,)),
-                    "one mean for each sample and channel is instance norm": norm((2, 3)),
-                    "one mean for each sample is layer norm": norm((1, 2, 3)),
-                    "one mean for each position of a sample is layer norm over channels": norm(
-                        (1,)
-                    ),
-                    "one mean for the whole tensor mixes the channels": norm((0, 1, 2, 3)),
-                    "the batch is normalized with the biased variance, divisor n": norm(
-                        (0, 2, 3), x.numel() // 3 - 1
-                    ),
-                    "eps stands inside the root": (x - x.mean((0, 2, 3), keepdim=True))
-                    / (std + eps),
-                },
-            )
-        ],
-    )
+    mistakes = {
+        "one mean for each channel and position; positions share it, too": norm((0,)),
+        "one mean for each sample and channel is instance norm": norm((2, 3)),
+        "one mean for each sample is layer norm": norm((1, 2, 3)),
+        "one mean for each position of a sample is layer norm over channels": norm((1,)),
+        "one mean for the whole tensor mixes the channels": norm((0, 1, 2, 3)),
+        "the batch is normalized with the biased variance, divisor n": norm(
+            (0, 2, 3), x.numel() // 3 - 1
+        ),
+        "eps stands inside the root": (x - x.mean((0, 2, 3), keepdim=True)) / (std + eps),
+    }
+    yield Question((x, eps), norm((0, 2, 3)), mistakes)
 
 
-def check_folding(answer: Answer) -> str:
+@grader
+def check_folding(answer: Answer) -> Grading:
     """Grade `answer(linear_weight, linear_bias, mean, var, weight, bias, eps) -> (W, b)`.
 
     One linear layer with W (out, in) and b does what the linear layer and the batch norm after
     it do in evaluation.
 
-    Returns:
-        "right", "not answered yet", or what is wrong.
-
     Source:
         ioffe2015batch, Algorithm 2, step 11.
     """
-    matrix, shift = _random(4, 4, seed=4), _random(4, seed=5)
-    mean, var = _random(4, seed=6), _random(4, seed=7).square() + 0.1
-    weight, bias, eps = 1 + _random(4, seed=8), _random(4, seed=9), 0.05
+    matrix, shift = random(4, 4, seed=4), random(4, seed=5)
+    mean, var = random(4, seed=6), random(4, seed=7).square() + 0.1
+    weight, bias, eps = 1 + random(4, seed=8), random(4, seed=9), 0.05
     scale = weight / (var + eps).sqrt()
     folded = scale[:, None] * matrix
     outside = weight / (var.sqrt() + eps)
     right = scale * (shift - mean) + bias
-    return grade(
-        answer,
-        [
-            Case(
-                (matrix, shift, mean, var, weight, bias, eps),
-                (folded, right),
-                {
-                    "a channel is a row of the weight (out, in); you scaled the columns": (
-                        matrix * scale,
-                        right,
-                    ),
-                    "the bias of the linear layer goes through the norm, too: scale it": (
-                        folded,
-                        shift - scale * mean + bias,
-                    ),
-                    "the bias of the linear layer is missing": (folded, bias - scale * mean),
-                    "the running mean is missing": (folded, scale * shift + bias),
-                    "eps stands inside the root": (
-                        outside[:, None] * matrix,
-                        outside * (shift - mean) + bias,
-                    ),
-                    "the norm divides by the standard deviation, not by the variance": (
-                        (weight / (var + eps))[:, None] * matrix,
-                        weight / (var + eps) * (shift - mean) + bias,
-                    ),
-                },
-            )
-        ],
-    )
+    mistakes = {
+        "a channel is a row of the weight (out, in); you scaled the columns": (
+            matrix * scale,
+            right,
+        ),
+        "the bias of the linear layer goes through the norm, too: scale it": (
+            folded,
+            shift - scale * mean + bias,
+        ),
+        "the bias of the linear layer is missing": (folded, bias - scale * mean),
+        "the running mean is missing": (folded, scale * shift + bias),
+        "eps stands inside the root": (outside[:, None] * matrix, outside * (shift - mean) + bias),
+        "the norm divides by the standard deviation, not by the variance": (
+            (weight / (var + eps))[:, None] * matrix,
+            weight / (var + eps) * (shift - mean) + bias,
+        ),
+    }
+    yield Question((matrix, shift, mean, var, weight, bias, eps), (folded, right), mistakes)
 
 
-def check_input_gradient(answer: Answer) -> str:
+@grader
+def check_input_gradient(answer: Answer) -> Grading:
     """Grade `answer(dx_hat, x_hat, rstd) -> dx` for batch norm in training, input (N, C).
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         ioffe2015batch, Section 3.
     """
-    x, g = 2 * _random(5, 3, seed=10), _random(5, 3, seed=11)
+    x, g = 2 * random(5, 3, seed=10), random(5, 3, seed=11)
     centered = x - x.mean(0)
     rstd = 1 / (centered.square().mean(0) + 0.01).sqrt()
     x_hat = centered * rstd
     through_mean, through_var = g.mean(0), x_hat * (g * x_hat).mean(0)
-    return grade(
-        answer,
-        [
-            Case(
-                (g, x_hat, rstd),
-                rstd * (g - through_mean - through_var),
-                {
-                    "mean and variance depend on x; you took both as constants": rstd * g,
-                    "the variance depends on x; its path is missing": rstd * (g - through_mean),
-                    "the mean depends on x; its path is missing": rstd * (g - through_var),
-                    "the two subtracted terms are means over the batch, not sums": rstd
-                    * (g - g.sum(0) - x_hat * (g * x_hat).sum(0)),
-                    "the means run over the batch (axis 0), not over the features": rstd
-                    * (g - g.mean(1, keepdim=True) - x_hat * (g * x_hat).mean(1, keepdim=True)),
-                    "the factor rstd applies to all three terms": rstd * g
-                    - through_mean
-                    - through_var,
-                    "the factor rstd is missing": g - through_mean - through_var,
-                },
-            )
-        ],
-    )
+    mistakes = {
+        "mean and variance depend on x; you took both as constants": rstd * g,
+        "the variance depends on x; its path is missing": rstd * (g - through_mean),
+        "the mean depends on x; its path is missing": rstd * (g - through_var),
+        "the two subtracted terms are means over the batch, not sums": rstd
+        * (g - g.sum(0) - x_hat * (g * x_hat).sum(0)),
+        "the means run over the batch (axis 0), not over the features": rstd
+        * (g - g.mean(1, keepdim=True) - x_hat * (g * x_hat).mean(1, keepdim=True)),
+        "the factor rstd applies to all three terms": rstd * g - through_mean - through_var,
+        "the factor rstd is missing": g - through_mean - through_var,
+    }
+    yield Question((g, x_hat, rstd), rstd * (g - through_mean - through_var), mistakes)
 
 
-def check_synchronized_moments(answer: Answer) -> str:
+@grader
+def check_synchronized_moments(answer: Answer) -> Grading:
     """Grade `answer(means, variances, counts) -> (mean, var)` of the union of several devices.
 
     `means` and `variances` (biased) are (devices, C), `counts` is (devices,).
 
-    Returns:
-        "right", "not answered yet", or what is wrong.
-
     Source:
         peng2018megdet, Section 3.3, in the form that needs one message per device.
     """
-    parts = [_random(n, 3, seed=12 + n) + shift for n, shift in ((2, -2.0), (5, 0.0), (3, 4.0))]
+    parts = [random(n, 3, seed=12 + n) + shift for n, shift in ((2, -2.0), (5, 0.0), (3, 4.0))]
     counts = torch.tensor([len(p) for p in parts], dtype=torch.float64)
     means = torch.stack([p.mean(0) for p in parts])
     variances = torch.stack([(p - p.mean(0)).square().mean(0) for p in parts])
@@ -274,31 +206,21 @@ def check_synchronized_moments(answer: Answer) -> str:
     share = (counts / counts.sum())[:, None]
     equal = means.mean(0)
     bessel = len(union) / (len(union) - 1)
-    return grade(
-        answer,
-        [
-            Case(
-                (means, variances, counts),
-                (mean, var),
-                {
-                    "averaging the variances forgets that the means of the devices differ": (
-                        mean,
-                        (share * variances).sum(0),
-                    ),
-                    "devices with more samples weigh more; you gave all the same weight": (
-                        equal,
-                        (variances + (means - equal).square()).mean(0),
-                    ),
-                    "devices weigh by their samples, and their means differ": (
-                        equal,
-                        variances.mean(0),
-                    ),
-                    "the batch is normalized with the biased variance, divisor n": (
-                        mean,
-                        var * bessel,
-                    ),
-                },
-                hint="var = E[x²] - mean² holds for the union: find E[x²] of each device first",
-            )
-        ],
+    mistakes = {
+        "averaging the variances forgets that the means of the devices differ": (
+            mean,
+            (share * variances).sum(0),
+        ),
+        "devices with more samples weigh more; you gave all the same weight": (
+            equal,
+            (variances + (means - equal).square()).mean(0),
+        ),
+        "devices weigh by their samples, and their means differ": (equal, variances.mean(0)),
+        "the batch is normalized with the biased variance, divisor n": (mean, var * bessel),
+    }
+    yield Question(
+        (means, variances, counts),
+        (mean, var),
+        mistakes,
+        hint="var = E[x²] - mean² holds for the union: find E[x²] of each device first",
     )

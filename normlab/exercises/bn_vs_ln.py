@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from normlab.exercises.grading import Case, grade
+from normlab.exercises.grading import Answer, Grading, Question, grader, random
 
 __all__ = ["check_batch_norm_by_layer_norm", "check_stored_numbers", "check_token_batch_norm"]
 
-Answer = Callable[..., Any]
 _EPS = 1e-5
-
-
-def _random(*shape: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return 1.5 + torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def _standardize(x: Tensor, *dims: int) -> Tensor:
@@ -26,16 +17,13 @@ def _standardize(x: Tensor, *dims: int) -> Tensor:
     return centered / (centered.square().mean(dims, keepdim=True) + _EPS).sqrt()
 
 
-def check_batch_norm_by_layer_norm(answer: Answer) -> str:
-    """Grade `answer(x, weight, bias)`: batch norm of a matrix, made with a layer norm.
+@grader
+def check_batch_norm_by_layer_norm(answer: Answer) -> Grading:
+    """Grade `answer(x, weight, bias)`: batch norm of a matrix, made with a layer norm."""
 
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
-
-    def case(samples: int, features: int, seed: int) -> Case:
-        x = _random(samples, features, seed=seed)
-        weight, bias = _random(2, features, seed=seed + 1)
+    def case(samples: int, features: int, seed: int) -> Question:
+        x = 1.5 + random(samples, features, seed=seed)
+        weight, bias = 1.5 + random(2, features, seed=seed + 1)
         columns, rows = _standardize(x, 0), _standardize(x, 1)
         mistakes = {
             "that is layer norm of x; the means are still those of the rows": rows * weight + bias,
@@ -47,20 +35,18 @@ def check_batch_norm_by_layer_norm(answer: Answer) -> str:
             mistakes["weight and bias were applied along the samples: transpose back first"] = (
                 along.T
             )
-        return Case((x, weight, bias), columns * weight + bias, mistakes)
+        return Question((x, weight, bias), columns * weight + bias, mistakes)
 
-    return grade(answer, [case(4, 4, 0), case(6, 3, 2)])
+    yield case(4, 4, 0)
+    yield case(6, 3, 2)
 
 
-def check_token_batch_norm(answer: Answer) -> str:
-    """Grade `answer(x)`: batch norm of each feature over all tokens of (N, T, D), no weight.
+@grader
+def check_token_batch_norm(answer: Answer) -> Grading:
+    """Grade `answer(x)`: batch norm of each feature over all tokens of (N, T, D), no weight."""
 
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
-
-    def case(shape: tuple[int, int, int], seed: int) -> Case:
-        x = _random(*shape, seed=seed) * torch.linspace(0.5, 2.0, shape[1])[:, None].double()
+    def case(shape: tuple[int, int, int], seed: int) -> Question:
+        x = (1.5 + random(*shape, seed=seed)) * torch.linspace(0.5, 2.0, shape[1])[:, None].double()
         mistakes = {
             "each token has its own mean there, which is layer norm": _standardize(x, 2),
             "each position has its own mean there: that is how BatchNorm1d reads (N, T, D)": (
@@ -70,44 +56,29 @@ def check_token_batch_norm(answer: Answer) -> str:
             "each position of each feature has its own mean there": _standardize(x, 0),
             "one mean for the whole tensor; each feature needs its own": _standardize(x, 0, 1, 2),
         }
-        return Case((x,), _standardize(x, 0, 1), mistakes)
+        return Question((x,), _standardize(x, 0, 1), mistakes)
 
-    return grade(answer, [case((4, 5, 5), 0), case((3, 7, 4), 1)])
+    yield case((4, 5, 5), 0)
+    yield case((3, 7, 4), 1)
 
 
-def check_stored_numbers(answer: Answer) -> str:
+@grader
+def check_stored_numbers(answer: Answer) -> Grading:
     """Grade `answer(norm, features)`: how many learned and how many running numbers it keeps.
 
     `norm` is "batch_norm", "layer_norm" or "rms_norm"; the answer is a tuple of two counts, with
     torch's defaults and without the count of batches.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
-    cases = []
     for d in (8, 768):
-        cases += [
-            Case(
-                ("batch_norm", d),
-                (2 * d, 2 * d),
-                {
-                    "the running mean and variance are not learned, but they are kept": (2 * d, 0),
-                    "the running moments are buffers, not learned": (4 * d, 0),
-                    "a weight and a bias for each feature, not one of each": (2, 2 * d),
-                },
-            ),
-            Case(
-                ("layer_norm", d),
-                (2 * d, 0),
-                {
-                    "weight and bias are vectors, one entry for each feature": (2, 0),
-                    "layer norm keeps no running moments": (2 * d, 2 * d),
-                },
-            ),
-            Case(
-                ("rms_norm", d),
-                (d, 0),
-                {"RMS norm has a weight and no bias": (2 * d, 0)},
-            ),
-        ]
-    return grade(answer, cases)
+        mistakes = {
+            "the running mean and variance are not learned, but they are kept": (2 * d, 0),
+            "the running moments are buffers, not learned": (4 * d, 0),
+            "a weight and a bias for each feature, not one of each": (2, 2 * d),
+        }
+        yield Question(("batch_norm", d), (2 * d, 2 * d), mistakes)
+        mistakes = {
+            "weight and bias are vectors, one entry for each feature": (2, 0),
+            "layer norm keeps no running moments": (2 * d, 2 * d),
+        }
+        yield Question(("layer_norm", d), (2 * d, 0), mistakes)
+        yield Question(("rms_norm", d), (d, 0), {"RMS norm has a weight and no bias": (2 * d, 0)})

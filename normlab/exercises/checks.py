@@ -6,7 +6,7 @@ wrong and accepts what is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from normlab.checks.conformance import check_layer
 from normlab.checks.mutants import LAYER_NORM_MUTANTS
 from normlab.checks.mutants.any_family import make_wrong
 from normlab.checks.mutants.with_running import make_wrong_running
-from normlab.exercises.grading import UNANSWERED, Case, ask, grade
+from normlab.exercises.grading import Answer, Grading, Question, grader, what_fails
 from normlab.layers import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "dialect",
 ]
 
-Answer = Callable[..., Any]
 Layer = Callable[..., Tensor]
 
 
@@ -57,76 +56,62 @@ _RIGHT: dict[str, Layer] = {
 }
 
 
-def check_gradcheck(answer: Answer) -> str:
-    """Grade `answer(mistake) -> bool`: does torch.autograd.gradcheck, in float64, notice it?
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
+@grader
+def check_gradcheck(answer: Answer) -> Grading:
+    """Grade `answer(mistake) -> bool`: does torch.autograd.gradcheck, in float64, notice it?"""
     forward = "autograd derives the gradient of the wrong formula, and it fits the wrong formula"
     backward = "here output and gradient do not belong to the same function, and that it sees"
 
-    def case(mistake: str, seen: bool) -> Case:
-        return Case((mistake,), seen, {f"{mistake}: {backward if seen else forward}": not seen})
+    def case(mistake: str, seen: bool) -> Question:
+        return Question((mistake,), seen, {f"{mistake}: {backward if seen else forward}": not seen})
 
-    return grade(
-        answer,
-        [
-            case("the divisor is n - 1", False),
-            case("the gradient lacks the projection term", True),
-            case("the mean runs over the wrong axis", False),
-            case("mean and variance are detached", True),
-            case("eps stands outside the root", False),
-        ],
-    )
+    yield case("the divisor is n - 1", False)
+    yield case("the gradient lacks the projection term", True)
+    yield case("the mean runs over the wrong axis", False)
+    yield case("mean and variance are detached", True)
+    yield case("eps stands outside the root", False)
 
 
-def _verdicts(answer: Answer, layer: Layer) -> tuple[set[Any], str]:
-    """What three calls say, and what went wrong in a call."""
-    found: set[Any] = set()
+def _ask(answer: Answer, layer: Layer, wrong: str = "") -> Generator[str, None, set[bool]]:
+    """What three calls say of a layer; a wrong one has a name."""
+    prefix, remedy = (f"for {wrong} ", "; return False instead") if wrong else ("", "")
+    found = set()
     for _ in range(3):
         try:
             verdict = answer(layer)
         except Exception as error:  # a reader's function may fail in any way; say how
-            return set(), f"it raised {type(error).__name__}: {error}"
-        if verdict is None:
-            return {None}, ""
+            if not wrong:
+                raise
+            yield f"{prefix}it raised {type(error).__name__}: {error}{remedy}"
         if isinstance(verdict, Tensor) and verdict.dtype == torch.bool and verdict.numel() == 1:
             verdict = bool(verdict)
         if not isinstance(verdict, bool):
-            return set(), f"expected True or False, got {type(verdict).__name__}"
+            yield f"{prefix}expected True or False, got {type(verdict).__name__}{remedy}"
         found.add(verdict)
-    return found, ""
+    return found
 
 
-def _grade_check(answer: Answer, wrong: Iterable[str], hints: dict[str, str]) -> str:
+def _grade_check(answer: Answer, wrong: Iterable[str]) -> Grading:
     for name, layer in _RIGHT.items():
-        verdicts, problem = _verdicts(answer, layer)
-        if problem:
-            return f"wrong: {problem}"
-        if None in verdicts:
-            return UNANSWERED
+        verdicts = yield from _ask(answer, layer)
         if False in verdicts:
             always = "" if True in verdicts else " always"
-            return (
-                f"wrong: a false alarm: it{always} rejects {name}, which is right; two right "
-                "layers differ by rounding, so compare within a tolerance, and return True for "
-                "what is right"
+            yield (
+                f"a false alarm: it{always} rejects {name}, which is right; two right layers "
+                "differ by rounding, so compare within a tolerance, and return True for what is "
+                "right"
             )
     alive, hesitant = [], []
     for name in wrong:
-        verdicts, problem = _verdicts(answer, LAYER_NORM_MUTANTS[name])
-        if problem:
-            return f"wrong: for {name} {problem}; return False instead"
+        verdicts = yield from _ask(answer, LAYER_NORM_MUTANTS[name], name)
         if verdicts == {True}:
             alive.append(name)
         elif True in verdicts:
             hesitant.append(name)
     if alive:
-        return f"wrong: {len(alive)} live: {', '.join(alive)}. {hints[alive[0]]}"
+        yield f"{len(alive)} live: {', '.join(alive)}. {_HINTS[alive[0]]}"
     if hesitant:
-        return f"wrong: {hesitant[0]} is rejected in some calls only; fix the seed of the input"
-    return "right"
+        yield f"{hesitant[0]} is rejected in some calls only; fix the seed of the input"
 
 
 _SMALL = "Where does eps show? Only where the variance is not large beside it"
@@ -151,25 +136,24 @@ _HINTS = {
 }
 
 
-def check_killer(answer: Answer) -> str:
+@grader
+def check_killer(answer: Answer) -> Grading:
     """Grade `answer(layer) -> bool`, a check of a layer norm, True for a right one.
 
     It must reject the layer whose gradient lacks the term through the variance, and accept
     three right layers.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
-    return _grade_check(answer, ["backward_without_projection_term"], _HINTS)
+    yield from _grade_check(answer, ["backward_without_projection_term"])
 
 
-def check_suite(answer: Answer) -> str:
+@grader
+def check_suite(answer: Answer) -> Grading:
     """Grade `answer(layer) -> bool`, a check of a layer norm that lets none of eleven pass.
 
     Returns:
         "right", "not answered yet", or which wrong layers live, and what the first one needs.
     """
-    return _grade_check(answer, LAYER_NORM_MUTANTS, _HINTS)
+    yield from _grade_check(answer, LAYER_NORM_MUTANTS)
 
 
 def _right_group_norm(
@@ -192,14 +176,12 @@ SUSPECTS: dict[str, tuple[str, Layer]] = {
 _SUSPECTED = {"A": "grouping", "B": "weight gradient", "C": "right", "D": "running variance"}
 
 
-def check_suspects(answer: Answer) -> str:
+@grader
+def check_suspects(answer: Answer) -> Grading:
     """Grade `answer() -> dict`, what is wrong with each of `SUSPECTS`.
 
     The values are "right", "grouping", "axes", "eps", "divisor", "input gradient", "weight
     gradient", "running mean" or "running variance".
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
     hints = {
         "A": "its output differs from group norm's, and only where a group has several channels",
@@ -207,15 +189,12 @@ def check_suspects(answer: Answer) -> str:
         "C": "no input tells it from group norm; a difference of a few roundings is no mistake",
         "D": "it normalizes as it should; look at what it leaves behind",
     }
-    said, verdict = ask(answer)
-    if verdict:
-        return verdict
+    said = answer()
     if not isinstance(said, dict) or set(said) != set(_SUSPECTED):
-        return f"wrong: expected a dict with the keys {', '.join(_SUSPECTED)}"
+        yield f"expected a dict with the keys {', '.join(_SUSPECTED)}"
     for name, truth in _SUSPECTED.items():
         if said[name] != truth:
-            return f"wrong: {name} is not {said[name]!r}: {hints[name]}"
-    return "right"
+            yield f"{name} is not {said[name]!r}: {hints[name]}"
 
 
 BLACK_BOX_SHAPE = (4, 6, 5)
@@ -231,12 +210,9 @@ BLACK_BOXES: tuple[Layer, ...] = (
 )
 
 
-def check_black_boxes(answer: Answer) -> str:
-    """Grade `answer() -> tuple`, the family of each of `BLACK_BOXES`.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
+@grader
+def check_black_boxes(answer: Answer) -> Grading:
+    """Grade `answer() -> tuple`, the family of each of `BLACK_BOXES`."""
     probes = {
         "batch_norm": "change one sample: do the outputs of the others stay?",
         "layer_norm": "change one position: do the outputs at the others stay?",
@@ -244,17 +220,14 @@ def check_black_boxes(answer: Answer) -> str:
         "group_norm": "change one channel: how many channels move with it?",
         "instance_norm": "change one channel: how many channels move with it?",
     }
-    said, verdict = ask(answer)
-    if verdict:
-        return verdict
+    said = answer()
     if not isinstance(said, list | tuple) or len(said) != len(_IN_BOX):
-        return f"wrong: expected a tuple of {len(_IN_BOX)} names"
+        yield f"expected a tuple of {len(_IN_BOX)} names"
     for index, (got, family) in enumerate(zip(said, _IN_BOX, strict=True)):
         if got not in _FAMILIES:
-            return f"wrong: {got!r} is no family; expected one of {', '.join(_FAMILIES)}"
+            yield f"{got!r} is no family; expected one of {', '.join(_FAMILIES)}"
         if got != family:
-            return f"wrong: box {index} is no {got}; {probes[family]}"
-    return "right"
+            yield f"box {index} is no {got}; {probes[family]}"
 
 
 def dialect(
@@ -268,17 +241,11 @@ def dialect(
     return (y if weight is None else y * (1 + weight.float())).to(x.dtype)
 
 
-def check_declaration(answer: Answer) -> str:
+@grader
+def check_declaration(answer: Answer) -> Grading:
     """Grade `answer() -> dict`, the conventions with which `dialect` conforms to RMS norm.
 
     Returns:
         "right", "not answered yet", or what is still to be declared.
     """
-    try:
-        said = answer()
-        if said is None:
-            return UNANSWERED
-        report = check_layer(dialect, like="rms_norm", **said)
-    except Exception as error:  # a reader's function may fail in any way; say how
-        return f"wrong: it raised {type(error).__name__}: {error}"
-    return "right" if report.passed else f"wrong: {report.failures[0].message}"
+    yield what_fails(check_layer(dialect, like="rms_norm", **answer()))

@@ -3,47 +3,40 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from normlab.exercises.grading import Case, grade
+from normlab.exercises.grading import Answer, Grading, Question, grader
 
 __all__ = ["check_decay_groups", "check_diagnosis", "check_micro_momentum", "check_start_epoch"]
 
-Answer = Callable[..., Any]
-_ADAMW_DECAY = 0.01  # of a group that names none
 
-
-@torch.random.fork_rng(devices=[])
-def check_diagnosis(answer: Answer) -> str:
+@grader
+def check_diagnosis(answer: Answer) -> Grading:
     """Grade `answer(model, x, y)`: "mode", "buffers", "weights" or "nothing" is wrong.
 
     The models are a batch norm and a linear layer. Looking must leave a model as it was.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
     x, y = _two_clusters()
 
     def look(model: nn.Module, x: Tensor, y: Tensor) -> Any:
         before, modes = copy.deepcopy(model.state_dict()), [m.training for m in model.modules()]
         found = answer(model, x, y)
-        if found is not None and modes != [m.training for m in model.modules()]:
+        if modes != [m.training for m in model.modules()]:
             return "left in another mode"
         pairs = zip(before.values(), model.state_dict().values(), strict=True)
         same = all(torch.equal(old.nan_to_num(), new.nan_to_num()) for old, new in pairs)
-        return found if found is None or same else "moved"
+        return found if same else "moved"
 
-    def case(model: nn.Module, right: str, mistakes: dict[str, str]) -> Case:
+    def case(model: nn.Module, right: str, mistakes: dict[str, str]) -> Question:
         changed = {
             "the look moved the running statistics: look at a copy of the model": "moved",
             "the model was left in another mode than it came in": "left in another mode",
         }
         hint = f"that is not it; this model's fault is in another place ({right})"
-        return Case((model, x, y), right, mistakes | changed, hint)
+        return Question((model, x, y), right, mistakes | changed, hint, through=look)
 
     missed = "the accuracy in evaluation is no better than guessing, and you found nothing"
     own = "with the statistics of the batch it is right, so the weights are fine"
@@ -51,16 +44,11 @@ def check_diagnosis(answer: Answer) -> str:
     mode = "it is in training mode, and right as soon as it is not: look at the mode first"
     nan = "NaN in the buffers is no fault of the weights, which are right on a batch"
     fine = "this one is in evaluation mode and right: nothing is wrong with it"
-    return grade(
-        look,
-        [
-            case(_classifier(x), "nothing", {fine: "buffers"}),
-            case(_classifier(None), "buffers", {missed: "nothing", own: "weights"}),
-            case(_classifier(x, flip=True), "weights", {also: "buffers", missed: "nothing"}),
-            case(_classifier(x).train(), "mode", {mode: "nothing"}),
-            case(_classifier(x * torch.nan), "buffers", {nan: "weights", missed: "nothing"}),
-        ],
-    )
+    yield case(_classifier(x), "nothing", {fine: "buffers"})
+    yield case(_classifier(None), "buffers", {missed: "nothing", own: "weights"})
+    yield case(_classifier(x, flip=True), "weights", {also: "buffers", missed: "nothing"})
+    yield case(_classifier(x).train(), "mode", {mode: "nothing"})
+    yield case(_classifier(x * torch.nan), "buffers", {nan: "weights", missed: "nothing"})
 
 
 def _two_clusters() -> tuple[Tensor, Tensor]:
@@ -80,14 +68,11 @@ def _classifier(seen: Tensor | None, *, flip: bool = False) -> nn.Module:
     return nn.Sequential(norm, last).eval()
 
 
-def check_micro_momentum(answer: Answer) -> str:
-    """Grade `answer(momentum, parts)`: the momentum for the same pace in `parts` micro-batches.
+@grader
+def check_micro_momentum(answer: Answer) -> Grading:
+    """Grade `answer(momentum, parts)`: the momentum for the same pace in `parts` micro-batches."""
 
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
-
-    def case(momentum: float, parts: int) -> Case:
+    def case(momentum: float, parts: int) -> Question:
         kept = 1 - momentum
         mistakes = {
             "close, but forgetting multiplies: k micro-batches keep (1 - m')^k of the past": (
@@ -102,9 +87,10 @@ def check_micro_momentum(answer: Answer) -> str:
             "take the root of what is kept, 1 - m, not of m": momentum ** (1 / parts),
             "unchanged, the statistics would move once for each micro-batch": momentum,
         }
-        return Case((momentum, parts), 1 - kept ** (1 / parts), mistakes, tolerance=1e-6)
+        return Question((momentum, parts), 1 - kept ** (1 / parts), mistakes, tolerance=1e-6)
 
-    return grade(answer, [case(0.1, 4), case(0.3, 2)])
+    yield case(0.1, 4)
+    yield case(0.3, 2)
 
 
 class _FineTuned(nn.Sequential):
@@ -113,17 +99,14 @@ class _FineTuned(nn.Sequential):
         super().__init__(backbone, nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 2)))
 
 
-@torch.random.fork_rng(devices=[])
-def check_start_epoch(answer: Answer) -> str:
+@grader
+def check_start_epoch(answer: Answer) -> Grading:
     """Grade `answer(model, backbone) -> model`, which a loop calls instead of `model.train()`.
 
     Two epochs are run, with a validation in `model.eval()` between them.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
 
-    def epochs(model: nn.Sequential) -> str | None:
+    def epochs(model: nn.Sequential) -> str:
         return _fine_tune(answer, copy.deepcopy(model))
 
     mistakes = {
@@ -139,10 +122,10 @@ def check_start_epoch(answer: Answer) -> str:
         "the head does not learn: only the backbone is to be frozen": "head frozen",
     }
     torch.manual_seed(0)
-    return grade(epochs, [Case((_FineTuned(),), "only the head learns", mistakes)])
+    yield Question((_FineTuned(),), "only the head learns", mistakes, through=epochs)
 
 
-def _fine_tune(start_epoch: Answer, model: nn.Sequential) -> str | None:
+def _fine_tune(start_epoch: Answer, model: nn.Sequential) -> str:
     """What two epochs of fine-tuning did, in a word."""
     backbone, head = model[0], model[1]
     before = copy.deepcopy(model)
@@ -151,8 +134,7 @@ def _fine_tune(start_epoch: Answer, model: nn.Sequential) -> str | None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     heads = True
     for _ in range(2):
-        if start_epoch(model, backbone) is None:
-            return None
+        start_epoch(model, backbone)
         by_batch = not torch.allclose(copy.deepcopy(backbone)(x), right, atol=1e-5)
         heads = heads and all(m.training for m in head.modules())
         for _ in range(2):
@@ -184,60 +166,40 @@ def _fine_tune(start_epoch: Answer, model: nn.Sequential) -> str | None:
     return "only the head learns" if heads else "head in eval"
 
 
-@torch.random.fork_rng(devices=[])
-def check_decay_groups(answer: Answer) -> str:
-    """Grade `answer(model, decay)`: groups for AdamW without decay on norms and biases.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
+@grader
+def check_decay_groups(answer: Answer) -> Grading:
+    """Grade `answer(model, decay)`: groups for AdamW without decay on norms and biases."""
     decay = 0.3
 
-    def divide(model: nn.Module, decay: float) -> Any:
-        groups = answer(model, decay)
-        return None if groups is None else _describe(groups, model, decay)
+    def divide(model: nn.Module, decay: float) -> str:
+        return _describe(answer(model, decay), model, decay)
 
     several, rms = (
         nn.Sequential(nn.Conv2d(1, 4, 3), nn.LayerNorm([4, 6, 6]), nn.Flatten(), nn.Linear(144, 3)),
         nn.Sequential(nn.Linear(6, 5), nn.RMSNorm(5), nn.Linear(5, 2)),
     )
-    missing = "some parameters are in no group, so that the optimizer never moves them"
-    shared = {
-        missing: "missing",
+    mistakes = {
+        "the weight of a layer norm over several axes has several axes: ask for the "
+        "module, not for the number of axes": "0.weight, 1.bias, 1.weight, 3.weight",
+        "the weight of the norm decays; in a Sequential no name says that it is one": (
+            "0.weight, 1.weight, 3.weight"
+        ),
+        "everything decays": "0.bias, 0.weight, 1.bias, 1.weight, 3.bias, 3.weight",
+        "biases are not to decay either": "0.bias, 0.weight, 3.bias, 3.weight",
+        "the groups are exchanged: norms and biases decay, matrices do not": (
+            "0.bias, 1.bias, 1.weight, 3.bias"
+        ),
+        "nothing decays": "",
+        "some parameters are in no group, so that the optimizer never moves them": "missing",
         "some parameters are in two groups; each belongs to one": "twice",
         "a group that names no weight_decay gets AdamW's own, 0.01": "default",
         "the decay of a group is neither the one given nor 0": "other",
     }
-    return grade(
-        divide,
-        [
-            Case(
-                (several, decay),
-                "0.weight, 3.weight",
-                {
-                    "the weight of a layer norm over several axes has several axes: ask for the "
-                    "module, not for the number of axes": "0.weight, 1.bias, 1.weight, 3.weight",
-                    "the weight of the norm decays; in a Sequential no name says that it is one": (
-                        "0.weight, 1.weight, 3.weight"
-                    ),
-                    "everything decays": ("0.bias, 0.weight, 1.bias, 1.weight, 3.bias, 3.weight"),
-                    "biases are not to decay either": "0.bias, 0.weight, 3.bias, 3.weight",
-                    "the groups are exchanged: norms and biases decay, matrices do not": (
-                        "0.bias, 1.bias, 1.weight, 3.bias"
-                    ),
-                    "nothing decays": "",
-                    **shared,
-                },
-                hint="other parameters decay than the weights of convolution and linear layer",
-            ),
-            Case(
-                (rms, decay),
-                "0.weight, 2.weight",
-                {"an RMS norm is a norm, too": "0.weight, 1.weight, 2.weight"},
-                hint="other parameters decay than the weights of the two linear layers",
-            ),
-        ],
-    )
+    hint = "other parameters decay than the weights of convolution and linear layer"
+    yield Question((several, decay), "0.weight, 3.weight", mistakes, hint, through=divide)
+    mistakes = {"an RMS norm is a norm, too": "0.weight, 1.weight, 2.weight"}
+    hint = "other parameters decay than the weights of the two linear layers"
+    yield Question((rms, decay), "0.weight, 2.weight", mistakes, hint, through=divide)
 
 
 def _describe(groups: Any, model: nn.Module, decay: float) -> str:

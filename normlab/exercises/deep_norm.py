@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab.checks.residual import check_deep_norm_init, check_residual
-from normlab.exercises.grading import UNANSWERED, Case, grade
+from normlab.exercises.grading import UNANSWERED, Answer, Grading, Question, grader, what_fails
 from normlab.residual import deep_norm_constants
 
 __all__ = [
@@ -21,67 +21,38 @@ __all__ = [
     "check_sublayers",
 ]
 
-Answer = Callable[..., Any]
+
+@grader
+def check_equal_eps(answer: Answer) -> Grading:
+    """Grade `answer(eps, alpha)`, the eps of the layer norm of x that equals the one of alpha x."""
+    for eps, alpha in ((1e-5, 2.0), (0.3, 0.81)):
+        mistakes = {
+            "a factor of the input does change how much eps counts": eps,
+            "eps stands beside a variance, in units of x²": eps / alpha,
+            "the other way round: a larger input makes eps count less": eps * alpha**2,
+            "the other way round, and eps has the units of x²": eps * alpha,
+        }
+        yield Question((eps, alpha), eps / alpha**2, mistakes)
 
 
-def check_equal_eps(answer: Answer) -> str:
-    """Grade `answer(eps, alpha)`, the eps of the layer norm of x that equals the one of alpha x.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
-    return grade(
-        answer,
-        [
-            Case(
-                (eps, alpha),
-                eps / alpha**2,
-                {
-                    "a factor of the input does change how much eps counts": eps,
-                    "eps stands beside a variance, in units of x²": eps / alpha,
-                    "the other way round: a larger input makes eps count less": eps * alpha**2,
-                    "the other way round, and eps has the units of x²": eps * alpha,
-                },
-            )
-            for eps, alpha in ((1e-5, 2.0), (0.3, 0.81))
-        ],
-    )
-
-
-def check_block(answer: Answer) -> str:
+@grader
+def check_block(answer: Answer) -> Grading:
     """Grade `answer(x, branch, norm, alpha) -> y`, one DeepNorm block.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         wang2022deepnet, Section 4.1.
     """
-    empty = False
 
     def build(branch: Any, norm: Any, alpha: float) -> Callable[[Tensor], Tensor]:
-        def block(x: Tensor) -> Tensor:
-            nonlocal empty
-            y = answer(x, branch, norm, alpha)
-            empty = empty or y is None
-            return torch.zeros_like(x) if y is None else y
+        return lambda x: answer(x, branch, norm, alpha)
 
-        return block
-
-    try:
-        report = check_residual(build, like="deep_norm")
-    except Exception as error:  # a reader's function may fail in any way; say how
-        return f"wrong: it raised {type(error).__name__}: {error}"
-    if empty:
-        return UNANSWERED
-    return "right" if report.passed else f"wrong: {report.failures[0].message}"
+    report = check_residual(build, like="deep_norm")
+    yield "" if answer.error else what_fails(report)  # of an error the answer tells more
 
 
-def check_gains(answer: Answer) -> str:
+@grader
+def check_gains(answer: Answer) -> Grading:
     """Grade `answer(block, beta)`, which initializes `block` in place as DeepNorm does.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         wang2022deepnet, Figure 2.
@@ -90,135 +61,102 @@ def check_gains(answer: Answer) -> str:
 
     def init(block: nn.Module, beta: float) -> None:
         nonlocal changed
-        before = [p.detach().clone() for p in block.parameters()]
-        answer(block, beta)
-        changed = any(
-            not torch.equal(a, b) for a, b in zip(before, block.parameters(), strict=True)
-        )
+        before = nn.utils.parameters_to_vector(block.parameters()).detach()
+        answer.run(block, beta)
+        changed = not torch.equal(before, nn.utils.parameters_to_vector(block.parameters()))
 
-    try:
-        report = check_deep_norm_init(init)
-    except Exception as error:  # a reader's function may fail in any way; say how
-        return f"wrong: it raised {type(error).__name__}: {error}"
-    if not changed:
-        return UNANSWERED
-    return "right" if report.passed else f"wrong: {report.failures[0].message}"
+    report = check_deep_norm_init(init)
+    yield what_fails(report) if changed else UNANSWERED
 
 
-def check_constants(answer: Answer) -> str:
+@grader
+def check_constants(answer: Answer) -> Grading:
     """Grade `answer(encoder_layers, decoder_layers)` for a model with both stacks.
 
     The answer is a tuple: the encoder's alpha and beta, the decoder's alpha and beta.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         wang2022deepnet, Figure 2.
     """
 
-    def case(n: int, m: int) -> Case:
+    def case(n: int, m: int) -> Question:
         right = deep_norm_constants(encoder_layers=n, decoder_layers=m)
         a, b, c, d = right
         assert a is not None and b is not None
         single_n, single_m = (2 * n) ** 0.25, (2 * m) ** 0.25
         exact = 27 ** (-1 / 16)
-        return Case(
+        mistakes = {
+            "the encoder feeds every decoder layer; (3N)^(1/4) does not know M": (
+                (3 * n) ** 0.25,
+                (12 * n) ** -0.25,
+                c,
+                d,
+            ),
+            "those are the constants of two single stacks": (
+                single_n,
+                (8 * n) ** -0.25,
+                single_m,
+                (8 * m) ** -0.25,
+            ),
+            "a decoder layer has three sublayers here, with cross-attention": (
+                a,
+                b,
+                single_m,
+                (8 * m) ** -0.25,
+            ),
+            "N and M are exchanged": tuple(deep_norm_constants(encoder_layers=m, decoder_layers=n)),
+        }
+        return Question(
             (n, m),
             (a, b, c, d),
-            {
-                "the encoder feeds every decoder layer; (3N)^(1/4) does not know M": (
-                    (3 * n) ** 0.25,
-                    (12 * n) ** -0.25,
-                    c,
-                    d,
-                ),
-                "those are the constants of two single stacks": (
-                    single_n,
-                    (8 * n) ** -0.25,
-                    single_m,
-                    (8 * m) ** -0.25,
-                ),
-                "a decoder layer has three sublayers here, with cross-attention": (
-                    a,
-                    b,
-                    single_m,
-                    (8 * m) ** -0.25,
-                ),
-                "N and M are exchanged": tuple(
-                    deep_norm_constants(encoder_layers=m, decoder_layers=n)
-                ),
-            },
+            mistakes,
             hint="compare with the table, entry by entry",
-            # 27^(-1/16) and 27^(1/16) / sqrt(2) are as right as the rounded 0.81 and 0.87
             tolerance=abs(exact / 0.81 - 1) * 1.1,
         )
 
-    return grade(answer, [case(6, 18), case(100, 2)])
+    yield case(6, 18)
+    yield case(100, 2)
 
 
-def check_sublayers(answer: Answer) -> str:
+@grader
+def check_sublayers(answer: Answer) -> Grading:
     """Grade `answer(sublayers)`, the tuple (alpha, beta) of a stack of so many sublayers.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         wang2022deepnet, Section 4.3: the bound of one gradient step is 1, and v² + w² of every
         sublayer is 1 / alpha².
     """
-    return grade(
-        answer,
-        [
-            Case(
-                (s,),
-                (s**0.25, (4 * s) ** -0.25),
-                {
-                    "s counts sublayers already, not layers": ((2 * s) ** 0.25, (8 * s) ** -0.25),
-                    "v² + w² is 2 beta², because v and w both start at beta": (
-                        s**0.25,
-                        s**-0.25,
-                    ),
-                    "that is alpha², not alpha": (s**0.5, (4 * s) ** -0.25),
-                },
-                hint="put v = w = beta into both conditions and solve for alpha",
-            )
-            for s in (12, 300)
-        ],
-    )
+    for s in (12, 300):
+        mistakes = {
+            "s counts sublayers already, not layers": ((2 * s) ** 0.25, (8 * s) ** -0.25),
+            "v² + w² is 2 beta², because v and w both start at beta": (s**0.25, s**-0.25),
+            "that is alpha², not alpha": (s**0.5, (4 * s) ** -0.25),
+        }
+        yield Question(
+            (s,),
+            (s**0.25, (4 * s) ** -0.25),
+            mistakes,
+            hint="put v = w = beta into both conditions and solve for alpha",
+        )
 
 
-def check_growth_exponent(answer: Answer) -> str:
+@grader
+def check_growth_exponent(answer: Answer) -> Grading:
     """Grade `answer(alpha_exponent, beta_exponent, step)`, the exponent of N in the bound.
 
     With alpha proportional to N^alpha_exponent and beta to N^beta_exponent, one step of the
     kind "gradient" or "sign" moves the output by at most a multiple of N to this power.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
-    cases = []
     for a, b in ((0.25, -0.25), (0.25, 0.0), (0.0, -0.5), (0.5, -0.5)):
         gradient, sign = 1 + 2 * b - 2 * a, 1 + b - a
-        cases.append(
-            Case(
-                (a, b, "gradient"),
-                gradient,
-                {
-                    "2N sublayers add up: the sum itself brings a power of N": gradient - 1,
-                    "the gradient, too, is proportional to beta / alpha": sign,
-                    "alpha divides, beta multiplies": 1 - 2 * b + 2 * a,
-                },
-            )
-        )
-        cases.append(
-            Case(
-                (a, b, "sign"),
-                sign,
-                {
-                    "a sign step has the same length however small the gradient is": gradient,
-                    "2N sublayers add up: the sum itself brings a power of N": sign - 1,
-                },
-            )
-        )
-    return grade(answer, cases)
+        mistakes = {
+            "2N sublayers add up: the sum itself brings a power of N": gradient - 1,
+            "the gradient, too, is proportional to beta / alpha": sign,
+            "alpha divides, beta multiplies": 1 - 2 * b + 2 * a,
+        }
+        yield Question((a, b, "gradient"), gradient, mistakes)
+        mistakes = {
+            "a sign step has the same length however small the gradient is": gradient,
+            "2N sublayers add up: the sum itself brings a power of N": sign - 1,
+        }
+        yield Question((a, b, "sign"), sign, mistakes)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.conformance import check_layer
-from normlab.exercises.grading import UNANSWERED, Case, grade
+from normlab.exercises.grading import Answer, Grading, Question, grader, random, what_fails
 from normlab.layers import layer_norm
 
 __all__ = [
@@ -20,12 +20,9 @@ __all__ = [
     "check_rms_norm",
 ]
 
-Answer = Callable[..., Any]
 HALF = (torch.float16, torch.bfloat16)
-
-
-def _random(*shape: int, seed: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+# a plain x with weight, bias and eps: where this one raises, no other needs to be tried
+_ROWS = (random(3, 4, seed=0), torch.ones(4).double(), torch.zeros(4).double(), 1e-5)
 
 
 def _upcast(x: Tensor) -> Tensor:
@@ -41,31 +38,8 @@ def _or_default(value: Tensor | None, default: Tensor) -> Tensor:
     return default if value is None else _upcast(value).reshape(default.shape)
 
 
-def _first_call(call: Callable[[], Any]) -> str:
-    """The sentence where the answer raises or is None on a plain input; otherwise ""."""
-    try:
-        return UNANSWERED if call() is None else ""
-    except Exception as error:  # a reader's function may fail in any way; say how
-        return f"wrong: it raised {type(error).__name__}: {error}"
-
-
-def _judge(layer: Callable[..., Tensor], like: str) -> str:
-    try:
-        report = check_layer(layer, like=like)
-    except Exception as error:  # a reader's function may fail in any way; say how
-        return f"wrong: it raised {type(error).__name__}: {error}"
-    return "right" if report.passed else f"wrong: {report.failures[0].message}"
-
-
-def check_layer_norm(answer: Answer) -> str:
-    """Grade `answer(x, weight, bias, eps) -> y`, LayerNorm of the rows of x, shape (N, D).
-
-    All of :func:`normlab.checks.check_layer` applies. Casting half precision, missing weights and
-    other shapes are taken care of before the answer is called.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
+def _on_rows(answer: Callable[..., Any]) -> Callable[..., Tensor]:
+    """torch's layer norm, made of one for rows with weight and bias."""
 
     def layer(
         input: Tensor,
@@ -79,18 +53,25 @@ def check_layer_norm(answer: Answer) -> str:
         bias = _or_default(bias, x.new_zeros(x.shape[-1]))
         return answer(x, weight, bias, eps).reshape(input.shape).to(input.dtype)
 
-    row = _random(3, 4, seed=0)
-    first = _first_call(lambda: answer(row, torch.ones(4), torch.zeros(4), 1e-5))
-    return first or _judge(layer, "layer_norm")
+    return layer
 
 
-def check_layer_norm_pair(forward: Answer, backward: Answer) -> str:
+@grader
+def check_layer_norm(answer: Answer) -> Grading:
+    """Grade `answer(x, weight, bias, eps) -> y`, LayerNorm of the rows of x, shape (N, D).
+
+    All of :func:`normlab.checks.check_layer` applies. Casting half precision, missing weights and
+    other shapes are taken care of before the answer is called.
+    """
+    answer(*_ROWS)
+    yield what_fails(check_layer(_on_rows(answer), like="layer_norm"))
+
+
+@grader
+def check_layer_norm_pair(forward: Answer, backward: Answer) -> Grading:
     """Grade LayerNorm with a gradient written by hand, for x of shape (N, D).
 
     `forward(x, weight, bias, eps) -> (y, cache)`; `backward(dy, cache) -> (dx, dweight, dbias)`.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
 
     class ByHand(torch.autograd.Function):
@@ -103,25 +84,19 @@ def check_layer_norm_pair(forward: Answer, backward: Answer) -> str:
         def backward(ctx: Any, *dy: Tensor) -> Any:
             return (*backward(dy[0], ctx.cache), None)
 
-    def apply(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        # the cache may hold more than the forward pass is allowed to change
-        return ByHand.apply(x, weight, bias, eps)
-
-    def both() -> Any:
-        made = forward(_random(3, 4, seed=0), torch.ones(4), torch.zeros(4), 1e-5)
-        return None if made is None else backward(_random(3, 4, seed=1), made[1])
-
-    return _first_call(both) or check_layer_norm(apply)
+    made = forward(*_ROWS)
+    if not isinstance(made, tuple) or len(made) != 2:
+        yield f"expected (y, cache) of the forward pass, got {type(made).__name__}"
+    backward(random(3, 4, seed=1), made[1])
+    yield what_fails(check_layer(_on_rows(ByHand.apply), like="layer_norm"))
 
 
-def check_batch_norm(answer: Answer) -> str:
+@grader
+def check_batch_norm(answer: Answer) -> Grading:
     """Grade `answer(x, running_mean, running_var, weight, bias, training, momentum, eps) -> y`.
 
     BatchNorm of the columns of x, shape (N, C); in training it changes the buffers in place.
     Images and half precision are taken care of before the answer is called.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
 
     def layer(
@@ -136,40 +111,33 @@ def check_batch_norm(answer: Answer) -> str:
     ) -> Tensor:
         channels_last = _upcast(input).movedim(1, -1)
         x = channels_last.reshape(-1, input.shape[1])
+        zeros, ones = x.new_zeros(x.shape[1]), x.new_ones(x.shape[1])
         if running_mean is None or running_var is None:
-            running_mean, running_var, training = x.new_zeros(x.shape[1]), x.new_ones(1), True
-            running_var = running_var.expand(x.shape[1]).clone()
+            running_mean, running_var, training = zeros.clone(), ones.clone(), True
         if training and x.shape[0] < 2:
             raise ValueError(f"Expected more than 1 value per channel, got {tuple(input.shape)}")
-        weight = _or_default(weight, x.new_ones(x.shape[1]))
-        bias = _or_default(bias, x.new_zeros(x.shape[1]))
+        weight, bias = _or_default(weight, ones), _or_default(bias, zeros)
         y = answer(x, running_mean, running_var, weight, bias, training, momentum, eps)
         return y.reshape(channels_last.shape).movedim(-1, 1).to(input.dtype)
 
-    def call() -> Any:
-        ones, zeros = torch.ones(4), torch.zeros(4)
-        return answer(_random(3, 4, seed=0), zeros, ones, ones, zeros, True, 0.1, 1e-5)
-
-    return _first_call(call) or _judge(layer, "batch_norm")
+    x, weight, bias, eps = _ROWS
+    answer(x, bias.clone(), weight.clone(), weight, bias, True, 0.1, eps)
+    yield what_fails(check_layer(layer, like="batch_norm"))
 
 
-def check_rms_norm(answer: Answer) -> str:
+@grader
+def check_rms_norm(answer: Answer) -> Grading:
     """Grade `answer(input, normalized_shape, weight=None, eps=None) -> y`, torch's RMSNorm.
 
     Nothing is taken care of here: half precision, several axes, no weight, `eps` None.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
-    row = _random(3, 4, seed=0)
-    return _first_call(lambda: answer(row, (4,))) or _judge(answer, "rms_norm")
+    answer(_ROWS[0], (4,))
+    yield what_fails(check_layer(answer, like="rms_norm"))
 
 
-def check_deep_norm(answer: Answer) -> str:
+@grader
+def check_deep_norm(answer: Answer) -> Grading:
     """Grade `answer(x, branch, norm, layers) -> y`, a block of an encoder with `layers` layers.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         wang2022deepnet, Section 4.
@@ -178,8 +146,8 @@ def check_deep_norm(answer: Answer) -> str:
     def norm(x: Tensor) -> Tensor:
         return layer_norm(x, x.shape[-1:], eps=0.0)
 
-    def case(layers: int) -> Case:
-        x, matrix = _random(5, 6, seed=layers), _random(6, 6, seed=layers + 1)
+    def case(layers: int) -> Question:
+        x, matrix = random(5, 6, seed=layers), random(6, 6, seed=layers + 1)
 
         def branch(x: Tensor) -> Tensor:
             return torch.tanh(x @ matrix)
@@ -206,6 +174,7 @@ def check_deep_norm(answer: Answer) -> str:
             "the skip is missing": norm(branch(x)),
         }
         right = block(alpha)
-        return Case((x, branch, norm, layers), right, mistakes, tolerance=1e-9)
+        return Question((x, branch, norm, layers), right, mistakes, tolerance=1e-9)
 
-    return grade(answer, [case(6), case(50)])
+    yield case(6)
+    yield case(50)

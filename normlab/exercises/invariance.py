@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from normlab.checks.gradient_rules import pull_back
 from normlab.checks.invariances import TRANSFORMATIONS, is_invariant
 from normlab.checks.linear_norms import LINEAR_NORMS, LinearNorm, weight_norm
-from normlab.exercises.grading import UNANSWERED, Case, grade
+from normlab.exercises.grading import Answer, Grading, Question, grader
 from normlab.layers import layer_norm
 
 __all__ = [
@@ -23,25 +20,19 @@ __all__ = [
     "check_negative_scale",
 ]
 
-Answer = Callable[..., Any]
 
-
-def check_composition(answer: Answer) -> str:
+@grader
+def check_composition(answer: Answer) -> Grading:
     """Grade `answer() -> set of names`: what leaves LayerNorm(weight_norm(W) x) alone.
 
     The right answer is measured, not stored.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
     got = answer()
-    if got is None:
-        return UNANSWERED
     if not isinstance(got, set | frozenset | list | tuple):
-        return f"wrong: expected a set of names, got {type(got).__name__}"
-    unknown = [name for name in got if name not in TRANSFORMATIONS]
-    if unknown:
-        return f"wrong: {unknown[0]!r} is no transformation; take from {', '.join(TRANSFORMATIONS)}"
+        yield f"expected a set of names, got {type(got).__name__}"
+    for name in got:
+        if name not in list(TRANSFORMATIONS):
+            yield f"{name!r} is no transformation; take from {', '.join(TRANSFORMATIONS)}"
     both = LinearNorm(LINEAR_NORMS["layer_norm"].norm, parameterize=weight_norm)
     sentences = {
         "weight_rescale": "weight norm keeps the direction of each row, and λ does not turn it",
@@ -55,48 +46,36 @@ def check_composition(answer: Answer) -> str:
     }
     for name, sentence in sentences.items():
         if is_invariant(both, name) != (name in got):
-            return f"wrong about {name}: {sentence}"
-    return "right"
+            yield f"about {name}: {sentence}"
 
 
-def check_equivalent_eps(answer: Answer) -> str:
-    """Grade `answer(scale, eps) -> float`, with which Norm(W x) does what λ W does with `eps`.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
-    return grade(
-        answer,
-        [
-            Case(
-                (scale, eps),
-                eps / scale**2,
-                {
-                    "larger weights make eps matter less, not more": eps * scale**2,
-                    "eps is added to a variance, which grows with λ²": eps / abs(scale),
-                    "eps matters less for larger weights, and a variance grows with λ²": eps
-                    * abs(scale),
-                    "eps does not scale with the weights, so its effect changes": eps,
-                },
-                hint="multiply numerator and denominator of (λ a) / sqrt(λ² v + eps) by 1 / λ",
-            )
-            for scale, eps in ((10.0, 1e-5), (0.25, 1e-3), (-2.0, 0.5))
-        ],
-    )
+@grader
+def check_equivalent_eps(answer: Answer) -> Grading:
+    """Grade `answer(scale, eps) -> float`, with which Norm(W x) does what λ W does with `eps`."""
+    for scale, eps in ((10.0, 1e-5), (0.25, 1e-3), (-2.0, 0.5)):
+        mistakes = {
+            "larger weights make eps matter less, not more": eps * scale**2,
+            "eps is added to a variance, which grows with λ²": eps / abs(scale),
+            "eps matters less for larger weights, and a variance grows with λ²": eps * abs(scale),
+            "eps does not scale with the weights, so its effect changes": eps,
+        }
+        yield Question(
+            (scale, eps),
+            eps / scale**2,
+            mistakes,
+            hint="multiply numerator and denominator of (λ a) / sqrt(λ² v + eps) by 1 / λ",
+        )
 
 
-def check_negative_scale(answer: Answer) -> str:
+@grader
+def check_negative_scale(answer: Answer) -> Grading:
     """Grade `answer(dweight, dx, scale) -> (dweight, dx)` at λ W from the two at W.
 
     The upstream gradient is the same, `eps` is 0, and `scale` may be negative.
 
-    Returns:
-        "right", "not answered yet", or what is wrong.
-
     Source:
         ioffe2015batch, Section 3.3, for λ > 0.
     """
-    cases = []
     for scale in (4.0, -4.0, -0.5):
         base = pull_back("layer_norm")
         there = pull_back("layer_norm", weight_scale=scale)
@@ -117,16 +96,13 @@ def check_negative_scale(answer: Answer) -> str:
                     dx,
                 ),
             }
-        cases.append(
-            Case(
-                (dweight, dx, scale),
-                (there.dweight, there.dx),
-                mistakes,
-                hint="differentiate Norm(λ W x) = sign(λ) Norm(W x) by W, then by x",
-                tolerance=1e-9,
-            )
+        yield Question(
+            (dweight, dx, scale),
+            (there.dweight, there.dx),
+            mistakes,
+            hint="differentiate Norm(λ W x) = sign(λ) Norm(W x) by W, then by x",
+            tolerance=1e-9,
         )
-    return grade(answer, cases)
 
 
 def _layer_norm_steps(seed: int) -> list[Tensor]:
@@ -148,27 +124,21 @@ def _layer_norm_steps(seed: int) -> list[Tensor]:
     return steps
 
 
-def check_conserved(answer: Answer) -> str:
+@grader
+def check_conserved(answer: Answer) -> Grading:
     """Grade `answer(weight) -> Tensor`: of W (out, in), what SGD under layer norm never changes.
 
     The answer is tried on the weights of a training; it has to stay the same over the steps and
     to differ between two trainings.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
-    values = []
-    for seed in (0, 1):
-        try:
-            run = [answer(weight.clone()) for weight in _layer_norm_steps(seed)]
-        except Exception as error:  # a reader's function may fail in any way; say how
-            return f"wrong: it raised {type(error).__name__}: {error}"
-        if run[0] is None:
-            return UNANSWERED
-        if not all(isinstance(v, Tensor) for v in run):
-            return f"wrong: expected a tensor, got {type(run[0]).__name__}"
-        values.append(run)
-    first, second = values[0], values[1]
+    first, second = ([answer(w.clone()) for w in _layer_norm_steps(seed)] for seed in (0, 1))
+    for value in first + second:
+        if not isinstance(value, Tensor):
+            yield f"expected a tensor, got {type(value).__name__}"
+        if value.shape != first[0].shape or not value.numel():
+            yield f"expected values of one shape, got {tuple(value.shape)}"
+        if not value.isfinite().all():
+            yield "expected finite values"
     moved = max(float((v - first[0]).abs().max()) for v in first)
     if moved > 1e-10:
         weight = _layer_norm_steps(0)[0]
@@ -179,55 +149,45 @@ def check_conserved(answer: Answer) -> str:
             ("this is the sum of each row; which direction of W changes nothing?", weight.sum(1)),
         ):
             if first[0].shape == mistake.shape and torch.allclose(first[0], mistake):
-                return f"wrong: {sentence}"
-        return f"wrong: it changes by {moved:.1g} within five steps"
+                yield sentence
+        yield f"it changes by {moved:.1g} within five steps"
     if torch.allclose(first[0], second[0]):
-        return "wrong: it does not depend on the weights, so of course it stays"
+        yield "it does not depend on the weights, so of course it stays"
     if first[0].numel() < _layer_norm_steps(0)[0].shape[1]:
-        return "wrong: this stays, but there is a whole vector that does; give all of it"
-    return "right"
+        yield "this stays, but there is a whole vector that does; give all of it"
 
 
-def check_equilibrium(answer: Answer) -> str:
+@grader
+def check_equilibrium(answer: Answer) -> Grading:
     """Grade `answer(lr, weight_decay, unit_gradient) -> float`, ‖W‖ where decay balances growth.
 
     `unit_gradient` is the length of the gradient at a weight of length 1. The exact answer and
     its limit for a small product of rate and decay are both accepted.
 
-    Returns:
-        "right", "not answered yet", or what is wrong.
-
     Source:
         derived in the chapter on invariance.
     """
-    cases = []
     for lr, decay, gradient in ((0.1, 1e-3, 2.0), (0.5, 2e-4, 0.3)):
         fourth = lr * gradient**2 / (2 * decay)
-        cases.append(
-            Case(
-                (lr, decay, gradient),
-                fourth**0.25,
-                {
-                    "the gradient at length ‖W‖ is shorter, unit_gradient / ‖W‖": fourth**0.5,
-                    "that is the fourth power of the length": fourth,
-                    "decay acts on ‖W‖², whose change is 2 lr weight_decay ‖W‖²": (2 * fourth)
-                    ** 0.25,
-                    "decay is multiplied by the rate; the growth has its square": (fourth / lr)
-                    ** 0.25,
-                },
-                hint="set the growth lr² ‖g‖² equal to the loss 2 lr weight_decay ‖W‖², with "
-                "‖g‖ = unit_gradient / ‖W‖",
-                tolerance=1e-3,
-            )
+        mistakes = {
+            "the gradient at length ‖W‖ is shorter, unit_gradient / ‖W‖": fourth**0.5,
+            "that is the fourth power of the length": fourth,
+            "decay acts on ‖W‖², whose change is 2 lr weight_decay ‖W‖²": (2 * fourth) ** 0.25,
+            "decay is multiplied by the rate; the growth has its square": (fourth / lr) ** 0.25,
+        }
+        yield Question(
+            (lr, decay, gradient),
+            fourth**0.25,
+            mistakes,
+            hint="set the growth lr² ‖g‖² equal to the loss 2 lr weight_decay ‖W‖², with "
+            "‖g‖ = unit_gradient / ‖W‖",
+            tolerance=1e-3,
         )
-    return grade(answer, cases)
 
 
-def check_growing_rates(answer: Answer) -> str:
+@grader
+def check_growing_rates(answer: Answer) -> Grading:
     """Grade `answer(lr, weight_decay, steps) -> rates`, (steps,), that replace weight decay.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         li2020exponential, without momentum.
@@ -235,24 +195,18 @@ def check_growing_rates(answer: Answer) -> str:
     lr, decay, steps = 0.5, 0.1, 6
     kept = 1 - lr * decay
     t = torch.arange(steps, dtype=torch.float64)
-    return grade(
-        answer,
-        [
-            Case(
-                (lr, decay, steps),
-                lr * kept ** -(2 * t + 1),
-                {
-                    "the rate has to grow: undecayed weights are longer and so less sensitive": lr
-                    * kept ** (2 * t + 1),
-                    "the effective rate goes with ‖W‖², so the exponent has a 2": lr
-                    * kept ** -(t + 1),
-                    "the effective rate goes with ‖W‖², so the exponent has a 2 t": lr * kept**-t,
-                    "check the first step: decay happens in it, too": lr * kept ** (-2 * t),
-                    "in step t the weights have been decayed t times, not t + 1": lr
-                    * kept ** (-2 * (t + 1)),
-                },
-                hint="let W_t = kept^t V_t and write down the step of V",
-                tolerance=1e-5,
-            )
-        ],
+    mistakes = {
+        "the rate has to grow: undecayed weights are longer and so less sensitive": lr
+        * kept ** (2 * t + 1),
+        "the effective rate goes with ‖W‖², so the exponent has a 2": lr * kept ** -(t + 1),
+        "the effective rate goes with ‖W‖², so the exponent has a 2 t": lr * kept**-t,
+        "check the first step: decay happens in it, too": lr * kept ** (-2 * t),
+        "in step t the weights have been decayed t times, not t + 1": lr * kept ** (-2 * (t + 1)),
+    }
+    yield Question(
+        (lr, decay, steps),
+        lr * kept ** -(2 * t + 1),
+        mistakes,
+        hint="let W_t = kept^t V_t and write down the step of V",
+        tolerance=1e-5,
     )

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from normlab.checks.mutants import LAYER_NORM_MUTANTS
-from normlab.exercises.grading import UNANSWERED, Case, grade
+from normlab.exercises.grading import Answer, Grading, Question, grader, random
 from normlab.layers import layer_norm
 
 __all__ = [
@@ -21,56 +18,33 @@ __all__ = [
     "check_telltale_row",
 ]
 
-Answer = Callable[..., Any]
+
+@grader
+def check_count_means(answer: Answer) -> Grading:
+    """Grade `answer(shape, normalized_shape) -> int`, the number of means that LayerNorm takes."""
+    mistakes = {
+        "each token has its own mean, not each sequence": 4,
+        "one mean per feature is what a batch norm takes": 6,
+        "that is how many numbers share one mean, over both axes": 30,
+        "those are the entries, not the means": 120,
+    }
+    yield Question(((4, 5, 6), (6,)), 20, mistakes)
+    mistakes = {"normalized_shape has two axes here, so a sequence shares one mean": 20}
+    yield Question(((4, 5, 6), (5, 6)), 4, mistakes)
+    yield Question(((7,), (7,)), 1, {"a single row has one mean": 7})
 
 
-def _random(*shape: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
-def check_count_means(answer: Answer) -> str:
-    """Grade `answer(shape, normalized_shape) -> int`, the number of means that LayerNorm takes.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
-    return grade(
-        answer,
-        [
-            Case(
-                ((4, 5, 6), (6,)),
-                20,
-                {
-                    "each token has its own mean, not each sequence": 4,
-                    "one mean per feature is what a batch norm takes": 6,
-                    "that is how many numbers share one mean, over both axes": 30,
-                    "those are the entries, not the means": 120,
-                },
-            ),
-            Case(
-                ((4, 5, 6), (5, 6)),
-                4,
-                {"normalized_shape has two axes here, so a sequence shares one mean": 20},
-            ),
-            Case(((7,), (7,)), 1, {"a single row has one mean": 7}),
-        ],
-    )
-
-
-def check_layer_norm(answer: Answer) -> str:
+@grader
+def check_layer_norm(answer: Answer) -> Grading:
     """Grade `answer(x, weight, bias, eps) -> y`, LayerNorm over the last axis.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         ba2016layer, Eq. 3 and 4, with `eps` inside the root.
     """
 
-    def case(x: Tensor, eps: float, seed: int) -> Case:
+    def case(x: Tensor, eps: float, seed: int) -> Question:
         size = x.shape[-1]
-        weight, bias = _random(size, seed=seed), _random(size, seed=seed + 1)
+        weight, bias = random(size, seed=seed), random(size, seed=seed + 1)
         centered = x - x.mean(-1, keepdim=True)
         var = centered.square().mean(-1, keepdim=True)
         total = centered.square().sum(-1, keepdim=True)
@@ -109,27 +83,19 @@ def check_layer_norm(answer: Answer) -> str:
             mistakes["each token is normalized alone, not the sequence as a whole"] = (
                 whole / pooled * weight + bias
             )
-        return Case((x, weight, bias, eps), layer_norm(x, (size,), weight, bias, eps), mistakes)
+        return Question((x, weight, bias, eps), layer_norm(x, (size,), weight, bias, eps), mistakes)
 
-    square = case(_random(4, 4, seed=0), 0.1, seed=1)
-    return grade(
-        answer,
-        [
-            square,
-            case(2 + _random(3, 4, seed=3), 0.1, seed=4),
-            case(_random(2, 3, 4, seed=6), 1e-5, seed=7),
-        ],
-    )
+    square = case(random(4, 4, seed=0), 0.1, seed=1)
+    yield square
+    yield case(2 + random(3, 4, seed=3), 0.1, seed=4)
+    yield case(random(2, 3, 4, seed=6), 1e-5, seed=7)
 
 
-def check_input_gradient(answer: Answer) -> str:
-    """Grade `answer(dy, x, weight, eps) -> dx`, the gradient of LayerNorm by its input.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
-    x, dy = _random(3, 5, seed=0) * 2 + 1, _random(3, 5, seed=1)
-    weight, eps = _random(5, seed=2), 0.1
+@grader
+def check_input_gradient(answer: Answer) -> Grading:
+    """Grade `answer(dy, x, weight, eps) -> dx`, the gradient of LayerNorm by its input."""
+    x, dy = random(3, 5, seed=0) * 2 + 1, random(3, 5, seed=1)
+    weight, eps = random(5, seed=2), 0.1
     leaf = x.clone().requires_grad_()
     layer_norm(leaf, (5,), weight, eps=eps).backward(dy)
     var = (x - x.mean(-1, keepdim=True)).square().mean(-1, keepdim=True)
@@ -141,116 +107,75 @@ def check_input_gradient(answer: Answer) -> str:
         return v.mean(-1, keepdim=True)
 
     through_mean, through_var = mean(g), x_hat * mean(g * x_hat)
-    return grade(
-        answer,
-        [
-            Case(
-                (dy, x, weight, eps),
-                leaf.grad,
-                {
-                    "the path through the mean is missing": rstd * (g - through_var),
-                    "the path through the variance is missing": rstd * (g - through_mean),
-                    "mean and variance are taken as constants": rstd * g,
-                    "the weight acts before the projection: start from dy * weight": weight
-                    * rstd
-                    * (dy - mean(dy) - x_hat * mean(dy * x_hat)),
-                    "the factor 1 / sqrt(var + eps) is missing": g - through_mean - through_var,
-                    "the weight is missing": rstd * (dy - mean(dy) - x_hat * mean(dy * x_hat)),
-                    "the sums need their 1/H": rstd * (g - 5 * through_mean - 5 * through_var),
-                    "the bars are means over the features of a row, not over the rows": rstd
-                    * (g - g.mean(0) - x_hat * (g * x_hat).mean(0)),
-                },
-                tolerance=1e-9,
-            )
-        ],
+    mistakes = {
+        "the path through the mean is missing": rstd * (g - through_var),
+        "the path through the variance is missing": rstd * (g - through_mean),
+        "mean and variance are taken as constants": rstd * g,
+        "the weight acts before the projection: start from dy * weight": weight
+        * rstd
+        * (dy - mean(dy) - x_hat * mean(dy * x_hat)),
+        "the factor 1 / sqrt(var + eps) is missing": g - through_mean - through_var,
+        "the weight is missing": rstd * (dy - mean(dy) - x_hat * mean(dy * x_hat)),
+        "the sums need their 1/H": rstd * (g - 5 * through_mean - 5 * through_var),
+        "the bars are means over the features of a row, not over the rows": rstd
+        * (g - g.mean(0) - x_hat * (g * x_hat).mean(0)),
+    }
+    yield Question((dy, x, weight, eps), leaf.grad, mistakes, tolerance=1e-9)
+
+
+@grader
+def check_jacobian_rank(answer: Answer) -> Grading:
+    """Grade `answer(features, eps) -> int`, the rank of LayerNorm's Jacobian at a generic row."""
+    mistakes = {
+        "two directions are lost: adding a constant, and stretching about the mean": 15,
+        "adding the same number to all features changes nothing, so it is not full": 16,
+    }
+    yield Question((16, 0.0), 14, mistakes)
+    yield Question((16, 1e-5), 15, {"with eps > 0 stretching the row does change the output": 14})
+    yield Question(
+        (2, 0.0), 0, {"two features give -1 and 1 whatever they are, so nothing is left": 1}
     )
 
 
-def check_jacobian_rank(answer: Answer) -> str:
-    """Grade `answer(features, eps) -> int`, the rank of LayerNorm's Jacobian at a generic row.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
-    return grade(
-        answer,
-        [
-            Case(
-                (16, 0.0),
-                14,
-                {
-                    "two directions are lost: adding a constant, and stretching about the mean": 15,
-                    "adding the same number to all features changes nothing, so it is not full": 16,
-                },
-            ),
-            Case((16, 1e-5), 15, {"with eps > 0 stretching the row does change the output": 14}),
-            Case(
-                (2, 0.0),
-                0,
-                {"two features give -1 and 1 whatever they are, so nothing is left": 1},
-            ),
-        ],
-    )
-
-
-def check_centering_weights(answer: Answer) -> str:
+@grader
+def check_centering_weights(answer: Answer) -> Grading:
     """Grade `answer(w) -> v` such that RMSNorm(v x) = LayerNorm(w x) for every x, both plain.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         jiang2023prermsnorm.
     """
-    w = _random(4, 6, seed=0)
-    return grade(
-        answer,
-        [
-            Case(
-                (w,),
-                w - w.mean(0),
-                {
-                    "the mean of the outputs is the mean over the rows of w, one per input": w
-                    - w.mean(1, keepdim=True),
-                    "one common number is not enough: each input has its own mean": w - w.mean(),
-                    "nothing has changed yet": w,
-                },
-            )
-        ],
-    )
+    w = random(4, 6, seed=0)
+    mistakes = {
+        "the mean of the outputs is the mean over the rows of w, one per input": w
+        - w.mean(1, keepdim=True),
+        "one common number is not enough: each input has its own mean": w - w.mean(),
+        "nothing has changed yet": w,
+    }
+    yield Question((w,), w - w.mean(0), mistakes)
 
 
-def check_telltale_row(answer: Answer) -> str:
+@grader
+def check_telltale_row(answer: Answer) -> Grading:
     """Grade `answer() -> x`, a row of shape (H,) that tells where `eps` stands.
 
     On it, with eps 1e-5, LayerNorm and the version with eps outside the root must differ by
     more than one half, and no other wrong forward formula of the suite's mutants may differ
     from LayerNorm by more than a tenth.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
-    try:
-        row = answer()
-        if row is None:
-            return UNANSWERED
-        x = torch.as_tensor(row, dtype=torch.float64)
-    except Exception as error:  # a reader's function may fail in any way; say how
-        return f"wrong: it raised {type(error).__name__}: {error}"
+    x = torch.as_tensor(answer(), dtype=torch.float64)
     if x.dim() != 1 or x.numel() < 2 or not bool(x.isfinite().all()):
-        return f"wrong: expected one row of finite numbers, got shape {tuple(x.shape)}"
+        yield f"expected one row of finite numbers, got shape {tuple(x.shape)}"
     right = layer_norm(x, x.shape, eps=1e-5)
 
     def error_of(name: str) -> float:
         return (LAYER_NORM_MUTANTS[name](x, x.shape, eps=1e-5) - right).abs().max().item()
 
     if error_of("eps_outside") <= 0.5:
-        return (
-            "wrong: both versions agree on this row; the place of eps shows where the variance "
-            "is not large compared with eps"
+        yield (
+            "both versions agree on this row; the place of eps shows where the variance is not "
+            "large compared with eps"
         )
     if error_of("bessel_corrected") > 0.1:
-        return "wrong: H - 1 instead of H shows here, too; take more features"
+        yield "H - 1 instead of H shows here, too; take more features"
     if error_of("uncentered_numerator") > 0.1:
-        return "wrong: a missing mean shows here, too; take a row whose mean is 0"
-    return "right"
+        yield "a missing mean shows here, too; take a row whose mean is 0"

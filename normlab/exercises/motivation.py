@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import torch
-from torch import Tensor
 
-from normlab.exercises.grading import Case, grade
-from normlab.whitening import (
-    make_covariance,
-    newton_schulz_matrix,
-    pca_matrix,
-    zca_matrix,
-)
+from normlab.exercises.grading import Answer, Grading, Question, grader, random
+from normlab.whitening import make_covariance, newton_schulz_matrix, pca_matrix, zca_matrix
 
 __all__ = [
     "check_correlation_of_normalized",
@@ -26,22 +17,13 @@ __all__ = [
     "check_zca",
 ]
 
-Answer = Callable[..., Any]
 
-
-def _random(*shape: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
-def check_kind_of_shift(answer: Answer) -> str:
+@grader
+def check_kind_of_shift(answer: Answer) -> Grading:
     """Grade `answer(source, target) -> str` for tables of p(x, y), rows x and columns y.
 
     The answer names what changed: "none", "covariate", "label" or "concept" (p(y | x) changed
     and p(x) did not).
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
     source = np.array([[0.40, 0.10], [0.10, 0.40]])
     rows, columns = source.sum(1, keepdims=True), source.sum(0, keepdims=True)
@@ -49,131 +31,102 @@ def check_kind_of_shift(answer: Answer) -> str:
     label = source / columns * np.array([[0.7, 0.3]])
     concept = rows * np.array([[0.5, 0.5], [0.1, 0.9]])
     joint = "compare conditional tables: p(y | x) = p(x, y) / p(x), p(x | y) = p(x, y) / p(y)"
-    return grade(
-        answer,
-        [
-            Case((source, source.copy()), "none", hint="the two tables are equal"),
-            Case(
-                (source, covariate),
-                "covariate",
-                {
-                    "p(y) changed, too, but p(x | y) did not stay; p(y | x) did": "label",
-                    "p(y | x) is the same in both; divide the tables by their row sums": "concept",
-                },
-                hint=joint,
-            ),
-            Case(
-                (source, label),
-                "label",
-                {
-                    "p(x) changed, too, but p(y | x) did not stay; p(x | y) did": "covariate",
-                    "p(y | x) changed because p(y) did: p(x | y) is the same in both": "concept",
-                },
-                hint=joint,
-            ),
-            Case(
-                (source, concept),
-                "concept",
-                {
-                    "p(x) is the same in both; the answer to the same x changed": "covariate",
-                    "p(x | y) did not stay; p(x) did, and p(y | x) changed": "label",
-                },
-                hint=joint,
-            ),
-        ],
-    )
+    yield Question((source, source.copy()), "none", hint="the two tables are equal")
+    mistakes = {
+        "p(y) changed, too, but p(x | y) did not stay; p(y | x) did": "label",
+        "p(y | x) is the same in both; divide the tables by their row sums": "concept",
+    }
+    yield Question((source, covariate), "covariate", mistakes, hint=joint)
+    mistakes = {
+        "p(x) changed, too, but p(y | x) did not stay; p(x | y) did": "covariate",
+        "p(y | x) changed because p(y) did: p(x | y) is the same in both": "concept",
+    }
+    yield Question((source, label), "label", mistakes, hint=joint)
+    mistakes = {
+        "p(x) is the same in both; the answer to the same x changed": "covariate",
+        "p(x | y) did not stay; p(x) did, and p(y | x) changed": "label",
+    }
+    yield Question((source, concept), "concept", mistakes, hint=joint)
 
 
-def check_zca(answer: Answer) -> str:
+@grader
+def check_zca(answer: Answer) -> Grading:
     """Grade `answer(x) -> y`, ZCA whitening of a batch (N, C) of full rank.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         huang2018decorrelated, Section 3.
     """
-    x = _random(12, 3, seed=0) @ _random(3, 3, seed=1) + torch.tensor([3.0, -1.0, 0.5])
+    x = random(12, 3, seed=0) @ random(3, 3, seed=1) + torch.tensor([3.0, -1.0, 0.5])
     centered = x - x.mean(0)
     covariance = make_covariance(x)
     root = zca_matrix(covariance)
     bessel = (11 / 12) ** 0.5
     std = covariance.diag().sqrt()
     raw = zca_matrix(x.T @ x / 12)
-    return grade(
-        answer,
-        [
-            Case(
-                (x,),
-                centered @ root,
-                {
-                    "this divides by each feature's standard deviation; the correlations stay": (
-                        centered / std
-                    ),
-                    "this is the inverse of the covariance; you need its inverse root": (
-                        centered @ root @ root
-                    ),
-                    "this is the PCA whitening; rotate back to the axes of the features": (
-                        centered @ pca_matrix(covariance).T
-                    ),
-                    "the mean is still in the output; subtract it first": x @ root,
-                    "the covariance is about the mean: center before you multiply": x @ raw,
-                    "divide by N, as batch norm does, not by N - 1": bessel * centered @ root,
-                },
-                hint="eigenvalues l and eigenvectors U of the covariance give U diag(l**-0.5) U.T",
-                tolerance=1e-6,
-            )
-        ],
+    mistakes = {
+        "this divides by each feature's standard deviation; the correlations stay": (
+            centered / std
+        ),
+        "this is the inverse of the covariance; you need its inverse root": (
+            centered @ root @ root
+        ),
+        "this is the PCA whitening; rotate back to the axes of the features": (
+            centered @ pca_matrix(covariance).T
+        ),
+        "the mean is still in the output; subtract it first": x @ root,
+        "the covariance is about the mean: center before you multiply": x @ raw,
+        "divide by N, as batch norm does, not by N - 1": bessel * centered @ root,
+    }
+    yield Question(
+        (x,),
+        centered @ root,
+        mistakes,
+        hint="eigenvalues l and eigenvectors U of the covariance give U diag(l**-0.5) U.T",
+        tolerance=1e-6,
     )
 
 
-def check_learning_rate(answer: Answer) -> str:
+@grader
+def check_learning_rate(answer: Answer) -> Grading:
     """Grade `answer(smallest, largest) -> (lr, factor)` for descent on a quadratic loss.
 
     `smallest` and `largest` are the extreme eigenvalues of the curvature; `lr` is the learning
     rate at which the slowest part of the error shrinks fastest, `factor` by how much it then
     shrinks in a step.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
-    cases = []
     for low, high in ((1.0, 3.0), (0.5, 20.0)):
         lr = 2 / (low + high)
-        cases.append(
-            Case(
-                (low, high),
-                (lr, (high - low) / (high + low)),
-                {
-                    "1 / largest is safe, and not the best: there the flat direction is slow and "
-                    "the steep one done": (1 / high, 1 - low / high),
-                    "2 / largest is where the steep direction begins to swing without end": (
-                        2 / high,
-                        1.0,
-                    ),
-                    "1 / smallest makes the steep direction diverge": (1 / low, high / low - 1),
-                    "the learning rate is right; the factor is |1 - lr * eigenvalue|, not its "
-                    "square": (lr, ((high - low) / (high + low)) ** 2),
-                    "the learning rate is right; the factor is |1 - lr * eigenvalue| at either "
-                    "end": (lr, low / high),
-                },
-                hint="along an eigenvector the error is multiplied by 1 - lr * eigenvalue; make "
-                "the two extreme factors equal in size",
-            )
+        mistakes = {
+            "1 / largest is safe, and not the best: there the flat direction is slow and "
+            "the steep one done": (1 / high, 1 - low / high),
+            "2 / largest is where the steep direction begins to swing without end": (2 / high, 1.0),
+            "1 / smallest makes the steep direction diverge": (1 / low, high / low - 1),
+            "the learning rate is right; the factor is |1 - lr * eigenvalue|, not its square": (
+                lr,
+                ((high - low) / (high + low)) ** 2,
+            ),
+            "the learning rate is right; the factor is |1 - lr * eigenvalue| at either end": (
+                lr,
+                low / high,
+            ),
+        }
+        yield Question(
+            (low, high),
+            (lr, (high - low) / (high + low)),
+            mistakes,
+            hint="along an eigenvector the error is multiplied by 1 - lr * eigenvalue; make "
+            "the two extreme factors equal in size",
         )
-    return grade(answer, cases)
 
 
-def check_inverse_root(answer: Answer) -> str:
+@grader
+def check_inverse_root(answer: Answer) -> Grading:
     """Grade `answer(covariance, steps) -> matrix`, the coupled Newton-Schulz iteration.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         higham1997stable.
     """
-    x = _random(40, 4, seed=2) * torch.tensor([1.0, 2.0, 0.5, 1.5])
+    x = random(40, 4, seed=2) * torch.tensor([1.0, 2.0, 0.5, 1.5])
     covariance = make_covariance(x)
     trace = covariance.trace()
     eye = torch.eye(4, dtype=torch.float64)
@@ -185,106 +138,74 @@ def check_inverse_root(answer: Answer) -> str:
         y, z = y @ m, m @ z
         m = (3 * eye - unscaled_z @ unscaled_y) / 2
         unscaled_y, unscaled_z = unscaled_y @ m, m @ unscaled_z
-    return grade(
-        answer,
-        [
-            Case(
-                (covariance, steps),
-                newton_schulz_matrix(covariance, steps=steps),
-                {
-                    "the iteration needs eigenvalues below 3: divide by the trace first": (
-                        unscaled_z
-                    ),
-                    "undo the division by the trace at the end: divide by its root": z,
-                    "multiply or divide? (S / t)^(-1/2) = t^(1/2) S^(-1/2), so divide": (
-                        z * trace.sqrt()
-                    ),
-                    "Y tends to the root of the covariance; Z tends to its inverse": (
-                        y * trace.sqrt()
-                    ),
-                    "Y tends to the root of the scaled covariance; Z tends to its inverse": (
-                        y / trace.sqrt()
-                    ),
-                },
-                hint="start from Y = S / trace, Z = I; in every step use the old Y and Z in "
-                "M = (3 I - Z Y) / 2 before you replace both",
-                tolerance=1e-8,
-            )
-        ],
+    mistakes = {
+        "the iteration needs eigenvalues below 3: divide by the trace first": (unscaled_z),
+        "undo the division by the trace at the end: divide by its root": z,
+        "multiply or divide? (S / t)^(-1/2) = t^(1/2) S^(-1/2), so divide": (z * trace.sqrt()),
+        "Y tends to the root of the covariance; Z tends to its inverse": (y * trace.sqrt()),
+        "Y tends to the root of the scaled covariance; Z tends to its inverse": (y / trace.sqrt()),
+    }
+    yield Question(
+        (covariance, steps),
+        newton_schulz_matrix(covariance, steps=steps),
+        mistakes,
+        hint="start from Y = S / trace, Z = I; in every step use the old Y and Z in "
+        "M = (3 I - Z Y) / 2 before you replace both",
+        tolerance=1e-8,
     )
 
 
-def check_shift_measure(answer: Answer) -> str:
+@grader
+def check_shift_measure(answer: Answer) -> Grading:
     """Grade `answer(before, after) -> float` for inputs (N, C) of one layer at two times.
 
     The measure: how far each unit's mean over the samples moved, in standard deviations of
     before, averaged over the units.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
     scales = torch.tensor([0.1, 1.0, 5.0], dtype=torch.float64)
-    before = _random(20, 3, seed=3) * scales + torch.tensor([1.0, 0.0, -2.0])
+    before = random(20, 3, seed=3) * scales + torch.tensor([1.0, 0.0, -2.0])
     after = before.flip(0) * 1.3 + torch.tensor([0.2, -0.5, 1.0])
     moved = after.mean(0) - before.mean(0)
     var = (before - before.mean(0)).square().mean(0)
     pooled = (before - before.mean()).square().mean().sqrt()
     later = (after - after.mean(0)).square().mean(0).sqrt()
     by_sample = (before - before.mean(1, keepdim=True)).square().mean(1).sqrt()
-    return grade(
-        answer,
-        [
-            Case(
-                (before, after),
-                (moved.abs() / var.sqrt()).mean(),
-                {
-                    "units that move up and down cancel: take the size of each move": (
-                        moved / var.sqrt()
-                    ).mean(),
-                    "a unit's own standard deviation is its yardstick, not that of all": (
-                        moved.abs() / pooled
-                    ).mean(),
-                    "divide by the standard deviation, not by the variance": (
-                        moved.abs() / var
-                    ).mean(),
-                    "the yardstick is the standard deviation before, not after": (
-                        moved.abs() / later
-                    ).mean(),
-                    "compare the distributions: the mean over samples first, then the difference": (
-                        (after - before).abs().mean(0) / var.sqrt()
-                    ).mean(),
-                    "the mean is over samples, axis 0, not over units": (
-                        (after.mean(1) - before.mean(1)).abs() / by_sample
-                    ).mean(),
-                    "without a yardstick the largest unit decides alone": moved.abs().mean(),
-                },
-            )
-        ],
-    )
+    mistakes = {
+        "units that move up and down cancel: take the size of each move": (
+            moved / var.sqrt()
+        ).mean(),
+        "a unit's own standard deviation is its yardstick, not that of all": (
+            moved.abs() / pooled
+        ).mean(),
+        "divide by the standard deviation, not by the variance": (moved.abs() / var).mean(),
+        "the yardstick is the standard deviation before, not after": (moved.abs() / later).mean(),
+        "compare the distributions: the mean over samples first, then the difference": (
+            (after - before).abs().mean(0) / var.sqrt()
+        ).mean(),
+        "the mean is over samples, axis 0, not over units": (
+            (after.mean(1) - before.mean(1)).abs() / by_sample
+        ).mean(),
+        "without a yardstick the largest unit decides alone": moved.abs().mean(),
+    }
+    yield Question((before, after), (moved.abs() / var.sqrt()).mean(), mistakes)
 
 
-def check_correlation_of_normalized(answer: Answer) -> str:
+@grader
+def check_correlation_of_normalized(answer: Answer) -> Grading:
     """Grade `answer(m) -> float`: correlation of two samples' values after batch norm.
 
     The m samples of the batch are independent and identically distributed; eps is 0.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
-    return grade(
-        answer,
-        [
-            Case(
-                (m,),
-                -1 / (m - 1),
-                {
-                    "they were independent; now they share a mean, and sum to 0": 0.0,
-                    "there are m - 1 other samples for each one to be balanced by": -1 / m,
-                    "a sum that is always 0 pulls values apart: the sign is minus": 1 / (m - 1),
-                },
-                hint="the values sum to 0, so the variance of the sum is 0: write it as m "
-                "variances and m (m - 1) covariances",
-            )
-            for m in (2, 5, 32)
-        ],
-    )
+    for m in (2, 5, 32):
+        mistakes = {
+            "they were independent; now they share a mean, and sum to 0": 0.0,
+            "there are m - 1 other samples for each one to be balanced by": -1 / m,
+            "a sum that is always 0 pulls values apart: the sign is minus": 1 / (m - 1),
+        }
+        yield Question(
+            (m,),
+            -1 / (m - 1),
+            mistakes,
+            hint="the values sum to 0, so the variance of the sum is 0: write it as m "
+            "variances and m (m - 1) covariances",
+        )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from normlab.exercises.grading import Case, grade
+from normlab.exercises.grading import Answer, Grading, Question, grader
 from normlab.reference.moments import Moments, merge, naive_one_pass, two_pass
 
 __all__ = [
@@ -19,21 +18,16 @@ __all__ = [
     "check_variance",
 ]
 
-Answer = Callable[..., Any]
 
-
-def check_variance(answer: Answer) -> str:
+@grader
+def check_variance(answer: Answer) -> Grading:
     """Grade `answer(x) -> var`, the biased variance of each row of a float32 array (N, D).
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         chan1983algorithms, Section 1.
     """
     rng = np.random.default_rng(0)
     one_pass = "that is the mean of squares minus the square of the mean: both are near"
-    cases = []
     for mean, rows, columns in ((0.0, 3, 4), (1e4, 5, 200)):
         x = (mean + rng.standard_normal((rows, columns))).astype(np.float32)
         exact = two_pass(x.astype(np.float64), -1).var[:, 0]
@@ -47,71 +41,44 @@ def check_variance(answer: Answer) -> str:
             mistakes[f"{one_pass} {mean * mean:.0e}, where float32 moves in steps of 8"] = naive
             mistakes["a floor at 0 hides the cancellation; it does not undo it"] = naive.clip(0)
         hint = "wrong value; subtract the mean before you square" if mean else ""
-        cases.append(Case((x,), exact, mistakes, hint, tolerance=1e-3))
-    return grade(answer, cases)
+        yield Question((x,), exact, mistakes, hint, tolerance=1e-3)
 
 
-def check_half_size(answer: Answer) -> str:
-    """Grade `answer(eps, place) -> std`, the input size whose output has half its proper size.
+@grader
+def check_half_size(answer: Answer) -> Grading:
+    """Grade `answer(eps, place) -> std`, the input size whose output has half its proper size."""
 
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
+    def case(eps: float, place: str, right: float, mistakes: dict[str, float]) -> Question:
+        return Question((eps, place), right, mistakes, f"wrong value for eps {eps} {place}")
 
-    def case(eps: float, place: str, right: float, mistakes: dict[str, float]) -> Case:
-        return Case((eps, place), right, mistakes, f"wrong value for eps {eps} {place}")
-
-    return grade(
-        answer,
-        [
-            case(
-                3e-6,
-                "inside",
-                1e-3,
-                {
-                    "at sqrt(eps) the output is 1/sqrt(2): solve s / sqrt(s² + eps) = 1/2": (
-                        3e-6**0.5
-                    ),
-                    "inside the root eps has the units of a variance: take a root": 3e-6,
-                    "the equation is s² + eps = 4 s²; you have s² + eps = 2 s": 1.5e-6,
-                },
-            ),
-            case(
-                1e-4,
-                "outside",
-                1e-4,
-                {
-                    "outside the root eps has the units of x; there is nothing to take a root of": (
-                        1e-2
-                    ),
-                    "that is the value for eps inside the root": (1e-4 / 3) ** 0.5,
-                    "solve s / (s + eps) = 1/2": 5e-5,
-                },
-            ),
-            case(
-                1e-4,
-                "clamp",
-                5e-5,
-                {
-                    "at s = eps the floor just starts to act: the output is still 1": 1e-4,
-                    "a floor under the standard deviation has the units of x": (1e-4 / 4) ** 0.5,
-                },
-            ),
-        ],
-    )
+    mistakes = {
+        "at sqrt(eps) the output is 1/sqrt(2): solve s / sqrt(s² + eps) = 1/2": (3e-6**0.5),
+        "inside the root eps has the units of a variance: take a root": 3e-6,
+        "the equation is s² + eps = 4 s²; you have s² + eps = 2 s": 1.5e-6,
+    }
+    yield case(3e-6, "inside", 1e-3, mistakes)
+    mistakes = {
+        "outside the root eps has the units of x; there is nothing to take a root of": (1e-2),
+        "that is the value for eps inside the root": (1e-4 / 3) ** 0.5,
+        "solve s / (s + eps) = 1/2": 5e-5,
+    }
+    yield case(1e-4, "outside", 1e-4, mistakes)
+    mistakes = {
+        "at s = eps the floor just starts to act: the output is still 1": 1e-4,
+        "a floor under the standard deviation has the units of x": (1e-4 / 4) ** 0.5,
+    }
+    yield case(1e-4, "clamp", 5e-5, mistakes)
 
 
-def check_merging(answer: Answer) -> str:
+@grader
+def check_merging(answer: Answer) -> Grading:
     """Grade `answer(n_a, mean_a, var_a, n_b, mean_b, var_b) -> (n, mean, var)`.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         chan1983algorithms, Eq. 2.1.
     """
 
-    def case(a: tuple[int, float, float], b: tuple[int, float, float]) -> Case:
+    def case(a: tuple[int, float, float], b: tuple[int, float, float]) -> Question:
         n = a[0] + b[0]
         both = merge(*(Moments(k, np.asarray(m), np.asarray(v)) for k, m, v in (a, b)))
         right = (n, float(both.mean), float(both.var))
@@ -142,22 +109,21 @@ def check_merging(answer: Answer) -> str:
                 plain,
                 (a[2] + b[2]) / 2 + (b[1] - a[1]) ** 2 / 4,
             )
-        return Case((*a, *b), right, mistakes, "wrong moments; return (n, mean, var)", 1e-9)
+        return Question((*a, *b), right, mistakes, "wrong moments; return (n, mean, var)", 1e-9)
 
-    return grade(answer, [case((8, 1.0, 4.0), (2, 6.0, 1.0)), case((3, -2.0, 0.5), (5, 0.5, 2.0))])
+    yield case((8, 1.0, 4.0), (2, 6.0, 1.0))
+    yield case((3, -2.0, 0.5), (5, 0.5, 2.0))
 
 
-def check_masked_moments(answer: Answer) -> str:
+@grader
+def check_masked_moments(answer: Answer) -> Grading:
     """Grade `answer(x, mask) -> (mean, var)`, per channel over the real positions.
 
     The arrays have the shapes (N, C, L) and (N, L); what stands in the padding is arbitrary.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
     rng = np.random.default_rng(1)
 
-    def case(lengths: tuple[int, ...], channels: int, filling: float) -> Case:
+    def case(lengths: tuple[int, ...], channels: int, filling: float) -> Question:
         mask = np.arange(max(lengths) + 2) < np.array(lengths)[:, None]  # (N, L)
         m = mask[:, None, :]
         x = np.where(m, 3 + rng.standard_normal((len(lengths), channels, mask.shape[1])), filling)
@@ -184,22 +150,21 @@ def check_masked_moments(answer: Answer) -> str:
             "divide by n, not by n - 1; the norm uses the biased variance": (mean, bessel),
             "a long sequence has more weight than a short one: no mean of means": (each, var),
         }
-        return Case((x, mask), (mean, var), mistakes, "wrong moments; return (mean, var)", 1e-9)
+        return Question((x, mask), (mean, var), mistakes, "wrong moments; return (mean, var)", 1e-9)
 
-    return grade(answer, [case((4, 7), 3, -50.0), case((5, 2, 3), 4, 0.0)])
+    yield case((4, 7), 3, -50.0)
+    yield case((5, 2, 3), 4, 0.0)
 
 
-def check_porting(answer: Answer) -> str:
+@grader
+def check_porting(answer: Answer) -> Grading:
     """Grade `answer(momentum, epsilon, moving_variance, n) -> (momentum, eps, running_var)`.
 
     The arguments are those of a Keras batch norm trained on batches of `n` values per channel;
     the results go to torch's, which is to train on in the same way and to evaluate the same.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
 
-    def case(momentum: float, epsilon: float, var: float, n: int) -> Case:
+    def case(momentum: float, epsilon: float, var: float, n: int) -> Question:
         new = 1 - momentum
         mistakes: dict[str, Any] = {
             "momentum is the weight of the old average there and of the new batch here": (
@@ -218,21 +183,20 @@ def check_porting(answer: Answer) -> str:
             ),
         }
         hint = "wrong; return (momentum, eps, running_var)"
-        return Case(
+        return Question(
             (momentum, epsilon, var, n), (new, epsilon, var), mistakes, hint, tolerance=1e-9
         )
 
-    return grade(answer, [case(0.9, 1e-3, 4.0, 8), case(0.75, 1e-2, 0.25, 3)])
+    yield case(0.9, 1e-3, 4.0, 8)
+    yield case(0.75, 1e-2, 0.25, 3)
 
 
-def check_conv_folding(answer: Answer) -> str:
+@grader
+def check_conv_folding(answer: Answer) -> Grading:
     """Grade `answer(kernel, bias, mean, var, weight, shift, eps) -> (kernel, bias)`.
 
     The batch norm stands behind the convolution; the kernel is (C, C, 3, 3), the output channel
     first.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         ioffe2015batch, Algorithm 2, step 11.
@@ -248,37 +212,27 @@ def check_conv_folding(answer: Answer) -> str:
         return s[:, None, None, None] * kernel, s * (bias - mean) + shift
 
     right = fold(scale)
-    return grade(
-        answer,
-        [
-            Case(
-                (kernel, bias, mean, var, weight, shift, eps),
-                right,
-                {
-                    "the norm scales output channels, the first axis of the kernel": (
-                        scale[None, :, None, None] * kernel,
-                        right[1],
-                    ),
-                    "that broadcasts along the last axis of the kernel": (
-                        scale * kernel,
-                        right[1],
-                    ),
-                    "the bias of the convolution passes through the norm as well": (
-                        right[0],
-                        shift - scale * mean,
-                    ),
-                    "the bias of the convolution is scaled, too": (
-                        right[0],
-                        bias - scale * mean + shift,
-                    ),
-                    "the running mean is missing": (right[0], scale * bias + shift),
-                    "eps is missing": fold(weight / np.sqrt(var)),
-                    "divide by the root of the variance": fold(weight / (var + eps)),
-                    "eps belongs inside the root": fold(weight / (np.sqrt(var) + eps)),
-                    "the weight of the norm is missing": fold(1 / np.sqrt(var + eps)),
-                },
-                "wrong values; return (kernel, bias)",
-                1e-9,
-            )
-        ],
+    mistakes = {
+        "the norm scales output channels, the first axis of the kernel": (
+            scale[None, :, None, None] * kernel,
+            right[1],
+        ),
+        "that broadcasts along the last axis of the kernel": (scale * kernel, right[1]),
+        "the bias of the convolution passes through the norm as well": (
+            right[0],
+            shift - scale * mean,
+        ),
+        "the bias of the convolution is scaled, too": (right[0], bias - scale * mean + shift),
+        "the running mean is missing": (right[0], scale * bias + shift),
+        "eps is missing": fold(weight / np.sqrt(var)),
+        "divide by the root of the variance": fold(weight / (var + eps)),
+        "eps belongs inside the root": fold(weight / (np.sqrt(var) + eps)),
+        "the weight of the norm is missing": fold(1 / np.sqrt(var + eps)),
+    }
+    yield Question(
+        (kernel, bias, mean, var, weight, shift, eps),
+        right,
+        mistakes,
+        "wrong values; return (kernel, bias)",
+        1e-9,
     )

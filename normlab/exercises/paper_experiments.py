@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
-import torch
 from torch import Tensor
 
-from normlab.exercises.grading import Case, grade
+from normlab.exercises.grading import Answer, Grading, Question, grader, random
 from normlab.layers import layer_norm
 
 __all__ = [
@@ -21,22 +18,13 @@ __all__ = [
     "check_uses_batch_norm",
 ]
 
-Answer = Callable[..., Any]
 
-
-def _random(*shape: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
-def check_uses_batch_norm(answer: Answer) -> str:
+@grader
+def check_uses_batch_norm(answer: Answer) -> Grading:
     """Grade `answer(experiment) -> bool`: is batch norm an arm of that experiment of the paper?
 
     The experiments are "order embeddings", "attentive reader", "skip-thoughts", "DRAW",
     "handwriting", "MNIST" and "convnet".
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         ba2016layer, Section 6.
@@ -56,13 +44,12 @@ def check_uses_batch_norm(answer: Answer) -> str:
         "MNIST": (True, "Fig. 6 compares both norms at batch sizes 128 and 4"),
         "convnet": (True, "the remark is that batch norm does better there"),
     }
-    return grade(
-        answer,
-        [Case((name,), expected, hint=f"{name}: {why}") for name, (expected, why) in known.items()],
-    )
+    for name, (expected, why) in known.items():
+        yield Question((name,), expected, hint=f"{name}: {why}")
 
 
-def check_lstm_sums(answer: Answer) -> str:
+@grader
+def check_lstm_sums(answer: Answer) -> Grading:
     """Grade `answer(x, h, w, u, b) -> sums`, an LSTM's summed inputs as the supplement norms them.
 
     Plain layer norms (weight 1, bias 0, eps 1e-5) on `w x` and on `u h`, then the bias.
@@ -70,14 +57,11 @@ def check_lstm_sums(answer: Answer) -> str:
     Shape:
         x (N, I), h (N, H), w (4H, I), u (4H, H), b (4H,); returns (N, 4H).
 
-    Returns:
-        "right", "not answered yet", or what is wrong.
-
     Source:
         ba2016layer, supplement, LSTM equations.
     """
-    x, h = _random(3, 5, seed=0), _random(3, 2, seed=1)
-    w, u, b = _random(8, 5, seed=2), _random(8, 2, seed=3), _random(8, seed=4)
+    x, h = random(3, 5, seed=0), random(3, 2, seed=1)
+    w, u, b = random(8, 5, seed=2), random(8, 2, seed=3), random(8, seed=4)
     from_x, from_h = x @ w.T, h @ u.T
 
     def norm(a: Tensor) -> Tensor:
@@ -86,44 +70,28 @@ def check_lstm_sums(answer: Answer) -> str:
     def by_gate(a: Tensor) -> Tensor:
         return norm(a.view(3, 4, 2)).view(3, 8)
 
-    return grade(
-        answer,
-        [
-            Case(
-                (x, h, w, u, b),
-                norm(from_x) + norm(from_h) + b,
-                {
-                    "the two products are normalized apart, not their sum": norm(from_x + from_h)
-                    + b,
-                    "the two products are normalized apart, and the bias comes after": norm(
-                        from_x + from_h + b
-                    ),
-                    "here the bias comes after the norms; inside is the variant of this page": norm(
-                        from_x + b
-                    )
-                    + norm(from_h),
-                    "the bias is missing": norm(from_x) + norm(from_h),
-                    "the summed inputs are normalized, not x and h": norm(x) @ w.T
-                    + norm(h) @ u.T
-                    + b,
-                    "one mean is over all four gates, not one for each gate": by_gate(from_x)
-                    + by_gate(from_h)
-                    + b,
-                },
-                tolerance=1e-9,
-            )
-        ],
-    )
+    mistakes = {
+        "the two products are normalized apart, not their sum": norm(from_x + from_h) + b,
+        "the two products are normalized apart, and the bias comes after": norm(
+            from_x + from_h + b
+        ),
+        "here the bias comes after the norms; inside is the variant of this page": norm(from_x + b)
+        + norm(from_h),
+        "the bias is missing": norm(from_x) + norm(from_h),
+        "the summed inputs are normalized, not x and h": norm(x) @ w.T + norm(h) @ u.T + b,
+        "one mean is over all four gates, not one for each gate": by_gate(from_x)
+        + by_gate(from_h)
+        + b,
+    }
+    yield Question((x, h, w, u, b), norm(from_x) + norm(from_h) + b, mistakes, tolerance=1e-9)
 
 
-def check_sees_length(answer: Answer) -> str:
+@grader
+def check_sees_length(answer: Answer) -> Grading:
     """Grade `answer(form) -> bool`: does the output change when x becomes twice as long?
 
     For generic W, b and x, and eps = 0. The forms are "Wx + b", "LN(Wx)", "LN(Wx) + b",
     "LN(Wx + b)" and "W LN(x) + b".
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
     known = {
         "Wx + b": (True, "nothing is normalized there"),
@@ -132,100 +100,64 @@ def check_sees_length(answer: Answer) -> str:
         "LN(Wx + b)": (True, "the bias does not grow with x, so the direction of Wx + b changes"),
         "W LN(x) + b": (False, "LN(2 x) = LN(x), before W sees it"),
     }
-    return grade(
-        answer,
-        [Case((form,), expected, hint=f"{form}: {why}") for form, (expected, why) in known.items()],
-    )
+    for form, (expected, why) in known.items():
+        yield Question((form,), expected, hint=f"{form}: {why}")
 
 
-def check_probability_ratio(answer: Answer) -> str:
+@grader
+def check_probability_ratio(answer: Answer) -> Grading:
     """Grade `answer(before, after) -> factor` for negative bounds in nats per image.
 
     By what factor does the probability that the bound grants a typical image grow?
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
     before, after = 82.36, 82.09
     gain = before - after
-    return grade(
-        answer,
-        [
-            Case(
-                (before, after),
-                math.exp(gain),
-                {
-                    "that is the gain in nats; the bound is on a logarithm": gain,
-                    "the ratio of two logarithms has no meaning: change the unit of the pixels, "
-                    "and it changes": before / after,
-                    "that is the share of the logarithm, whose size depends on the unit": gain
-                    / before,
-                    "nats belong to the natural logarithm; base 2 is for bits": 2**gain,
-                    "a smaller negative bound is better, so the factor is above 1": math.exp(-gain),
-                },
-                tolerance=1e-6,
-            )
-        ],
-    )
+    mistakes = {
+        "that is the gain in nats; the bound is on a logarithm": gain,
+        "the ratio of two logarithms has no meaning: change the unit of the pixels, "
+        "and it changes": before / after,
+        "that is the share of the logarithm, whose size depends on the unit": gain / before,
+        "nats belong to the natural logarithm; base 2 is for bits": 2**gain,
+        "a smaller negative bound is better, so the factor is above 1": math.exp(-gain),
+    }
+    yield Question((before, after), math.exp(gain), mistakes, tolerance=1e-6)
 
 
-def check_loss_in_other_units(answer: Answer) -> str:
+@grader
+def check_loss_in_other_units(answer: Answer) -> Grading:
     """Grade `answer(loss, unit) -> loss` of a model of 2-D displacements in other units.
 
     The negative log-likelihood per displacement is `loss` for displacements measured in units
     of `unit` pixels. What is it for the same displacements measured in pixels?
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
     loss, unit = 0.5, 3.0
-    return grade(
-        answer,
-        [
-            Case(
-                (loss, unit),
-                loss + 2 * math.log(unit),
-                {
-                    "a displacement has two coordinates, so the density changes by unit ** 2": loss
-                    + math.log(unit),
-                    "a density per pixel is smaller than one per larger unit, so the loss "
-                    "grows": loss - 2 * math.log(unit),
-                    "densities carry units; the loss is not the same": loss,
-                    "the density is scaled, so its logarithm is shifted": loss * unit,
-                    "the density is scaled, so its logarithm is shifted, not multiplied": loss
-                    * unit**2,
-                },
-                tolerance=1e-9,
-            )
-        ],
-    )
+    mistakes = {
+        "a displacement has two coordinates, so the density changes by unit ** 2": loss
+        + math.log(unit),
+        "a density per pixel is smaller than one per larger unit, so the loss grows": loss
+        - 2 * math.log(unit),
+        "densities carry units; the loss is not the same": loss,
+        "the density is scaled, so its logarithm is shifted": loss * unit,
+        "the density is scaled, so its logarithm is shifted, not multiplied": loss * unit**2,
+    }
+    yield Question((loss, unit), loss + 2 * math.log(unit), mistakes, tolerance=1e-9)
 
 
-def check_speedup(answer: Answer) -> str:
+@grader
+def check_speedup(answer: Answer) -> Grading:
     """Grade `answer(slow, fast) -> ratio` of the epochs that two loss curves need.
 
     The curves have one loss for each epoch, counted from 1. The level is the best loss of
     `slow`; the ratio is the first epoch at which `slow` has it over the first at which `fast`
     is at or below it. A curve that never gets there saves nothing: 0.0.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
     slow = [5.0, 4.0, 3.0, 2.5, 2.0, 2.2]
     fast = [4.0, 2.1, 1.9, 2.1, 1.4, 1.3]
-    return grade(
-        answer,
-        [
-            Case(
-                (slow, fast),
-                5 / 3,
-                {
-                    "that is the inverse": 3 / 5,
-                    "the level is the best loss of slow, not its last": 5 / 2,
-                    "epochs count from 1": 4 / 2,
-                    "the first crossing is asked for, not the last": 5 / 5,
-                },
-            ),
-            Case((slow, [4.0] * 6), 0.0, hint="a curve that never gets there saves nothing: 0.0"),
-        ],
-    )
+    mistakes = {
+        "that is the inverse": 3 / 5,
+        "the level is the best loss of slow, not its last": 5 / 2,
+        "epochs count from 1": 4 / 2,
+        "the first crossing is asked for, not the last": 5 / 5,
+    }
+    yield Question((slow, fast), 5 / 3, mistakes)
+    yield Question((slow, [4.0] * 6), 0.0, hint="a curve that never gets there saves nothing: 0.0")

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-import torch
-from torch import Tensor
 
-from normlab.exercises.grading import UNANSWERED, Case, grade
+from normlab.exercises.grading import Answer, Grading, Question, grader, random
 
 __all__ = [
     "check_bias_gradient",
@@ -21,173 +16,131 @@ __all__ = [
     "check_way_to_variance",
 ]
 
-Answer = Callable[..., Any]
 
-
-def _random(*shape: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
-def check_cpu_function(answer: Answer) -> str:
+@grader
+def check_cpu_function(answer: Answer) -> Grading:
     """Grade `answer(name) -> str`, the C++ function that an operator runs for a CPU tensor.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         torch 2.13.0, `native_functions.yaml`.
     """
     fallback = "that serves backends without a function of their own; CPU has one"
-    return grade(
-        answer,
-        [
-            Case(("native_layer_norm",), "layer_norm_cpu", {fallback: "math_native_layer_norm"}),
-            Case(("native_group_norm",), "native_group_norm", {fallback: "math_group_norm"}),
-            Case(
-                ("_fused_rms_norm",),
-                "rms_norm_composite",
-                {"that needs a GPU; the composite runs on a CPU": "_fused_rms_norm_cuda"},
-                "_fused_rms_norm lists no CPU function; then the composite one runs",
-            ),
-            Case(("layer_norm",), "layer_norm_symint"),
-            Case(
-                ("batch_norm",),
-                "batch_norm",
-                {"that one lies deeper; what does batch_norm itself run?": "batch_norm_cpu"},
-                "an operator without a list is one function with the operator's name",
-            ),
-        ],
+    yield Question(("native_layer_norm",), "layer_norm_cpu", {fallback: "math_native_layer_norm"})
+    yield Question(("native_group_norm",), "native_group_norm", {fallback: "math_group_norm"})
+    mistakes = {"that needs a GPU; the composite runs on a CPU": "_fused_rms_norm_cuda"}
+    yield Question(
+        ("_fused_rms_norm",),
+        "rms_norm_composite",
+        mistakes,
+        "_fused_rms_norm lists no CPU function; then the composite one runs",
+    )
+    yield Question(("layer_norm",), "layer_norm_symint")
+    mistakes = {"that one lies deeper; what does batch_norm itself run?": "batch_norm_cpu"}
+    yield Question(
+        ("batch_norm",),
+        "batch_norm",
+        mistakes,
+        "an operator without a list is one function with the operator's name",
     )
 
 
-def check_way_to_variance(answer: Answer) -> str:
+@grader
+def check_way_to_variance(answer: Answer) -> Grading:
     """Grade `answer(norm, channels_last) -> str`, how torch gets the moments of float32 on CPU.
 
     The answers are "Welford", "two passes", "mean of squares" (less the square of the mean) and
     "operations" (no kernel of its own).
 
-    Returns:
-        "right", "not answered yet", or what is wrong.
-
     Source:
         torch 2.13.0, measured.
     """
 
-    def case(norm: str, channels_last: bool, expected: str, hint: str) -> Case:
-        return Case((norm, channels_last), expected, hint=hint)
+    def case(norm: str, channels_last: bool, expected: str, hint: str) -> Question:
+        return Question((norm, channels_last), expected, hint=hint)
 
-    return grade(
-        answer,
-        [
-            case("layer_norm", False, "Welford", "layer norm's rows go through RowwiseMoments"),
-            case("batch_norm", False, "two passes", "batch norm sums once for the mean, once more"),
-            case("rms_norm", False, "operations", "trace rms_norm: pow, mean, rsqrt are operators"),
-            case("group_norm", False, "Welford", "a contiguous group is a row of layer norm's"),
-            case("group_norm", True, "mean of squares", "channels_last group norm loses digits"),
-            case("instance_norm", True, "two passes", "instance norm first makes x contiguous"),
-        ],
-    )
+    yield case("layer_norm", False, "Welford", "layer norm's rows go through RowwiseMoments")
+    yield case("batch_norm", False, "two passes", "batch norm sums once for the mean, once more")
+    yield case("rms_norm", False, "operations", "trace rms_norm: pow, mean, rsqrt are operators")
+    yield case("group_norm", False, "Welford", "a contiguous group is a row of layer norm's")
+    yield case("group_norm", True, "mean of squares", "channels_last group norm loses digits")
+    yield case("instance_norm", True, "two passes", "instance norm first makes x contiguous")
 
 
-def check_rms_coefficients(answer: Answer) -> str:
+@grader
+def check_rms_coefficients(answer: Answer) -> Grading:
     """Grade `answer(dy, x, weight, rstd) -> (a, b)` with dx = a * dy * weight + b * x, RMSNorm's.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         the vector-Jacobian product of zhang2019root, Eq. 4, in the form of LayerNorm's kernel.
     """
-    x, dy = 0.5 + _random(4, 6, seed=0), _random(4, 6, seed=1)
-    weight = 1.5 + 0.5 * _random(6, seed=2)
+    x, dy = 0.5 + random(4, 6, seed=0), random(4, 6, seed=1)
+    weight = 1.5 + 0.5 * random(6, seed=2)
     r = (x.square().mean(-1, keepdim=True) + 1e-2).rsqrt()
     ds, plain = (dy * weight * x).sum(-1, keepdim=True), (dy * x).sum(-1, keepdim=True)
     b = -ds * r**3 / 6
     mean, db = x.mean(-1, keepdim=True), (dy * weight).sum(-1, keepdim=True)
-    return grade(
-        answer,
-        [
-            Case(
-                (dy, x, weight, r),
-                (r, b),
-                {
-                    "b has the opposite sign: the term is subtracted": (r, -b),
-                    "ds needs the weight: sum dy * weight * x": (r, -plain * r**3 / 6),
-                    "the sum needs its 1/n": (r, 6 * b),
-                    "one factor r comes from dx, two from x_hat: r to the third": (r, b / r**2),
-                    "that is LayerNorm's b; RMSNorm subtracts no mean": (
-                        r,
-                        (db * mean - ds) * r**3 / 6,
-                    ),
-                },
-                "wrong value; a and b have shape (rows, 1)",
-                tolerance=1e-9,
-            )
-        ],
+    mistakes = {
+        "b has the opposite sign: the term is subtracted": (r, -b),
+        "ds needs the weight: sum dy * weight * x": (r, -plain * r**3 / 6),
+        "the sum needs its 1/n": (r, 6 * b),
+        "one factor r comes from dx, two from x_hat: r to the third": (r, b / r**2),
+        "that is LayerNorm's b; RMSNorm subtracts no mean": (r, (db * mean - ds) * r**3 / 6),
+    }
+    yield Question(
+        (dy, x, weight, r),
+        (r, b),
+        mistakes,
+        "wrong value; a and b have shape (rows, 1)",
+        tolerance=1e-9,
     )
 
 
-def check_bias_gradient(answer: Answer) -> str:
+@grader
+def check_bias_gradient(answer: Answer) -> Grading:
     """Grade `answer(rows, threads) -> int`, LayerNorm's bias gradient on CPU for bfloat16 ones.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         torch 2.13.0, measured.
     """
 
-    def case(rows: int, threads: int) -> Case:
+    def case(rows: int, threads: int) -> Question:
         length = -(-rows // threads)
         shares = [min(length, rows - t * length) for t in range(threads)]
-        return Case(
-            (rows, threads),
-            sum(min(256, share) for share in shares),
-            {
-                "that is the exact sum; each buffer is bfloat16 and stops": rows,
-                "each thread has a buffer of its own": min(256, rows),
-                "a thread adds only the rows that it has": 256 * threads,
-            },
-        )
+        mistakes = {
+            "that is the exact sum; each buffer is bfloat16 and stops": rows,
+            "each thread has a buffer of its own": min(256, rows),
+            "a thread adds only the rows that it has": 256 * threads,
+        }
+        return Question((rows, threads), sum(min(256, share) for share in shares), mistakes)
 
-    return grade(answer, [case(100, 1), case(1000, 1), case(1000, 2), case(300, 2), case(4096, 4)])
+    yield case(100, 1)
+    yield case(1000, 1)
+    yield case(1000, 2)
+    yield case(300, 2)
+    yield case(4096, 4)
 
 
-def check_kept_numbers(answer: Answer) -> str:
+@grader
+def check_kept_numbers(answer: Answer) -> Grading:
     """Grade `answer(norm, rows, features) -> int`: numbers kept beside input and parameters.
 
     `norm` is "layer_norm" or "rms_norm", with weight, float32, on CPU.
 
-    Returns:
-        "right", "not answered yet", or what is wrong.
-
     Source:
         torch 2.13.0, measured.
     """
-    return grade(
-        answer,
-        [
-            Case(
-                ("layer_norm", 5, 7),
-                10,
-                {
-                    "mean and rstd are one number each per row": 5,
-                    "the statistics belong to rows, not to features": 14,
-                    "the normalized rows are not kept; backward computes them again": 45,
-                },
-            ),
-            Case(
-                ("rms_norm", 5, 7),
-                40,
-                {
-                    "the product with the weight keeps its other factor, all of x_hat": 5,
-                    "the square of x is not kept; its gradient needs x": 75,
-                    "there is no mean, but there is one rstd per row": 35,
-                },
-            ),
-        ],
-    )
+    mistakes = {
+        "mean and rstd are one number each per row": 5,
+        "the statistics belong to rows, not to features": 14,
+        "the normalized rows are not kept; backward computes them again": 45,
+    }
+    yield Question(("layer_norm", 5, 7), 10, mistakes)
+    mistakes = {
+        "the product with the weight keeps its other factor, all of x_hat": 5,
+        "the square of x is not kept; its gradient needs x": 75,
+        "there is no mean, but there is one rstd per row": 35,
+    }
+    yield Question(("rms_norm", 5, 7), 40, mistakes)
 
 
 def _lane_sum(x: np.ndarray, lanes: int) -> float:
@@ -200,36 +153,35 @@ def _lane_sum(x: np.ndarray, lanes: int) -> float:
     return float(register[0])
 
 
-def check_lane_sum(answer: Answer) -> str:
+@grader
+def check_lane_sum(answer: Answer) -> Grading:
     """Grade `answer(x, lanes) -> float`, the sum of a float32 row in a register of `lanes`.
 
     Lane k adds x[k], x[k + lanes], … in order; at the end the upper half of the register is added
     to the lower half until one value is left. The rows are such that every other order rounds
     differently.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
 
-    def case(x: np.ndarray, lanes: int) -> Case:
+    def case(x: np.ndarray, lanes: int) -> Question:
         whole = len(x) // lanes * lanes
         blocks = np.array_split(x, lanes)
         one_by_one = np.add.accumulate(np.array(x, dtype=np.float32))[-1]
         each = np.array([_lane_sum(x[k::lanes], 1) for k in range(lanes)], np.float32)
-        return Case(
+        mistakes = {
+            "the values that fill no register are missing": _lane_sum(x[:whole], lanes),
+            "that is the exact sum; a lane is float32": float(x.astype(np.float64).sum()),
+            "a lane takes every lanes-th value, not a block of neighbors": _lane_sum(
+                np.array([_lane_sum(block, 1) for block in blocks], np.float32), lanes
+            ),
+            "at the end halves are added, not one lane after the other": float(
+                np.add.accumulate(each)[-1]
+            ),
+            "that is one sum from left to right; each lane has its own": float(one_by_one),
+        }
+        return Question(
             (x, lanes),
             _lane_sum(x, lanes),
-            {
-                "the values that fill no register are missing": _lane_sum(x[:whole], lanes),
-                "that is the exact sum; a lane is float32": float(x.astype(np.float64).sum()),
-                "a lane takes every lanes-th value, not a block of neighbors": _lane_sum(
-                    np.array([_lane_sum(block, 1) for block in blocks], np.float32), lanes
-                ),
-                "at the end halves are added, not one lane after the other": float(
-                    np.add.accumulate(each)[-1]
-                ),
-                "that is one sum from left to right; each lane has its own": float(one_by_one),
-            },
+            mistakes,
             "another order of additions than the one described",
             tolerance=0.0,
         )
@@ -239,40 +191,30 @@ def check_lane_sum(answer: Answer) -> str:
     for n in (67, 203):
         values = 10.0 ** rng.uniform(0, 4, n) * rng.choice([-1, 1], n)
         rows.append(values.astype(np.float32))
-    return grade(answer, [case(rows[0], 4), case(rows[1], 8), case(rows[0][:2], 2)])
+    yield case(rows[0], 4)
+    yield case(rows[1], 8)
+    yield case(rows[0][:2], 2)
 
 
-def check_one_pass_variance(answer: Answer) -> str:
+@grader
+def check_one_pass_variance(answer: Answer) -> Grading:
     """Grade `answer(x) -> float`, a biased variance that reads a float32 row once and survives.
 
     The row comes as an iterator of float32 scalars, so that it can be read only once, in order,
     and its float32 arithmetic stays float32.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
     rng = np.random.default_rng(0)
     for mean, std, n in ((0.0, 1.0, 500), (1e4, 1.0, 500), (-3e3, 0.5, 77), (7.0, 0.0, 20)):
         x = (mean + std * rng.standard_normal(n)).astype(np.float32)
         exact = float(x.astype(np.float64).var())
         values = iter(x)
-        try:
-            got = answer(values)
-        except Exception as error:  # a reader's function may fail in any way; say how
-            return f"wrong: it raised {type(error).__name__}: {error}"
-        if got is None:
-            return UNANSWERED
+        got = answer(values)
         if next(values, None) is not None:
-            return "wrong: values are left over; the variance needs all of them"
+            yield "values are left over; the variance needs all of them"
         if not isinstance(got, np.floating | float) or not np.isfinite(got):
-            return f"wrong: expected a finite number, got {got!r}"
+            yield f"expected a finite number, got {got!r}"
         if mean == 0 and abs(float(got) * (n - 1) / n / exact - 1) < 1e-4:
-            return "wrong: the divisor is n, not n - 1"
+            yield "the divisor is n, not n - 1"
         if abs(float(got) - exact) > 0.01 * exact + 1e-12:
-            if mean == 0:
-                return f"wrong: {float(got):.4g} for a variance of {exact:.4g}"
-            return (
-                f"wrong: {float(got):.4g} for a variance of {exact:.4g} around {mean:g}; "
-                "subtract something close to the mean before you square"
-            )
-    return "right"
+            remedy = f" around {mean:g}; subtract something close to the mean before you square"
+            yield f"{float(got):.4g} for a variance of {exact:.4g}{remedy if mean else ''}"

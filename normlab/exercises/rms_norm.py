@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from normlab.exercises.grading import Case, ask, grade
+from normlab.exercises.grading import Answer, Grading, Question, grader, random
 from normlab.layers import layer_norm, rms_norm
 
 __all__ = [
@@ -20,31 +17,22 @@ __all__ = [
     "check_rms_norm",
 ]
 
-Answer = Callable[..., Any]
-
-
-def _random(*shape: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
 
 def _mean(v: Tensor) -> Tensor:
     return v.mean(-1, keepdim=True)
 
 
-def check_rms_norm(answer: Answer) -> str:
+@grader
+def check_rms_norm(answer: Answer) -> Grading:
     """Grade `answer(x, weight, eps) -> y`, RMSNorm over the last axis.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         zhang2019root, Eq. 4, with `eps` inside the root.
     """
 
-    def case(x: Tensor, eps: float, seed: int) -> Case:
+    def case(x: Tensor, eps: float, seed: int) -> Question:
         size = x.shape[-1]
-        weight = 1.5 + 0.5 * _random(size, seed=seed)
+        weight = 1.5 + 0.5 * random(size, seed=seed)
         square = _mean(x.square())
         mistakes = {
             "that is LayerNorm; RMSNorm subtracts no mean": layer_norm(x, (size,), weight, eps=eps),
@@ -61,175 +49,128 @@ def check_rms_norm(answer: Answer) -> str:
             mistakes["one mean square for each row, not for each feature"] = (
                 x / (x.square().mean(0) + eps).sqrt() * weight
             )
-        return Case(
+        return Question(
             (x, weight, eps),
             rms_norm(x, (size,), weight, eps),
             mistakes,
             "wrong value; in torch, keepdim=True keeps one mean square beside each row",
         )
 
-    return grade(
-        answer,
-        [
-            case(0.7 + _random(3, 4, seed=0), 1e-5, 1),
-            case(_random(5, 8, seed=2), 0.1, 3),
-            case(_random(2, 3, 6, seed=4) * 1e-3, 1e-5, 5),
-        ],
-    )
+    yield case(0.7 + random(3, 4, seed=0), 1e-5, 1)
+    yield case(random(5, 8, seed=2), 0.1, 3)
+    yield case(random(2, 3, 6, seed=4) * 1e-3, 1e-5, 5)
 
 
-def check_rms_gradient(answer: Answer) -> str:
+@grader
+def check_rms_gradient(answer: Answer) -> Grading:
     """Grade `answer(dy, x, weight, eps) -> dx`, the input gradient of RMSNorm.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         the vector-Jacobian product of zhang2019root, Eq. 4.
     """
-    x, dy = 0.5 + _random(4, 5, seed=0), _random(4, 5, seed=1)
-    weight, eps = 1.5 + 0.5 * _random(5, seed=2), 1e-2
+    x, dy = 0.5 + random(4, 5, seed=0), random(4, 5, seed=1)
+    weight, eps = 1.5 + 0.5 * random(5, seed=2), 1e-2
     leaf = x.clone().requires_grad_()
     (dx,) = torch.autograd.grad(rms_norm(leaf, (5,), weight, eps), leaf, dy)
     rrms = (_mean(x.square()) + eps).rsqrt()
     x_hat, g = x * rrms, dy * weight
     through_square = x_hat * _mean(g * x_hat)
-    return grade(
-        answer,
-        [
-            Case(
-                (dy, x, weight, eps),
-                dx,
-                {
-                    "no mean is subtracted in RMSNorm, so none is subtracted here": rrms
-                    * (g - _mean(g) - through_square),
-                    "the mean square is taken as a constant": rrms * g,
-                    "the weight acts before the projection: start from dy * weight": weight
-                    * rrms
-                    * (dy - x_hat * _mean(dy * x_hat)),
-                    "the weight is missing": rrms * (dy - x_hat * _mean(dy * x_hat)),
-                    "the factor 1 / sqrt(mean square + eps) is missing": g - through_square,
-                    "the sum needs its 1/H": rrms * (g - 5 * through_square),
-                    "the bar is a mean over the features of a row, not over the rows": rrms
-                    * (g - x_hat * (g * x_hat).mean(0)),
-                },
-                tolerance=1e-9,
-            )
-        ],
-    )
+    mistakes = {
+        "no mean is subtracted in RMSNorm, so none is subtracted here": rrms
+        * (g - _mean(g) - through_square),
+        "the mean square is taken as a constant": rrms * g,
+        "the weight acts before the projection: start from dy * weight": weight
+        * rrms
+        * (dy - x_hat * _mean(dy * x_hat)),
+        "the weight is missing": rrms * (dy - x_hat * _mean(dy * x_hat)),
+        "the factor 1 / sqrt(mean square + eps) is missing": g - through_square,
+        "the sum needs its 1/H": rrms * (g - 5 * through_square),
+        "the bar is a mean over the features of a row, not over the rows": rrms
+        * (g - x_hat * (g * x_hat).mean(0)),
+    }
+    yield Question((dy, x, weight, eps), dx, mistakes, tolerance=1e-9)
 
 
-def check_jacobian_rank(answer: Answer) -> str:
-    """Grade `answer(features, eps) -> int`, the rank of RMSNorm's Jacobian at a generic row.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
-    return grade(
-        answer,
-        [
-            Case(
-                (16, 0.0),
-                15,
-                {
-                    "that is LayerNorm's; adding a constant does change RMSNorm's output": 14,
-                    "stretching the row changes nothing, so one direction is lost": 16,
-                },
-            ),
-            Case((16, 1e-5), 16, {"with eps > 0 stretching the row does change the output": 15}),
-            Case((1, 0.0), 0, {"a single feature gives 1 or -1, whatever its size": 1}),
-        ],
-    )
+@grader
+def check_jacobian_rank(answer: Answer) -> Grading:
+    """Grade `answer(features, eps) -> int`, the rank of RMSNorm's Jacobian at a generic row."""
+    mistakes = {
+        "that is LayerNorm's; adding a constant does change RMSNorm's output": 14,
+        "stretching the row changes nothing, so one direction is lost": 16,
+    }
+    yield Question((16, 0.0), 15, mistakes)
+    yield Question((16, 1e-5), 16, {"with eps > 0 stretching the row does change the output": 15})
+    yield Question((1, 0.0), 0, {"a single feature gives 1 or -1, whatever its size": 1})
 
 
-def check_half_precision(answer: Answer) -> str:
-    """Grade `answer(x, weight, eps) -> y`, RMSNorm of a float16 row that overflows if squared.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
+@grader
+def check_half_precision(answer: Answer) -> Grading:
+    """Grade `answer(x, weight, eps) -> y`, RMSNorm of a float16 row that overflows if squared."""
     twice_rounded = False
     for scale, eps in ((1.0, 1e-6), (300.0, 1e-6), (1e-4, 1e-8)):
-        x = (scale * _random(8, 64, seed=0)).half()
-        weight = (1 + 0.2 * _random(64, seed=1)).half()
+        x = (scale * random(8, 64, seed=0)).half()
+        weight = (1 + 0.2 * random(64, seed=1)).half()
         exact = rms_norm(x.double(), (64,), weight.double(), eps)
-        y, verdict = ask(answer, x, weight, eps)
-        if verdict:
-            return verdict
+        y = answer(x, weight, eps)
         if not isinstance(y, Tensor) or y.shape != x.shape:
-            return f"wrong: expected a tensor of shape {tuple(x.shape)}"
+            yield f"expected a tensor of shape {tuple(x.shape)}"
         if y.dtype != torch.float16:
-            return f"wrong: float16 goes in and {str(y.dtype).removeprefix('torch.')} comes out"
+            yield f"float16 goes in and {str(y.dtype).removeprefix('torch.')} comes out"
         if not bool(y.isfinite().all()):
-            return (
-                f"wrong: the output is not finite for inputs near {scale:g}; "
-                "small squares and small eps are 0 in float16"
+            yield (
+                f"the output is not finite for inputs near {scale:g}; small squares and small eps "
+                "are 0 in float16"
             )
         if float(y.abs().max()) == 0:
-            return f"wrong: the output is 0 for inputs near {scale:g}, whose squares overflow"
+            yield f"the output is 0 for inputs near {scale:g}, whose squares overflow"
         off = ((y.double() - exact).abs().max() / exact.abs().max()).item()
         if off > 5e-3:
-            return f"wrong: for inputs near {scale:g} the output is off by {off:.0%}"
+            yield f"for inputs near {scale:g} the output is off by {off:.0%}"
         twice_rounded |= bool((y != exact.half()).double().mean() > 0.02)
     if twice_rounded:
-        return "wrong: close, but rounded more than once; multiply by the weight before the cast"
-    return "right"
+        yield "close, but rounded more than once; multiply by the weight before the cast"
 
 
-def check_partial_size(answer: Answer) -> str:
+@grader
+def check_partial_size(answer: Answer) -> Grading:
     """Grade `answer(features, p) -> k`, the number of features that pRMSNorm reads.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         zhang2019root, Section 5.
     """
-    return grade(
-        answer,
-        [
-            Case((512, 0.0625), 32, {"that is p in percent, not the number of features": 6.25}),
-            Case((100, 0.0625), 7, {"the paper rounds up; the authors' code rounds down": 6}),
-            Case((10, 0.0625), 1, {"with k = 0 there is nothing to take a mean of": 0}),
-        ],
-    )
+    yield Question((512, 0.0625), 32, {"that is p in percent, not the number of features": 6.25})
+    yield Question((100, 0.0625), 7, {"the paper rounds up; the authors' code rounds down": 6})
+    yield Question((10, 0.0625), 1, {"with k = 0 there is nothing to take a mean of": 0})
 
 
-def check_fold_into_linear(answer: Answer) -> str:
+@grader
+def check_fold_into_linear(answer: Answer) -> Grading:
     """Grade `answer(matrix, shift, weight, bias) -> (matrix, shift)`, affine part folded away.
 
     The results A', c' have to satisfy A' x̂ + c' = A (w ⊙ x̂ + b) + c for every x̂.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
-    matrix, shift = _random(3, 4, seed=0), _random(3, seed=1)
-    weight, bias = 1.5 + 0.5 * _random(4, seed=2), _random(4, seed=3)
-    square, offset = _random(4, 4, seed=4), _random(4, seed=5)
-    return grade(
-        answer,
-        [
-            Case(
-                (matrix, shift, weight, bias),
-                (matrix * weight, shift + matrix @ bias),
-                {
-                    "the bias passes through the matrix, too": (matrix * weight, shift),
-                    "the bias does not meet the weight: A (w x̂ + b), not A w (x̂ + b)": (
-                        matrix * weight,
-                        shift + (matrix * weight) @ bias,
-                    ),
-                },
-                "wrong value; the weight multiplies the columns of the matrix, one per input",
-            ),
-            Case(
-                (square, offset, weight, bias),
-                (square * weight, offset + square @ bias),
-                {
-                    "the weight multiplies the columns of the matrix, not the rows": (
-                        square * weight[:, None],
-                        offset + square @ bias,
-                    ),
-                },
-            ),
-        ],
+    matrix, shift = random(3, 4, seed=0), random(3, seed=1)
+    weight, bias = 1.5 + 0.5 * random(4, seed=2), random(4, seed=3)
+    square, offset = random(4, 4, seed=4), random(4, seed=5)
+    mistakes = {
+        "the bias passes through the matrix, too": (matrix * weight, shift),
+        "the bias does not meet the weight: A (w x̂ + b), not A w (x̂ + b)": (
+            matrix * weight,
+            shift + (matrix * weight) @ bias,
+        ),
+    }
+    yield Question(
+        (matrix, shift, weight, bias),
+        (matrix * weight, shift + matrix @ bias),
+        mistakes,
+        "wrong value; the weight multiplies the columns of the matrix, one per input",
+    )
+    mistakes = {
+        "the weight multiplies the columns of the matrix, not the rows": (
+            square * weight[:, None],
+            offset + square @ bias,
+        )
+    }
+    yield Question(
+        (square, offset, weight, bias), (square * weight, offset + square @ bias), mistakes
     )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from normlab.checks.mutants import LAYER_NORM_MUTANTS
-from normlab.exercises.grading import Case, ask, grade
+from normlab.exercises.grading import Answer, Grading, Question, grader
 from normlab.residual import deep_norm_constants
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "make_wrong_layer",
 ]
 
-Answer = Callable[..., Any]
 # Rounded to two decimals an answer is off by 0.005 at most, and by less than TOLERANCE of itself;
 # those of two mistakes, or of one and the right one, are further APART.
 SMALLEST, TOLERANCE, APART = 0.3, 0.025, 0.06
@@ -86,7 +84,8 @@ def make_table(seed: int) -> list[list[int]]:
             return [[int(x) for x in row] for row in table]
 
 
-def check_by_hand(answer: Answer, *, seed: int) -> str:
+@grader
+def check_by_hand(answer: Answer, *, seed: int) -> Grading:
     """Grade `answer() -> (layer, batch, rms)`: the first entry of `make_table(seed)` after each.
 
     Two decimals suffice; eps is 0, weight 1, bias 0.
@@ -94,13 +93,10 @@ def check_by_hand(answer: Answer, *, seed: int) -> str:
     Args:
         answer: the reader's function.
         seed: of the variant.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
     values = _values(np.array(make_table(seed)))
     right = values.pop("")
-    return grade(answer, [Case((), right, values, tolerance=TOLERANCE)])
+    yield Question((), right, values, tolerance=TOLERANCE)
 
 
 def make_depths(seed: int) -> tuple[int, int]:
@@ -113,7 +109,8 @@ def make_depths(seed: int) -> tuple[int, int]:
     return encoder, int(rng.integers(2 * encoder, 201))
 
 
-def check_constants(answer: Answer, *, seed: int) -> str:
+@grader
+def check_constants(answer: Answer, *, seed: int) -> Grading:
     """Grade DeepNorm's constants for the encoder-decoder of `make_depths(seed)`.
 
     `answer() -> (encoder_alpha, encoder_beta, decoder_alpha, decoder_beta)`, to three decimals.
@@ -122,33 +119,21 @@ def check_constants(answer: Answer, *, seed: int) -> str:
         answer: the reader's function.
         seed: of the variant.
 
-    Returns:
-        "right", "not answered yet", or what is wrong.
-
     Source:
         wang2022deepnet, Figure 2.
     """
     n, m = make_depths(seed)
     right = tuple(deep_norm_constants(encoder_layers=n, decoder_layers=m))
     alone = ((2 * n) ** 0.25, (8 * n) ** -0.25, (2 * m) ** 0.25, (8 * m) ** -0.25)
-    return grade(
-        answer,
-        [
-            Case(
-                (),
-                right,
-                {
-                    "encoder and decoder are exchanged": (*right[2:], *right[:2]),
-                    "those are the constants of a model with one stack only": alone,
-                    "N counts the layers of the encoder, M those of the decoder": tuple(
-                        deep_norm_constants(encoder_layers=m, decoder_layers=n)
-                    ),
-                    "alpha and beta are exchanged": (right[1], right[0], right[3], right[2]),
-                },
-                tolerance=6e-3,
-            )
-        ],
-    )
+    mistakes = {
+        "encoder and decoder are exchanged": (*right[2:], *right[:2]),
+        "those are the constants of a model with one stack only": alone,
+        "N counts the layers of the encoder, M those of the decoder": tuple(
+            deep_norm_constants(encoder_layers=m, decoder_layers=n)
+        ),
+        "alpha and beta are exchanged": (right[1], right[0], right[3], right[2]),
+    }
+    yield Question((), right, mistakes, tolerance=6e-3)
 
 
 def make_wrong_layer(seed: int) -> Callable[..., Tensor]:
@@ -172,7 +157,8 @@ def _mistake_of(seed: int) -> str:
     return names[int(np.random.default_rng(seed).integers(len(names)))]
 
 
-def check_diagnosis(answer: Answer, *, seed: int) -> str:
+@grader
+def check_diagnosis(answer: Answer, *, seed: int) -> Grading:
     """Grade `answer() -> name`, the mistake of `make_wrong_layer(seed)`.
 
     Args:
@@ -182,21 +168,17 @@ def check_diagnosis(answer: Answer, *, seed: int) -> str:
     Returns:
         "right", "not answered yet", or where to look.
     """
-    name, verdict = ask(answer)
-    if verdict:
-        return verdict
-    if name not in WRONG_LAYERS:
-        return f"wrong: got {name!r}; expected one of {', '.join(WRONG_LAYERS)}"
-    mistake = _mistake_of(seed)
+    name, mistake = answer(), _mistake_of(seed)
+    if not isinstance(name, str) or name not in WRONG_LAYERS:
+        yield f"got {name!r}; expected one of {', '.join(WRONG_LAYERS)}"
+    said, shows = WRONG_LAYERS[name], WRONG_LAYERS[mistake]
     if name == mistake:
-        return "right"
-    if WRONG_LAYERS[mistake] == "gradients" != WRONG_LAYERS[name]:
-        return "wrong: its outputs agree with torch's; look at the gradients"
-    if WRONG_LAYERS[name] == "gradients":
-        return "wrong: its outputs already differ from torch's; look at them before the gradients"
-    if WRONG_LAYERS[mistake] != "gradients":
-        return (
-            f"wrong: that mistake shows on {WRONG_LAYERS[name]}; this layer differs from torch on "
-            f"{WRONG_LAYERS[mistake]}"
-        )
-    return "wrong: that mistake gives other gradients; write down which term each one loses"
+        yield ""
+    elif shows == "gradients" != said:
+        yield "its outputs agree with torch's; look at the gradients"
+    elif said != "gradients":
+        yield f"that mistake shows on {said}; this layer differs from torch on {shows}"
+    elif shows != "gradients":
+        yield "its outputs already differ from torch's; look at them before the gradients"
+    else:
+        yield "that mistake gives other gradients; write down which term each one loses"

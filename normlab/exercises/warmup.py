@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from normlab.exercises.grading import Case, grade
+from normlab.exercises.grading import Answer, Grading, Question, grader, random
 
 __all__ = [
     "check_first_adam_step",
@@ -20,45 +18,37 @@ __all__ = [
     "check_warmup_factor",
 ]
 
-Answer = Callable[..., Any]
 
+@grader
+def check_warmup_factor(answer: Answer) -> Grading:
+    """Grade `answer(t, warmup_steps) -> float`, the share of the peak at update t = 1, 2, ..."""
 
-def _random(*shape: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
-def check_warmup_factor(answer: Answer) -> str:
-    """Grade `answer(t, warmup_steps) -> float`, the share of the peak at update t = 1, 2, ...
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
-
-    def case(t: int, w: int) -> Case:
+    def case(t: int, w: int) -> Question:
         mistakes = {
             "the first update would have rate zero and be lost: count from 1": min(1, (t - 1) / w),
             "update w should be the first at the peak, not update w - 1": min(1, (t + 1) / w),
             "the rate goes on growing beyond the peak": t / w,
         }
         right = min(1.0, t / w)
-        return Case((t, w), right, {k: v for k, v in mistakes.items() if v != right})
+        return Question((t, w), right, {k: v for k, v in mistakes.items() if v != right})
 
-    no_warmup = Case((1, 0), 1.0, {}, hint="a warmup of 0 steps starts at the peak")
-    return grade(answer, [case(1, 4), case(3, 4), case(4, 4), case(9, 4), no_warmup])
+    no_warmup = Question((1, 0), 1.0, {}, hint="a warmup of 0 steps starts at the peak")
+    yield case(1, 4)
+    yield case(3, 4)
+    yield case(4, 4)
+    yield case(9, 4)
+    yield no_warmup
 
 
-def check_transformer_rate(answer: Answer) -> str:
+@grader
+def check_transformer_rate(answer: Answer) -> Grading:
     """Grade `answer(t, width, warmup_steps) -> float`, the Transformer's rate at update t.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         vaswani2017attention, Eq. 3.
     """
 
-    def case(t: int, d: int, w: int) -> Case:
+    def case(t: int, d: int, w: int) -> Question:
         up, down = t * w**-1.5, t**-0.5
         right = d**-0.5 * min(up, down)
         mistakes = {
@@ -72,21 +62,21 @@ def check_transformer_rate(answer: Answer) -> str:
                 t / w, math.sqrt(w / t)
             ),
         }
-        return Case((t, d, w), right, {k: v for k, v in mistakes.items() if v != right})
+        return Question((t, d, w), right, {k: v for k, v in mistakes.items() if v != right})
 
-    return grade(answer, [case(2, 512, 4000), case(9000, 512, 4000), case(30, 64, 30)])
+    yield case(2, 512, 4000)
+    yield case(9000, 512, 4000)
+    yield case(30, 64, 30)
 
 
-def check_plateau(answer: Answer) -> str:
+@grader
+def check_plateau(answer: Answer) -> Grading:
     """Grade `answer(counts) -> float`, the lowest loss of a model that ignores its input.
 
     `counts` says how often each token is the right output.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
 
-    def case(counts: list[int]) -> Case:
+    def case(counts: list[int]) -> Question:
         total = sum(counts)
         shares = [c / total for c in counts if c]
         right = -sum(p * math.log(p) for p in shares)
@@ -100,22 +90,23 @@ def check_plateau(answer: Answer) -> str:
             "average over all tokens": -math.log(max(shares)),
             "the sign: a loss is not negative": -right,
         }
-        return Case((counts,), right, {k: v for k, v in mistakes.items() if abs(v - right) > 1e-9})
+        return Question(
+            (counts,), right, {k: v for k, v in mistakes.items() if abs(v - right) > 1e-9}
+        )
 
-    return grade(answer, [case([5, 3, 1, 1]), case([7, 7, 7]), case([6, 2, 0])])
+    yield case([5, 3, 1, 1])
+    yield case([7, 7, 7])
+    yield case([6, 2, 0])
 
 
-def check_token_variance(answer: Answer) -> str:
-    """Grade `answer(hidden) -> float`, the share of (N, T, D) that differs between tokens.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
-    """
+@grader
+def check_token_variance(answer: Answer) -> Grading:
+    """Grade `answer(hidden) -> float`, the share of (N, T, D) that differs between tokens."""
 
     def share(x: Tensor, dim: int | tuple[int, ...]) -> float:
         return ((x - x.mean(dim, keepdim=True)).square().mean() / x.square().mean()).item()
 
-    x = _random(3, 5, 4, seed=0) + 2 * _random(3, 1, 4, seed=1)
+    x = random(3, 5, 4, seed=0) + 2 * random(3, 1, 4, seed=1)
     right = share(x, 1)
     mistakes = {
         "that varies over the features; the tokens of a sequence are axis 1": share(x, 2),
@@ -135,24 +126,21 @@ def check_token_variance(answer: Answer) -> str:
         "that is the share that all tokens have in common": 1 - right,
     }
     same = x[:, :1].expand(3, 5, 4)
-    scaled = Case((100 * x,), right, {}, hint="scaling all vectors must not change the share")
-    return grade(
-        answer,
-        [Case((x,), right, mistakes), Case((same,), 0.0, {}, hint="equal tokens: 0"), scaled],
-    )
+    scaled = Question((100 * x,), right, {}, hint="scaling all vectors must not change the share")
+    yield Question((x,), right, mistakes)
+    yield Question((same,), 0.0, {}, hint="equal tokens: 0")
+    yield scaled
 
 
-def check_first_adam_step(answer: Answer) -> str:
+@grader
+def check_first_adam_step(answer: Answer) -> Grading:
     """Grade `answer(gradient, lr, eps) -> update`, what Adam's first step adds to the weights.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
 
     Source:
         kingma2015adam, Algorithm 1, with its bias correction.
     """
 
-    def case(g: Tensor, lr: float, eps: float) -> Case:
+    def case(g: Tensor, lr: float, eps: float) -> Question:
         beta1, beta2 = 0.9, 0.999
         m, v = (1 - beta1) * g, (1 - beta2) * g.square()
         w = torch.zeros_like(g, requires_grad=True)
@@ -170,23 +158,23 @@ def check_first_adam_step(answer: Answer) -> str:
             * g
             / (g.norm() + eps),
         }
-        return Case((g, lr, eps), right, mistakes)
+        return Question((g, lr, eps), right, mistakes)
 
-    g = _random(6, seed=2)
-    return grade(answer, [case(g, 0.1, 1e-3), case(1e-4 * g, 0.1, 1e-12), case(100 * g, 0.01, 0.1)])
+    g = random(6, seed=2)
+    yield case(g, 0.1, 1e-3)
+    yield case(1e-4 * g, 0.1, 1e-12)
+    yield case(100 * g, 0.01, 0.1)
 
 
-def check_stable_rate(answer: Answer) -> str:
+@grader
+def check_stable_rate(answer: Answer) -> Grading:
     """Grade `answer(curvature, beta1) -> float`, the largest stable rate on a parabola.
 
     The steps are those of gradient descent with an averaged gradient, which is Adam with its
     denominator held at one: `m = beta1 m + (1 - beta1) g`, then `w -= rate m`.
-
-    Returns:
-        "right", "not answered yet", or what is wrong.
     """
 
-    def case(curvature: float, beta: float) -> Case:
+    def case(curvature: float, beta: float) -> Question:
         right = 2 * (1 + beta) / ((1 - beta) * curvature)
         mistakes = {
             "that is the limit without averaging": 2 / curvature,
@@ -198,8 +186,10 @@ def check_stable_rate(answer: Answer) -> str:
             "averaging raises the limit, but by (1 + beta1) / (1 - beta1)": 2
             / ((1 - beta) * curvature),
         }
-        return Case(
+        return Question(
             (curvature, beta), right, {k: v for k, v in mistakes.items() if abs(v - right) > 1e-9}
         )
 
-    return grade(answer, [case(4.0, 0.9), case(0.5, 0.5), case(3.0, 0.0)])
+    yield case(4.0, 0.9)
+    yield case(0.5, 0.5)
+    yield case(3.0, 0.0)

@@ -21,6 +21,19 @@ def answers(seed, correction=0):
     return norm(row, correction), norm(column, correction), rms
 
 
+def right_constants(seed):
+    n, m = variants.make_depths(seed)
+    return tuple(deep_norm_constants(encoder_layers=n, decoder_layers=m))
+
+
+# of the variant with seed 3
+RIGHT = {
+    "check_by_hand": lambda: answers(3),
+    "check_constants": lambda: right_constants(3),
+    "check_diagnosis": lambda: variants._mistake_of(3),
+}
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_by_hand(seed):
     layer, batch, rms = (round(v, 2) for v in answers(seed))
@@ -51,7 +64,7 @@ def test_no_mistake_is_taken_for_another():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_constants(seed):
     n, m = variants.make_depths(seed)
-    right = tuple(deep_norm_constants(encoder_layers=n, decoder_layers=m))
+    right = right_constants(seed)
 
     def grade(values):
         return variants.check_constants(lambda: values, seed=seed)
@@ -85,6 +98,18 @@ def test_the_wrong_layer_is_wrong_where_it_is_said_to_be(seed):
     same = torch.allclose(y, right_y, rtol=1e-4, atol=1e-6)
     assert same == (variants.WRONG_LAYERS[mistake] == "gradients")
     assert not torch.allclose(dx, right_dx, rtol=1e-3)
+
+
+def test_a_mistake_in_gradients_is_told_from_another_one():
+    seed = next(s for s in range(60) if variants._mistake_of(s) == "weight_after_projection")
+    said = variants.check_diagnosis(lambda: "detached_statistics", seed=seed)
+    assert "that mistake gives other gradients" in said
+    assert "look at the gradients" in variants.check_diagnosis(lambda: "wrong_axis", seed=seed)
+    seed = next(s for s in range(60) if variants._mistake_of(s) == "wrong_axis")
+    said = variants.check_diagnosis(lambda: "detached_statistics", seed=seed)
+    assert "outputs already differ" in said
+    said = variants.check_diagnosis(lambda: "eps_outside", seed=seed)
+    assert "shows on small inputs; this layer differs from torch on a second row" in said
 
 
 def test_seeds_differ_and_answers_that_are_none():
