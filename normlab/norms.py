@@ -86,6 +86,8 @@ class Norm:
         marker: of points.
         label: for readers.
         page: chapter#target that explains the norm.
+        take_it_for: what it is good for, in the cheat sheet; text of MyST.
+        think_twice: where it fails, in the cheat sheet; text of MyST.
         source: key in `references.bib`.
         absent: part of the package or the book that this norm does not have -> why.
     """
@@ -110,6 +112,8 @@ class Norm:
     marker: str
     label: str
     page: str
+    take_it_for: str = ""
+    think_twice: str = ""
     source: str
     absent: Mapping[str, str] = field(default_factory=dict)
 
@@ -203,6 +207,15 @@ NORMS: dict[str, Norm] = {
         marker="o",
         label="batch norm",
         page="batch_norm#bn-axes",
+        take_it_for=(
+            "convolutional nets with large, mixed batches; {ref}`free inference "
+            "<bn-folding>`, folded into the matrix before it"
+        ),
+        think_twice=(
+            "{ref}`batches of few <bn-batch-sizes>` or {ref}`of one class <bn-composition>`; "
+            "{ref}`causal models <bvl-leak>`; {ref}`accumulation <debugging-accumulation>`; "
+            "{ref}`padding <numerics-masks>`"
+        ),
         source="ioffe2015batch",
     ),
     "layer_norm": Norm(
@@ -228,6 +241,11 @@ NORMS: dict[str, Norm] = {
         marker="s",
         label="layer norm",
         page="layer_norm#layer-norm-axes",
+        take_it_for="Transformers, recurrent nets, small batches; in doubt",
+        think_twice=(
+            "{ref}`the size of a sample <layer-norm-units>` carries the answer; {ref}`a "
+            "convnet <layer-norm-convnet>` with large batches"
+        ),
         source="ba2016layer",
     ),
     "rms_norm": Norm(
@@ -253,6 +271,8 @@ NORMS: dict[str, Norm] = {
         marker="^",
         label="RMS norm",
         page="rms_norm#rms-norm-formula",
+        take_it_for="Transformers: {ref}`same loss <rms-norm-quality>` here, one vector less",
+        think_twice="as layer norm; {ref}`unfused on a CPU <rms-norm-speed>`, and slower",
         source="zhang2019root",
     ),
     "group_norm": Norm(
@@ -277,6 +297,8 @@ NORMS: dict[str, Norm] = {
         marker="D",
         label="group norm",
         page="bn_vs_ln#bvl-axes",
+        take_it_for="images at {ref}`few samples <bn-batch-sizes>` per device",
+        think_twice="{ref}`padded positions <numerics-masks>` enter the mean",
         source="wu2018group",
     ),
     "instance_norm": Norm(
@@ -306,6 +328,11 @@ NORMS: dict[str, Norm] = {
         marker="v",
         label="instance norm",
         page="bn_vs_ln#bvl-axes",
+        take_it_for="style transfer {cite:p}`ulyanov2016instance`; not measured here",
+        think_twice=(
+            "{ref}`contrast of a channel <inv-table>` carries the answer; {ref}`padding "
+            "<numerics-masks>`"
+        ),
         source="ulyanov2016instance",
     ),
 }

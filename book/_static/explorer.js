@@ -5,14 +5,15 @@
   "use strict";
 
   const EPS = 1e-5;
-  const COLORS = {
-    batch_norm: "#0072b2", layer_norm: "#d55e00", rms_norm: "#009e73",
-    group_norm: "#cc79a7", instance_norm: "#e69f00",
+  // generated: norms
+  const NORMS = {
+    batch_norm: {"name": "Batch norm", "color": "#0072b2", "trailing": false, "overBatch": true, "grouped": false, "needsPositions": false, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside"},
+    layer_norm: {"name": "Layer norm", "color": "#d55e00", "trailing": true, "overBatch": false, "grouped": false, "needsPositions": false, "centered": true, "spread": "mean square", "parameters": "shape", "epsPlacement": "inside"},
+    rms_norm: {"name": "RMS norm", "color": "#009e73", "trailing": true, "overBatch": false, "grouped": false, "needsPositions": false, "centered": false, "spread": "mean square", "parameters": "shape", "epsPlacement": "inside"},
+    group_norm: {"name": "Group norm", "color": "#cc79a7", "trailing": false, "overBatch": false, "grouped": true, "needsPositions": false, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside"},
+    instance_norm: {"name": "Instance norm", "color": "#e69f00", "trailing": false, "overBatch": false, "grouped": false, "needsPositions": true, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside"},
   };
-  const NAMES = {
-    batch_norm: "Batch norm", layer_norm: "Layer norm", rms_norm: "RMS norm",
-    group_norm: "Group norm", instance_norm: "Instance norm",
-  };
+  // end
   // The axes of a layout in the order of memory; channels are C, or D where there is no C.
   const LAYOUTS = {
     "N, C, H, W": { axes: ["N", "C", "H", "W"], sizes: [3, 4, 2, 2] },
@@ -31,32 +32,44 @@
   /* Labels of the cells: equal labels share one mean, or one weight. Null: not defined. */
   function shareMean(norm, axes, index, groups, sizes) {
     const channel = axes.findIndex((a) => a === "C" || a === "D");
-    const positions = axes.length > 2;
-    if (norm === "batch_norm") return `${index[channel]}`;
-    if (norm === "instance_norm") return positions ? `${index[0]},${index[channel]}` : null;
-    if (norm === "group_norm") {
-      return `${index[0]},${Math.floor(index[channel] / (sizes[channel] / groups))}`;
+    if (norm.trailing) {
+      // Over the features of a token; an image has no tokens, so over (C, H, W).
+      return axes.includes("T") ? `${index[0]},${index[1]}` : `${index[0]}`;
     }
-    // Layer and RMS norm: over the features of a token; an image has no tokens, so over (C, H, W).
-    return axes.includes("T") ? `${index[0]},${index[1]}` : `${index[0]}`;
+    if (norm.needsPositions && axes.length < 3) return null;
+    const size = norm.grouped ? sizes[channel] / groups : 1;
+    const group = Math.floor(index[channel] / size);
+    return norm.overBatch ? `${group}` : `${index[0]},${group}`;
   }
 
   function shareWeight(norm, axes, index) {
     const channel = axes.findIndex((a) => a === "C" || a === "D");
-    if (norm === "layer_norm" || norm === "rms_norm") {
-      return axes.includes("T") ? `${index[2]}` : index.slice(1).join(",");
-    }
-    return `${index[channel]}`;
+    if (norm.parameters === "channel") return `${index[channel]}`;
+    if (norm.parameters !== "shape") return "";
+    return axes.includes("T") ? `${index[2]}` : index.slice(1).join(",");
+  }
+
+  /* What is divided by, before eps. */
+  function root(norm, average, shift, count) {
+    if (norm.spread === "mean magnitude") return average((v) => Math.abs(v - shift));
+    const times = norm.spread === "sum of squares" ? count : 1;
+    return Math.sqrt(times * average((v) => (v - shift) ** 2));
+  }
+
+  function withEps(norm, size) {
+    if (norm.epsPlacement === "outside") return size + EPS;
+    return norm.epsPlacement === "clamp" ? Math.max(size, Math.sqrt(EPS)) : Math.sqrt(size ** 2 + EPS);
   }
 
   /* Standardize a tensor, given as its values in the order of memory. */
-  function normalize(values, layout, norm, { sizes = LAYOUTS[layout].sizes, groups = 2 } = {}) {
+  function normalize(values, layout, name, { sizes = LAYOUTS[layout].sizes, groups = 2 } = {}) {
+    const norm = NORMS[name];
     const axes = LAYOUTS[layout].axes;
     const cells = indices(sizes);
     const labels = cells.map((index) => shareMean(norm, axes, index, groups, sizes));
     const weights = cells.map((index) => shareWeight(norm, axes, index));
     if (labels.includes(null)) {
-      return { error: "Instance norm needs positions: over one value per channel nothing is left." };
+      return { error: `${norm.name} needs positions: over one value per channel nothing is left.` };
     }
     const members = new Map();
     labels.forEach((label, i) => members.set(label, [...(members.get(label) || []), i]));
@@ -64,8 +77,8 @@
     for (const group of members.values()) {
       const average = (f) => group.reduce((sum, i) => sum + f(values[i]), 0) / group.length;
       const m = average((v) => v);
-      const shift = norm === "rms_norm" ? 0 : m;
-      const r = 1 / Math.sqrt(average((v) => (v - shift) ** 2) + EPS);
+      const shift = norm.centered ? m : 0;
+      const r = 1 / withEps(norm, root(norm, average, shift, group.length));
       for (const i of group) {
         mean[i] = m;
         rstd[i] = r;
@@ -73,7 +86,7 @@
       }
     }
     const perMean = members.values().next().value.length;
-    const refused = perMean === 1 && norm === "batch_norm"
+    const refused = perMean === 1 && norm.overBatch
       ? "One value per channel: every output is 0. In training, torch refuses this batch." : "";
     return {
       labels, weights, mean, rstd, output, perMean, refused,
@@ -152,11 +165,11 @@
 
     function drawControls() {
       controls.replaceChildren(
-        choice("Norm ", Object.entries(NAMES), state.norm, (v) => set("norm", v)),
+        choice("Norm ", Object.entries(NORMS).map(([k, n]) => [k, n.name]), state.norm, (v) => set("norm", v)),
         choice("Layout ", Object.keys(LAYOUTS).map((k) => [k, `(${k})`]), state.layout,
           (v) => set("layout", v)),
         choice("Samples ", [1, 2, 3, 4].map((n) => [n, n]), state.batch, (v) => set("batch", v)));
-      if (state.norm === "group_norm") {
+      if (NORMS[state.norm].grouped) {
         controls.append(choice("Groups ", [1, 2, 4].map((n) => [n, n]), state.groups,
           (v) => set("groups", v)));
       }
@@ -180,7 +193,7 @@
       const block = { "N, C, H, W": [2, 2], "N, T, D": [3, 1], "N, D": [1, 1] }[state.layout];
       const columns = Math.max(...cells.map((c) => place(c)[1])) + 1;
       grid.style.gridTemplateColumns = `repeat(${columns}, minmax(2.2rem, 3.4rem))`;
-      grid.style.setProperty("--nx-color", COLORS[state.norm]);
+      grid.style.setProperty("--nx-color", NORMS[state.norm].color);
       const buttons = cells.map((index, i) => {
         const same = !found.error && found.labels[i] === found.labels[state.at];
         const weight = !found.error && found.weights[i] === found.weights[state.at];
@@ -217,9 +230,9 @@
         draw();
         readout.querySelector(by > 0 ? "[data-step='1']" : "[data-step='-1']").focus();
       };
-      const what = state.norm === "rms_norm" ? "mean squares" : "means";
+      const what = NORMS[state.norm].centered ? "means" : "mean squares";
       readout.replaceChildren(
-        make("p", {}, `${NAMES[state.norm]}: ${found.means} ${what}, each over ${found.perMean} ` +
+        make("p", {}, `${NORMS[state.norm].name}: ${found.means} ${what}, each over ${found.perMean} ` +
           `cells (filled). ${found.parameters} weights; dots mark the cells that share one.`),
         make("p", {}, `Cell ${label(cells[i])}: value ${minus(values[i], 1)} `,
           make("button", { type: "button", "data-step": "-1", "aria-label": "make the value smaller",
@@ -227,7 +240,7 @@
           make("button", { type: "button", "data-step": "1", "aria-label": "make the value larger",
             onclick: step(0.5) }, "+")),
         make("p", { class: "nx-numbers" },
-          (state.norm === "rms_norm" ? "" : `mean ${minus(found.mean[i])}, `) +
+          (NORMS[state.norm].centered ? `mean ${minus(found.mean[i])}, ` : "") +
           `rstd ${minus(found.rstd[i])}, output ${minus(found.output[i])}`));
       if (found.refused) readout.append(make("p", {}, found.refused));
     }
@@ -253,7 +266,7 @@
       quiz.replaceChildren(
         make("legend", {}, `Predict, then look (${state.ask + 1} of ${QUESTIONS.length})`),
         make("label", { for: id }, `${text} Layout (${layout}), sizes ${size.join(" × ")}` +
-          (norm === "group_norm" ? `, ${groups} groups. ` : ". ")),
+          (NORMS[norm].grouped ? `, ${groups} groups. ` : ". ")),
         guess, " ", make("button", { type: "button", onclick: reveal }, "Look"), " ",
         make("button", { type: "button",
           onclick: () => { state.ask = (state.ask + 1) % QUESTIONS.length; drawQuiz();
@@ -294,8 +307,8 @@
     const svg = make("svg", { viewBox: `0 0 ${width} 210`, class: "nx-lines", role: "group",
       "aria-label": "Feature 0 of four samples: the input, after batch norm, after layer norm" });
     const readout = make("p", { class: "nx-readout", "aria-live": "polite" });
-    const rows = [["input", 40, "#4d4d4d"], ["after batch norm", 110, COLORS.batch_norm],
-      ["after layer norm", 180, COLORS.layer_norm]];
+    const rows = [["input", 40, "#4d4d4d"], ["after batch norm", 110, NORMS.batch_norm.color],
+      ["after layer norm", 180, NORMS.layer_norm.color]];
     const dots = rows.map(([name, y, color]) => {
       svg.append(make("line", { x1: left, x2: width - left, y1: y, y2: y, class: "nx-axis" }),
         make("text", { x: left, y: y - 18, class: "nx-text" }, name));

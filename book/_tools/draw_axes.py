@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from normlab.norms import label_cells
+from normlab.norms import NORMS, label_cells
 from normlab.plotting import NORM_COLORS
 
 FOLDER = Path(__file__).resolve().parents[1] / "_static" / "axes"
@@ -26,12 +26,12 @@ LAYER_AXES = {"vectors": 1, "images": 2, "tokens": 1}
 def label_block(norm: str, layout: str) -> np.ndarray:
     """Number the cells (samples, features, positions) by the mean that they share."""
     shape = (SAMPLES, FEATURES, POSITIONS[layout])
-    if norm in ("layer_norm", "rms_norm"):
+    if NORMS[norm].trailing:
         if layout == "images":
             return label_cells(norm, shape, normalized_ndim=LAYER_AXES[layout])
         last = (shape[0], shape[2], shape[1])  # features last
         return label_cells(norm, last, normalized_ndim=LAYER_AXES[layout]).transpose(0, 2, 1)
-    return label_cells(norm, shape, num_groups=GROUPS if norm == "group_norm" else None)
+    return label_cells(norm, shape, num_groups=GROUPS if NORMS[norm].grouped else None)
 
 
 def draw_block(norm: str, layout: str) -> str:
@@ -62,12 +62,13 @@ def draw_block(norm: str, layout: str) -> str:
 
 
 def make_pictures() -> dict[str, str]:
-    """All blocks by file name. Instance norm has none for vectors: each cell is its own mean."""
+    """All blocks by file name. For vectors, instance norm has none: each cell is its own mean."""
     return {
         f"{norm}-{layout}.svg": draw_block(norm, layout)
-        for norm in ("batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm")
+        for norm, record in NORMS.items()
         for layout in POSITIONS
-        if (norm, layout) != ("instance_norm", "vectors")
+        if "cheat sheet" not in record.absent
+        if not (record.needs_positions and layout == "vectors")
     }
 
 

@@ -13,9 +13,10 @@ from sheet import IMAGE, ROLE, Section, unquote, without_links
 from torch import Tensor, nn
 
 from normlab import reference
+from normlab.norms import NORMS as RECORDS
 from normlab.norms import label_cells
 
-NORMS = ("batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm")
+NORMS = tuple(name for name, norm in RECORDS.items() if "cheat sheet" not in norm.absent)
 SIZES = {"N": 3, "C": 4, "D": 4, "G": 2, "H": 2, "W": 5, "T": 3}
 LAYOUTS = {"(N, D)": "vectors", "(N, C, H, W)": "images", "(N, T, D)": "tokens"}
 CALL = re.compile(r"over ([A-Z/, ]+): `(nn\.[^`]+)`(?: on `(x\.[^`]+)`)?")
@@ -67,9 +68,9 @@ def cells_of_letters(letters: str, layout: str) -> np.ndarray:
 def cells_of_axes(norm: str, layout: str) -> np.ndarray:
     """The same, as `normlab.norms` has it. Channel norms read the features on the second axis."""
     shape = tuple(SIZES[a] for a in re.findall(r"[A-Z]", layout))
-    if norm in ("layer_norm", "rms_norm"):
+    if RECORDS[norm].trailing:
         return same_label(label_cells(norm, shape, normalized_ndim=3 if len(shape) == 4 else 1))
-    groups = SIZES["G"] if norm == "group_norm" else None
+    groups = SIZES["G"] if RECORDS[norm].grouped else None
     if layout == "(N, T, D)":
         labels = label_cells(norm, (shape[0], shape[2], shape[1]), num_groups=groups)
         return same_label(labels.transpose(0, 2, 1))

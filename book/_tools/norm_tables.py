@@ -1,0 +1,243 @@
+"""Write what the book shows of each norm's record: `python book/_tools/norm_tables.py`.
+
+The parts stand between marks in the pages: the data of the explorer, two tables of the cheat
+sheet, and the table of the API page. Everything in them comes from `normlab.norms`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import re
+from pathlib import Path
+
+from normlab import layers
+from normlab.checks.invariances import INVARIANCES
+from normlab.norms import NORMS, Norm
+
+BOOK = Path(__file__).resolve().parents[1]
+ROWS = {
+    "formula": "{ref}`formula <layer-norm-formula>`",
+    "vectors": "{ref}`(N, D) <bn-by-hand>`",
+    "images": "{ref}`(N, C, H, W) <bvl-axes>`",
+    "tokens": "{ref}`(N, T, D) <layer-norm-axes>`",
+    "learned": "{ref}`learned <bvl-stored>`",
+    "kept": "{ref}`kept besides <bn-running>`",
+    "modes": "{ref}`train, eval <bn-train-eval>`",
+    "depends": "{ref}`depends on <layer-norm-properties>`",
+    "defaults": "{ref}`defaults of torch <numerics-libraries>`",
+    "take it for": "{ref}`take it for <bvl-rule>`",
+    "think twice": "think twice",
+}
+LAYOUTS = {"vectors": ("D", []), "images": ("C", ["H", "W"]), "tokens": ("D", ["T"])}
+CHANGES = {
+    "λW": "weight_rescale",
+    "λ row": "row_rescale",
+    "W+1cᵀ": "weight_recenter",
+    "λx": "data_rescale",
+    "λ case": "case_rescale",
+    "x+c": "data_recenter",
+}
+
+
+def in_sheet() -> dict[str, Norm]:
+    """The norms that have a column in the cheat sheet."""
+    return {name: norm for name, norm in NORMS.items() if "cheat sheet" not in norm.absent}
+
+
+def write_formula(norm: Norm) -> str:
+    """The norm as code, with `mean`, `var` and `sqrt` over the cells that share statistics."""
+    shifted = "(x - mean(x))" if norm.centered else "x"
+    squares = "var(x)" if norm.centered and norm.spread == "mean square" else f"mean({shifted}**2)"
+    if norm.spread == "sum of squares":
+        squares = f"sum({shifted}**2)"
+    root = f"sqrt({squares})"
+    if norm.spread == "mean magnitude":
+        root = f"mean(abs({shifted}))"
+        squares = f"{root}**2"
+    below = {
+        "inside": f"sqrt({squares} + eps)",
+        "outside": f"({root} + eps)",
+        "clamp": f"max({root}, sqrt(eps))",
+    }[norm.eps_placement]
+    weight = " * weight" if norm.has_weight else ""
+    return f"`{shifted} / {below}{weight}{' + bias' if norm.has_bias else ''}`"
+
+
+def _letters(norm: Norm, layout: str) -> str:
+    feature, positions = LAYOUTS[layout]
+    if norm.trailing:
+        return ", ".join([feature, *positions] if layout == "images" else [feature])
+    first = (["N"] if norm.over_batch else []) + ([f"{feature}/G"] if norm.grouped else [])
+    return ", ".join(first + positions)
+
+
+def _call(norm: Norm, layout: str) -> str:
+    feature, _ = LAYOUTS[layout]
+    rank = "2d" if layout == "images" else "1d"
+    module = next((m for m in norm.modules if m.endswith(rank)), norm.modules[0])
+    size = "(C, H, W)" if norm.trailing and layout == "images" else feature
+    groups = "G, " if norm.grouped else ""
+    turned = " on `x.mT`" if layout == "tokens" and not norm.trailing else ""
+    return f"`{'nn' if norm.torch else 'layers'}.{module}({groups}{size})`{turned}"
+
+
+def _picture(norm: Norm, layout: str) -> str:
+    """The alternative text of a block: which cells share a mean."""
+    if norm.trailing:
+        whole = {"vectors": "all features of one sample", "images": "one whole sample"}
+        return whole.get(layout, "all features of one token")
+    noun = "channel" if layout == "images" else "feature"
+    cells = f"half of the {noun}s" if norm.grouped else f"one {noun}"
+    tokens = " of all tokens" if layout == "tokens" else ""
+    samples = " of all samples" if norm.over_batch else " of one sample"
+    positions = ", all positions" if layout == "images" and not norm.needs_positions else ""
+    return cells + tokens + samples + positions
+
+
+def _layout_cell(name: str, norm: Norm, layout: str) -> str:
+    if norm.needs_positions and layout == "vectors":
+        return "none: one value per mean, {ref}`refused <numerics-one>`"
+    picture = f"![{_picture(norm, layout)}](_static/axes/{name}-{layout}.svg)"
+    return f"{picture} over {_letters(norm, layout)}: {_call(norm, layout)}"
+
+
+def _state_cells(norm: Norm) -> dict[str, str]:
+    """What a module learns, keeps and defaults to, as its constructor says."""
+    taken = inspect.signature(getattr(layers, norm.modules[0])).parameters
+    defaults = {key: p.default for key, p in taken.items()}
+    names = ", ".join(f"`{n}`" for n in ("weight", "bias") if n in norm.signature)
+    size = {"channel": "(C)", "shape": "`normalized_shape`", "scalar": "one", "none": ""}
+    learned = f"{names}: {size[norm.parameters]}" if names else "nothing"
+    if defaults.get("affine") is False:
+        learned = f"nothing; if `affine`, {learned}"
+    kept = "nothing"
+    if defaults.get("track_running_stats"):
+        kept = "`running_mean`, `running_var`: (C), `num_batches_tracked`"
+    elif norm.has_running:
+        kept = "nothing; if `track_running_stats`, as batch norm"
+    said = [f"`{key}={defaults[key]!r}`" for key in ("eps", "momentum") if key in defaults]
+    if norm.eps is None:
+        said = ["`eps=None`: {ref}`1.2e-07 <rms-norm-conventions>`, also in 16 bits"]
+    said += ["`affine=False`"] if defaults.get("affine") is False else []
+    return {"learned": learned, "kept": kept, "defaults": ", ".join(said)}
+
+
+def write_column(name: str, norm: Norm) -> dict[str, str]:
+    """The cells of one norm in the first table of the cheat sheet, by row."""
+    modes = "the same function, unless it tracks" if norm.has_running else "the same function"
+    if norm.over_batch:
+        modes = "train: of the batch; eval: running, an affine map"
+    return {
+        "formula": write_formula(norm),
+        **{layout: _layout_cell(name, norm, layout) for layout in LAYOUTS},
+        **_state_cells(norm),
+        "modes": modes,
+        "depends": "the batch, in train" if norm.over_batch else "itself",
+        "take it for": norm.take_it_for,
+        "think twice": norm.think_twice,
+    }
+
+
+def _table(rows: list[list[str]]) -> str:
+    rule = ["---"] * len(rows[0])
+    lines = ["| " + " | ".join(row) + " |" for row in rows[1:]]
+    head = "| " + " | ".join(rows[0]) + " |"
+    return "\n".join([head.replace("|  |", "| |"), "|" + "|".join(rule) + "|", *lines])
+
+
+def write_layers() -> str:
+    """The first table of the cheat sheet."""
+    norms = in_sheet()
+    columns = [write_column(name, norm) for name, norm in norms.items()]
+    head = ["", *(norm.label for norm in norms.values())]
+    return _table([head, *([text, *(c[row] for c in columns)] for row, text in ROWS.items())])
+
+
+def write_invariances() -> str:
+    """The table "what changes nothing" of the cheat sheet."""
+    rows = [["{ref}`norm of Wx <inv-table>`", *CHANGES]]
+    for name, norm in in_sheet().items():
+        frozen = {f"{norm.label}, eval": f"{name}_frozen"} if norm.over_batch else {}
+        train = f"{norm.label}, train" if frozen else norm.label
+        for label, key in {train: name, **frozen}.items():
+            rows.append([label, *("yes" if INVARIANCES[key][c] else "-" for c in CHANGES.values())])
+    return _table(rows)
+
+
+def write_explorer() -> str:
+    """The data of the explorer, as a constant of JavaScript."""
+    shown = {
+        name: {
+            "name": norm.label[0].upper() + norm.label[1:],
+            "color": norm.color,
+            "trailing": norm.trailing,
+            "overBatch": norm.over_batch,
+            "grouped": norm.grouped,
+            "needsPositions": norm.needs_positions,
+            "centered": norm.centered,
+            "spread": norm.spread,
+            "parameters": norm.parameters,
+            "epsPlacement": norm.eps_placement,
+        }
+        for name, norm in NORMS.items()
+        if "explorer" not in norm.absent and norm.spread is not None
+    }
+    lines = ",\n".join(f"    {name}: {json.dumps(data)}" for name, data in shown.items())
+    return f"  const NORMS = {{\n{lines},\n  }};"
+
+
+def write_api() -> str:
+    """The table of the API page."""
+    rows = [["name", "one mean for each", "spread", "eps", "weight", "in torch"]]
+    weights = {"channel": "per channel", "shape": "per feature", "scalar": "one", "none": "none"}
+    for name, norm in NORMS.items():
+        eps = "by dtype" if norm.eps is None else f"{norm.eps:g}"
+        theirs = f"{{py:func}}`{norm.torch}`" if norm.torch else "none"
+        target = norm.page.partition("#")[2]
+        first = [f"{{ref}}`{name} <{target}>`", norm.reads]
+        rows.append([*first, norm.spread or "none", eps, weights[norm.parameters], theirs])
+    return _table(rows)
+
+
+PARTS = {
+    "_static/explorer.js": {"norms": write_explorer},
+    "cheat_sheet.md": {"layers": write_layers, "invariances": write_invariances},
+    "api/norms.md": {"norms": write_api},
+}
+
+
+def fill(text: str, part: str, content: str) -> str:
+    """A page with another content between the marks of a part.
+
+    Raises:
+        ValueError: the page does not have the marks once.
+    """
+    marks = rf"((?:%|//) generated: {part}\n\n?).*?(\n\n?\s*(?:%|//) end)"
+    filled, count = re.subn(marks, lambda m: m[1] + content + m[2], text, flags=re.DOTALL)
+    if count != 1:
+        raise ValueError(f"{part}: {count} pairs of marks; expected one")
+    return filled
+
+
+def write_pages(book: Path = BOOK) -> dict[Path, str]:
+    """Each page as the records want it."""
+    pages = {}
+    for name, parts in PARTS.items():
+        text = (book / name).read_text(encoding="utf-8")
+        for part, write in parts.items():
+            text = fill(text, part, write())
+        pages[book / name] = text
+    return pages
+
+
+def main() -> None:
+    """Write all pages."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    for path, text in write_pages().items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What the pages show of each norm is what its record says."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from loading import load
+
+from normlab import norms
+
+BOOK = Path(__file__).resolve().parents[2] / "book"
+tables = load(BOOK / "_tools" / "norm_tables.py")
+REMEDY = "another than its records; run `python book/_tools/norm_tables.py`"
+
+
+def test_pages_are_those_of_the_records() -> None:
+    for path, text in tables.write_pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} says {REMEDY}"
+
+
+@pytest.mark.parametrize(
+    ("change", "pages"),
+    [
+        ({"label": "BN"}, {"explorer.js", "cheat_sheet.md"}),
+        ({"color": "#000000"}, {"explorer.js"}),
+        ({"eps": 1e-3}, {"norms.md"}),
+        ({"centered": False}, {"explorer.js", "cheat_sheet.md"}),
+        ({"reads": "nothing"}, {"norms.md"}),
+        ({"think_twice": "never"}, {"cheat_sheet.md"}),
+        ({"absent": {"explorer": "no room"}}, {"explorer.js"}),
+        ({"absent": {"cheat sheet": "no room"}}, {"cheat_sheet.md"}),
+    ],
+    ids=lambda value: "-".join(value),
+)
+def test_another_record_gives_other_pages(change, pages, monkeypatch) -> None:
+    changed = dataclasses.replace(norms.NORMS["batch_norm"], **change)
+    monkeypatch.setitem(norms.NORMS, "batch_norm", changed)
+    written = tables.write_pages().items()
+    assert {path.name for path, text in written if path.read_text(encoding="utf-8") != text} == (
+        pages
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "formula"),
+    [
+        ({}, "`(x - mean(x)) / sqrt(var(x) + eps) * weight + bias`"),
+        (
+            {"eps_placement": "clamp"},
+            "`(x - mean(x)) / max(sqrt(var(x)), sqrt(eps)) * weight + bias`",
+        ),
+        (
+            {"centered": False, "spread": "sum of squares"},
+            "`x / sqrt(sum(x**2) + eps) * weight + bias`",
+        ),
+        (
+            {"spread": "mean magnitude", "eps_placement": "outside", "signature": ("eps",)},
+            "`(x - mean(x)) / (mean(abs((x - mean(x)))) + eps)`",
+        ),
+    ],
+)
+def test_a_formula_follows_the_record(change, formula) -> None:
+    norm = dataclasses.replace(norms.NORMS["layer_norm"], **change)
+    assert tables.write_formula(norm) == formula
+
+
+def test_a_page_without_marks_is_an_error() -> None:
+    with pytest.raises(ValueError, match="norms: 0 pairs"):
+        tables.fill("a page", "norms", "| table |")
