@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
-from normlab.fingerprint.entrance import NoNorm
 from normlab.fingerprint.report import Fingerprint
 from normlab.probing.groups import Groups
 from normlab.probing.measurements import Affine, Eps, fit_affine, measure_eps, shortest
 from normlab.probing.parameters import Role, allowance, constant
-from normlab.probing.probe import Subject
+from normlab.probing.probe import NoNorm, Probe
 
 __all__ = ["ReadEps", "read_affine", "read_eps"]
 
@@ -107,21 +106,18 @@ class ReadEps:
     follows_dtype: bool = False
 
 
-def read_eps(
-    subject: Subject, shape: Sequence[int], groups: Groups, affine: Affine, report: Fingerprint
-) -> ReadEps:
+def read_eps(probe: Probe, groups: Groups, affine: Affine, report: Fingerprint) -> ReadEps:
     """Fill `eps` and `eps_placement`.
 
     Args:
-        subject: the layer.
-        shape: of the input.
+        probe: the layer.
         groups: cells that share statistics.
         affine: fit at large inputs.
         report: to be filled; its divisor is known, or has a reason.
     """
-    n = groups.count(shape)
-    noise = max(affine.error, torch.finfo(subject.dtype).eps)
-    found = measure_eps(subject, shape, groups, affine, noise)
+    n = groups.count(probe.shape)
+    noise = max(affine.error, torch.finfo(probe.dtype).eps)
+    found = measure_eps(probe, groups, affine, noise)
     if isinstance(found, str):
         report.reasons["eps"] = report.reasons["eps_placement"] = found
         return ReadEps(None)
@@ -129,7 +125,7 @@ def read_eps(
     if found.placement is None:
         report.reasons["eps_placement"] = "eps is 0, so its place makes no difference"
     read = ReadEps(found, _own_units(found, n, report), found.uncertainty)
-    single = _in_float32(subject, shape, groups, affine)
+    single = _in_float32(probe, groups, affine)
     if single is not None and not math.isclose(single.value, found.value, rel_tol=1e-2):
         value = _own_units(single, n, report)
         report.notes.append(
@@ -154,16 +150,14 @@ def _own_units(found: Eps, n: int, report: Fingerprint) -> float:
     return shortest(value, found.uncertainty)
 
 
-def _in_float32(
-    subject: Subject, shape: Sequence[int], groups: Groups, affine: Affine
-) -> Eps | None:
-    if subject.dtype != torch.float64:
+def _in_float32(probe: Probe, groups: Groups, affine: Affine) -> Eps | None:
+    if probe.dtype != torch.float64:
         return None
-    single = subject.at(torch.float32)
+    single = probe.at(torch.float32)
     try:
-        fits = fit_affine(single, shape, groups)
+        fits = fit_affine(single, groups)
     except Exception:  # a layer may refuse float32 in any way
         return None
     fit = next(f for f in fits if f.centered == affine.centered)
-    found = measure_eps(single, shape, groups, fit, max(fit.error, 1e-7))
+    found = measure_eps(single, groups, fit, max(fit.error, 1e-7))
     return None if isinstance(found, str) else found

@@ -9,28 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normlab.fingerprint.behavior import check_answers, describe_elementwise, is_identity
 from normlab.fingerprint.conventions import ReadEps, read_affine, read_eps
-from normlab.fingerprint.entrance import (
-    NoNorm,
-    check_answers,
-    choose_subject,
-    describe_elementwise,
-    is_identity,
-)
 from normlab.fingerprint.naming import name_family
 from normlab.fingerprint.nearest import Findings, name_nearest
 from normlab.fingerprint.precision import read_precision
 from normlab.fingerprint.report import Fingerprint
-from normlab.fingerprint.torch_layers import Running, find_running
-from normlab.probing.groups import Groups, NotGroups, find_groups, make_input, moved_outputs
-from normlab.probing.measurements import (
-    Affine,
-    Eps,
-    Model,
-    fit_affine,
-)
+from normlab.fingerprint.torch_layers import Tracking, read_tracking
+from normlab.probing.groups import Groups, find_groups, moved_outputs
+from normlab.probing.measurements import Affine, Eps, Model, fit_affine
+from normlab.probing.opening import choose_probe, open_probe
 from normlab.probing.parameters import allowance, find_roles, varying_axes
-from normlab.probing.probe import Subject, open_subject
+from normlab.probing.probe import NoNorm, Probe
 
 __all__ = ["identify"]
 
@@ -65,10 +55,10 @@ def identify(layer: Callable[[Tensor], Any], *, shape: Sequence[int]) -> Fingerp
     """
     shape = _checked_shape(shape)
     report = Fingerprint()
-    with open_subject(layer) as original:
+    with open_probe(layer, shape) as original:
         try:
-            _Probe(original, shape, report).run()
-        except (NoNorm, NotGroups) as reason:
+            _Identification(original, report).run()
+        except NoNorm as reason:
             report.undecided(str(reason))
     return report
 
@@ -85,27 +75,27 @@ def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     return sizes
 
 
-class _Probe:
+class _Identification:
     """The steps of one identification, and what each found."""
 
-    def __init__(self, original: Subject, shape: tuple[int, ...], report: Fingerprint):
-        self.original = original
-        self.real_shape = shape
+    def __init__(self, original: Probe, report: Fingerprint):
+        self.real_shape = original.shape
         self.report = report
-        self.subject, self.shape = choose_subject(original, shape)
+        self.probe = choose_probe(original)
+        self.layer = original.with_shape(self.probe.shape)
 
     def run(self) -> None:
         """Fill the report."""
         r = self.report
-        if self.shape != self.real_shape:
+        if self.probe.shape != self.real_shape:
             r.notes.append(
-                f"probed with inputs of shape {self.shape}, which show more or cost less"
+                f"probed with inputs of shape {self.probe.shape}, which show more or cost less"
             )
-        check_answers(self.subject, self.shape)
-        self.own = self.subject.values()
-        self.subject.randomize()
-        self.random = self.subject.values()
-        if is_identity(self.subject, self.shape):
+        check_answers(self.probe)
+        self.own = self.probe.values()
+        self.probe.randomize()
+        self.random = self.probe.values()
+        if is_identity(self.probe):
             r.family, r.nearest_torch = "identity", "Identity()"
             r.reduced_axes, r.affine, r.running_statistics = (), False, False
             r.undecided("the output is the input: nothing is normalized")
@@ -114,38 +104,37 @@ class _Probe:
         self.groups = groups
         affine = self._affine()
         r.reduced_axes, r.centered = groups.reduced, affine.centered
-        self.roles = find_roles(self.subject, self.shape, groups, affine)
-        n = groups.count(self.shape)
-        has_weight = read_affine(affine, self.roles.values(), n, self.shape, r)
-        eps = read_eps(self.subject, self.shape, groups, affine, r)
+        self.roles = find_roles(self.probe, groups, affine)
+        n = groups.count(self.probe.shape)
+        has_weight = read_affine(affine, self.roles.values(), n, self.probe.shape, r)
+        eps = read_eps(self.probe, groups, affine, r)
         self._verify(affine, eps.found)
-        read_precision(self.original, self.shape, self.model, self.roles, has_weight, r)
-        running = self._evaluation()
-        self._name(affine, eps, running, has_weight)
+        read_precision(self.layer, self.model, self.roles, has_weight, r)
+        self._name(affine, eps, self._evaluation(), has_weight)
 
     def _groups(self) -> Groups:
-        groups = find_groups(self.subject, self.shape)
+        groups = find_groups(self.probe)
         if not groups.reduced:
-            raise NoNorm(describe_elementwise(self.subject, self.shape))
+            raise NoNorm(describe_elementwise(self.probe))
         return groups
 
     def _affine(self) -> Affine:
-        scale = 1e8 if self.subject.dtype != torch.float16 else 30.0
-        affine = fit_affine(self.subject, self.shape, self.groups, scale=scale)[0]
-        allowed = 2e-5 if self.subject.dtype in (torch.float64, torch.float32) else 2e-2
+        scale = 1e8 if self.probe.dtype != torch.float16 else 30.0
+        affine = fit_affine(self.probe, self.groups, scale=scale)[0]
+        allowed = 2e-5 if self.probe.dtype in (torch.float64, torch.float32) else 2e-2
         if not affine.error <= allowed:
             raise NoNorm(self._why_not(affine))
         return affine
 
     def _why_not(self, affine: Affine) -> str:
-        x = make_input(self.shape, 8) + 0.5
-        f = self.subject.measure
+        x = self.probe.input(8) + 0.5
+        f = self.probe.measure
         axes = self.groups.reduced
         ratio = float(f(64 * x).abs().max() / f(x).abs().max())
         start = f"inputs share an effect along axes {axes}, but "
         if not 0.5 < ratio < 2:
             return start + f"64 times the input gives {ratio:.3g} times the output: it is no norm"
-        mixed = fit_affine(self.subject, self.shape, self.groups, mixed=True)[0]
+        mixed = fit_affine(self.probe, self.groups, mixed=True)[0]
         if mixed.error <= 2e-5:
             return start + (
                 "the mean is subtracted in the numerator and not in the root"
@@ -167,11 +156,11 @@ class _Probe:
         small = math.sqrt(self.model.eps.value) if eps and eps.placement != "outside" else 0.0
         small = eps.value if eps and eps.placement == "outside" else small
         scales = [1.0, *([small / 2] if small else [])]
-        exact = self.subject.dtype in (torch.float64, torch.float32)
+        exact = self.probe.dtype in (torch.float64, torch.float32)
         for k, scale in enumerate(scales):
-            x = scale * (make_input(self.shape, 71 + k) + 0.5)
-            x = x.to(self.subject.dtype).double()
-            got, expected = self.subject.measure(x), self.model(x)
+            x = scale * (self.probe.input(71 + k) + 0.5)
+            x = x.to(self.probe.dtype).double()
+            got, expected = self.probe.measure(x), self.model(x)
             limit = max(1e-7, 200 * affine.error) if exact else 3e-2
             if not float((got - expected).abs().max()) <= limit * float(expected.abs().max()):
                 raise NoNorm(
@@ -179,30 +168,28 @@ class _Probe:
                     "larger and smaller inputs point to"
                 )
 
-    def _evaluation(self) -> Running | None:
+    def _evaluation(self) -> Tracking | None:
         r = self.report
-        x = make_input(self.shape, 81) + 0.5
-        train, evaluated = (self.subject.measure(x, training=mode) for mode in (True, False))
+        x = self.probe.input(81) + 0.5
+        train, evaluated = (self.probe.measure(x, training=mode) for mode in (True, False))
         if torch.allclose(train, evaluated, rtol=1e-6, atol=1e-9):
             r.running_statistics = False
             return None
-        cell = tuple(size // 2 for size in self.shape)
-        moved = moved_outputs(self.subject, self.shape, cell, training=False)
+        cell = tuple(size // 2 for size in self.probe.shape)
+        moved = moved_outputs(self.probe, cell, training=False)
         if int(moved.sum()) == 1 and bool(moved[cell]):
             r.running_statistics = True
-            return find_running(self.original.at(self.subject.dtype), self.shape)
+            return read_tracking(self.layer.at(self.probe.dtype))
         r.reasons["running_statistics"] = (
             "evaluation gives other outputs than training, but not those of fixed statistics"
         )
         return None
 
     def _name(
-        self, affine: Affine, eps: ReadEps, running: Running | None, has_weight: bool
+        self, affine: Affine, eps: ReadEps, tracking: Tracking | None, has_weight: bool
     ) -> None:
         r = self.report
-        family = name_family(
-            self.subject, self.shape, self.groups, affine.centered, self._parameter_axes(affine)
-        )
+        family = name_family(self.probe, self.groups, affine.centered, self._parameter_axes(affine))
         if family.startswith("none: "):
             r.reasons["family"] = family.removeprefix("none: ")
         else:
@@ -215,20 +202,17 @@ class _Probe:
         else:
             r.reasons["num_groups"] = "only group norm has groups"
         found = Findings(
-            self.original,
-            self.subject.dtype,
-            self.shape,
+            self.layer,
+            self.probe,
             self.real_shape,
             self.groups,
             affine,
             self.own,
             self.random,
-            eps.value,
-            eps.doubt,
-            eps.follows_dtype,
+            eps,
             has_weight,
             float(affine.summand.abs().max()) > allowance(affine.error),
-            running,
+            tracking,
         )
         name_nearest(found, r)
 

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from normlab.probing.groups import Groups, NotGroups, find_groups, make_input
-from normlab.probing.probe import Subject
+from normlab.probing.groups import Groups, find_groups
+from normlab.probing.probe import Probe
 
 __all__ = ["name_family"]
 
 
-def name_family(
-    subject: Subject,
-    shape: Sequence[int],
-    groups: Groups,
-    centered: bool,
-    parameter_axes: Sequence[int],
-) -> str:
+def name_family(probe: Probe, groups: Groups, centered: bool, parameter_axes: Sequence[int]) -> str:
     """The family, or "none: " and the reason.
 
     Where axes and weight leave two names, a call with another shape decides: a layer norm keeps
     its normalized shape, a group or instance norm takes any number of positions.
 
     Args:
-        subject: the layer.
-        shape: of the input.
+        probe: the layer.
         groups: cells that share statistics.
         centered: whether the mean is subtracted.
         parameter_axes: along which weight and bias vary.
     """
-    ndim = len(shape)
+    ndim = len(probe.shape)
     over, carried = set(groups.reduced), set(parameter_axes)
     if groups.split is not None:
         positions = set(range(1, ndim)) - {groups.split}
@@ -49,7 +42,7 @@ def name_family(
             return "rms_norm"
         return "none: a mean square over these axes with these weights has no name"
     if trailing and ndim > 1:
-        return _trailing(subject, tuple(shape), over, carried)
+        return _trailing(probe, over, carried)
     if trailing:
         return "layer_norm"
     if len(over) == 1 and (not carried or carried & over):
@@ -59,8 +52,8 @@ def name_family(
     return f"none: statistics over axes {tuple(sorted(over))} with these weights have no name"
 
 
-def _trailing(subject: Subject, shape: tuple[int, ...], over: set[int], carried: set[int]) -> str:
-    ndim = len(shape)
+def _trailing(probe: Probe, over: set[int], carried: set[int]) -> str:
+    shape, ndim = probe.shape, len(probe.shape)
     per_channel = {*range(1, ndim)} == over or {*range(2, ndim)} == over
     other = "group_norm" if 1 in over else "instance_norm"
     if carried and not carried & over:
@@ -74,22 +67,19 @@ def _trailing(subject: Subject, shape: tuple[int, ...], over: set[int], carried:
     if carried and not (1 in over and ndim == 2):
         return "layer_norm"
     if ndim == 2 or (ndim == 3 and 1 not in over):  # one more axis of positions
-        found = _reduced(subject, (*shape, 3))
+        found = _reduced(probe, (*shape, 3))
         if found is not None:
             return other if found == over | {ndim} else "layer_norm"
         if ndim == 2:
             return "layer_norm"
-    found = _reduced(subject, (*shape[:-1], shape[-1] + 1))
+    found = _reduced(probe, (*shape[:-1], shape[-1] + 1))
     return other if found == over else "layer_norm"
 
 
-def _reduced(subject: Subject, shape: tuple[int, ...]) -> set[int] | None:
+def _reduced(probe: Probe, shape: tuple[int, ...]) -> set[int] | None:
     """Reduced axes at another shape; None where the layer does not take it."""
+    other = probe.with_shape(shape)
     try:
-        if subject(make_input(shape, 1)).shape != shape:
-            return None
-        return set(find_groups(subject, shape).reduced)
-    except NotGroups:
-        return None
+        return set(find_groups(other).reduced) if other.accepts(shape) else None
     except Exception:  # a layer may refuse a shape in any way
         return None

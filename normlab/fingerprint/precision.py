@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from normlab.fingerprint.report import Fingerprint
-from normlab.probing.groups import make_input
 from normlab.probing.measurements import Model
 from normlab.probing.parameters import Role
-from normlab.probing.probe import Subject
+from normlab.probing.probe import Probe
 
 __all__ = ["read_precision"]
 
 _Roles = dict[str, Role]
 
 
-def _set(subject: Subject, roles: _Roles, *, neutral: bool) -> bool:
+def _set(probe: Probe, roles: _Roles, *, neutral: bool) -> bool:
     """Give weights and biases values that are exact in half precision; False if one is hidden."""
     g = torch.Generator().manual_seed(9)
     for name, role in roles.items():
-        tensor = subject.tensors[name]
+        tensor = probe.tensors[name]
         if role.kind == "weight":
             if role.offset is None:
                 return False
@@ -37,18 +35,18 @@ def _set(subject: Subject, roles: _Roles, *, neutral: bool) -> bool:
     return True
 
 
-def _value(subject: Subject, roles: _Roles, kind: str, shape: Sequence[int]) -> Tensor | None:
+def _value(probe: Probe, roles: _Roles, kind: str) -> Tensor | None:
     """The weight or bias as it stands, in float64, to be broadcast against the input."""
     for name, role in roles.items():
         if role.kind == kind:
-            view = [size if axis in role.axes else 1 for axis, size in enumerate(shape)]
-            return subject.tensors[name].detach().cpu().double().view(view)
+            view = [size if axis in role.axes else 1 for axis, size in enumerate(probe.shape)]
+            return probe.tensors[name].detach().cpu().double().view(view)
     return None
 
 
-def _inputs(shape: Sequence[int], dtype: torch.dtype, shift: float = 0.0) -> list[Tensor]:
-    count = max(2, min(40, 4000 // max(1, torch.Size(shape).numel())))
-    return [(make_input(shape, 41 + k) + shift).to(dtype) for k in range(count)]
+def _inputs(probe: Probe, shift: float = 0.0) -> list[Tensor]:
+    count = max(2, min(40, 4000 // max(1, math.prod(probe.shape))))
+    return [(probe.input(41 + k) + shift).to(probe.dtype) for k in range(count)]
 
 
 def _agreement(got: list[Tensor], expected: list[Tensor]) -> float:
@@ -58,8 +56,7 @@ def _agreement(got: list[Tensor], expected: list[Tensor]) -> float:
 
 
 def read_precision(
-    original: Subject,
-    shape: Sequence[int],
+    original: Probe,
     model: Model,
     roles: _Roles,
     has_weight: bool,
@@ -69,7 +66,6 @@ def read_precision(
 
     Args:
         original: the layer.
-        shape: of the input.
         model: what it computes in exact arithmetic.
         roles: its weight and bias; their values are changed.
         has_weight: whether there are factors.
@@ -79,27 +75,27 @@ def read_precision(
     if has_weight and not any(role.kind == "weight" for role in roles.values()):
         reasons["statistics_dtype"] = "the weight could not be found and set to 1"
         return
-    n = model.groups.count(shape)
+    n = model.groups.count(original.shape)
     gain = math.sqrt((n - 1) / n) if report.divisor == "n-1" else 1.0
-    model = model.with_affine(torch.full(tuple(shape), gain), torch.zeros(tuple(shape)))
+    model = model.with_affine(torch.full(original.shape, gain), torch.zeros(original.shape))
     own = {p.dtype for m in original.modules for p in m.parameters()}
     half = torch.float16 if own == {torch.float16} else torch.bfloat16
-    low = _half_subject(original.fresh(), shape, half)
+    low = _half_probe(original.fresh(), half)
     if isinstance(low, str):
         reasons["statistics_dtype"] = low
         reasons.setdefault("weight_cast", low)
         return
-    found = _statistics_dtype(low, shape, model, roles)
+    found = _statistics_dtype(low, model, roles)
     if isinstance(found, str):
         reasons["statistics_dtype"] = found
     elif found == half:
         report.statistics_dtype = half
         reasons.setdefault("weight_cast", "half-precision inputs are never cast up")
     else:
-        wide = _is_double(original.at(torch.float32), shape, model, roles)
+        wide = _is_double(original.at(torch.float32), model, roles)
         report.statistics_dtype = torch.float64 if wide else torch.float32
     if "weight_cast" not in reasons:
-        cast = _weight_cast(low, shape, model, roles)
+        cast = _weight_cast(low, model, roles)
         if cast == "before":
             report.weight_cast = "before"
         elif cast == "after":
@@ -108,21 +104,20 @@ def read_precision(
             reasons["weight_cast"] = cast
 
 
-def _half_subject(subject: Subject, shape: Sequence[int], half: torch.dtype) -> Subject | str:
+def _half_probe(probe: Probe, half: torch.dtype) -> Probe | str:
     """A copy that answers half-precision inputs in kind, or why there is none.
 
     Parameters stay in their own dtype where the layer takes that, as under autocast.
 
     Args:
-        subject: a fresh copy of the layer, with parameters of their own dtype.
-        shape: of the input.
+        probe: a fresh copy of the layer, with parameters of their own dtype.
         half: torch.bfloat16 or torch.float16.
     """
     reason = ""
-    for low in (subject, subject.at(half)):
+    for low in (probe, probe.at(half)):
         low.dtype = half
         try:
-            got = low(make_input(shape, 40)).dtype
+            got = low(probe.input(40)).dtype
         except Exception as error:  # a layer may refuse a dtype in any way
             text = str(error).strip().partition("\n")[0]
             reason = f"a {_name(half)} input is refused: {type(error).__name__}: {text}"
@@ -133,14 +128,11 @@ def _half_subject(subject: Subject, shape: Sequence[int], half: torch.dtype) -> 
     return reason
 
 
-def _statistics_dtype(
-    low: Subject, shape: Sequence[int], model: Model, roles: _Roles
-) -> torch.dtype | str:
+def _statistics_dtype(low: Probe, model: Model, roles: _Roles) -> torch.dtype | str:
     """Compare the outputs for half-precision inputs with correctly rounded ones.
 
     Args:
-        low: what `_half_subject` gives.
-        shape: of the input.
+        low: what `_half_probe` gives.
         model: what the layer computes without weight and bias, in exact arithmetic.
         roles: its weight and bias.
 
@@ -150,7 +142,7 @@ def _statistics_dtype(
     if not _set(low, roles, neutral=True):
         return "the weight enters in a way that cannot be set to 1"
     half = low.dtype
-    inputs = _inputs(shape, half)
+    inputs = _inputs(low)
     got = [low(x).cpu() for x in inputs]
     expected = [model(x.double()).to(half) for x in inputs]
     if _agreement(got, expected) >= 0.97:
@@ -164,18 +156,17 @@ def _statistics_dtype(
     return f"a {_name(half)} input gives outputs that differ by more than its rounding"
 
 
-def _is_double(single: Subject, shape: Sequence[int], model: Model, roles: _Roles) -> bool:
+def _is_double(single: Probe, model: Model, roles: _Roles) -> bool:
     """Whether float32 inputs far from 0 are normalized without rounding of the statistics.
 
     Args:
         single: a copy of the layer in float32.
-        shape: of the input.
         model: what the layer computes without weight and bias, in exact arithmetic.
         roles: its weight and bias.
     """
     if not _set(single, roles, neutral=True):
         return False
-    inputs = _inputs(shape, torch.float32, shift=1000.0)
+    inputs = _inputs(single, shift=1000.0)
     try:
         got = [single(x).cpu() for x in inputs]
     except Exception:  # a layer may refuse a dtype in any way
@@ -184,12 +175,11 @@ def _is_double(single: Subject, shape: Sequence[int], model: Model, roles: _Role
     return _agreement(got, expected) >= 0.97
 
 
-def _weight_cast(low: Subject, shape: Sequence[int], model: Model, roles: _Roles) -> str:
+def _weight_cast(low: Probe, model: Model, roles: _Roles) -> str:
     """Whether the weight multiplies before or after the result is cast back to half precision.
 
     Args:
-        low: what `_half_subject` gives.
-        shape: of the input.
+        low: what `_half_probe` gives.
         model: what the layer computes without weight and bias, in exact arithmetic.
         roles: its weight and bias.
 
@@ -199,12 +189,12 @@ def _weight_cast(low: Subject, shape: Sequence[int], model: Model, roles: _Roles
     half = low.dtype
     if not _set(low, roles, neutral=False):
         return "the weight enters in a way that cannot be set"
-    weight, bias = (_value(low, roles, kind, shape) for kind in ("weight", "bias"))
+    weight, bias = (_value(low, roles, kind) for kind in ("weight", "bias"))
     if weight is None:
         return "no parameter was found to be the weight"
     offset = next(r.offset for r in roles.values() if r.kind == "weight") or 0.0
     shift = torch.zeros(()) if bias is None else bias
-    inputs = _inputs(shape, half)
+    inputs = _inputs(low)
     hats = [model(x.double()) for x in inputs]
     got = [low(x).cpu() for x in inputs]
     shares = {"before": 0.0, "after": 0.0}

@@ -11,15 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from normlab.fingerprint.report import load_state
-from normlab.probing.groups import Groups, make_input
-from normlab.probing.probe import Subject
+from normlab.probing.groups import Groups
+from normlab.probing.probe import Probe
+from normlab.probing.running import find_running
+from normlab.probing.state import tensors_of
 
-__all__ = ["Candidate", "Running", "candidates", "reproduces"]
+__all__ = ["Candidate", "Tracking", "candidates", "read_tracking", "reproduces", "state_for"]
 
 
 @dataclass(frozen=True)
-class Running:
-    """Running statistics as they were seen to move.
+class Tracking:
+    """Tracking statistics as they were seen to move.
 
     Attributes:
         mean: name of the buffer.
@@ -57,7 +59,7 @@ def candidates(
     eps: float | None,
     has_weight: bool,
     has_bias: bool,
-    running: Running | None,
+    running: Tracking | None,
     visible: Sequence[int],
 ) -> list[Candidate]:
     """All constructors whose statistics are taken over these groups.
@@ -135,16 +137,16 @@ def state_for(
     factor: Tensor,
     summand: Tensor,
     *,
-    subject: Subject | None = None,
-    running: Running | None = None,
+    probe: Probe | None = None,
+    running: Tracking | None = None,
 ) -> dict[str, Tensor]:
     """What a layer of torch must hold to agree with the one that was measured."""
     state = {
         "weight": along(factor, candidate.parameter_axes),
         "bias": along(summand, candidate.parameter_axes),
     }
-    if running is not None and subject is not None:
-        buffers = dict(subject.modules[0].named_buffers())
+    if running is not None and probe is not None:
+        buffers = tensors_of(probe.modules[0])
         state["running_mean"] = buffers[running.mean].detach().cpu()
         state["running_var"] = buffers[running.var].detach().cpu()
         state["num_batches_tracked"] = torch.tensor(running.steps)
@@ -154,40 +156,38 @@ def state_for(
 def reproduces(
     candidate: Candidate,
     state: dict[str, Tensor],
-    subject: Subject,
-    shape: Sequence[int],
+    probe: Probe,
     *,
     tolerance: float,
     scales: Sequence[float],
     running: bool,
 ) -> str | None:
-    """Compare a layer of torch with the subject, in training and in evaluation.
+    """Compare a layer of torch with the probe, in training and in evaluation.
 
     Args:
-        candidate: the constructor, for inputs of `shape`.
+        candidate: the constructor, for inputs of the probe's shape.
         state: what the layer is to hold.
-        subject: the layer under study.
-        shape: of the inputs.
+        probe: the layer under study.
         tolerance: largest error, relative to the largest output.
         scales: root mean squares of the inputs.
-        running: also compare evaluation after two steps of training; changes the subject.
+        running: also compare evaluation after two steps of training; changes the probe.
 
     Returns:
         None where all outputs agree, else what differs.
     """
-    exact = torch.float64 if subject.dtype == torch.float64 else torch.float32
+    exact = torch.float64 if probe.dtype == torch.float64 else torch.float32
     layer: nn.Module = eval(candidate.text, dict(vars(nn))).to(exact)  # eps may follow the dtype
     load_state(layer, state)
 
     def differs(x: Tensor, training: bool, keep: bool) -> bool:
-        x = x.to(subject.dtype)
+        x = x.to(probe.dtype)
         expected = layer.train(training)(x.to(exact)).detach().double()
-        got = subject(x, training=training, keep=keep).detach().cpu().double()
+        got = probe(x, training=training, keep=keep).detach().cpu().double()
         limit = tolerance * max(float(expected.abs().max()), 1e-30)
         return not bool(((got - expected).abs() <= limit).all())
 
     for k, scale in enumerate(scales):
-        x = scale * (make_input(shape, 51 + k) + (k % 2))
+        x = scale * (probe.input(51 + k) + (k % 2))
         if differs(x, True, running):
             return f"its outputs differ at inputs of size {scale:.0e}"
         if differs(x, False, False):
@@ -196,44 +196,15 @@ def reproduces(
     return None
 
 
-def find_running(subject: Subject, shape: Sequence[int]) -> Running | None:
-    """The buffers that follow the mean and the variance of the channels in training."""
-    if len(subject.modules) != 1:
+def read_tracking(probe: Probe) -> Tracking | None:
+    """How the layer's buffers follow mean and variance; None where no layer of torch does so."""
+    found = find_running(probe)
+    if found is None:
         return None
-    dims = [a for a in range(len(shape)) if a != 1]
-
-    def buffers() -> dict[str, Tensor]:
-        named = subject.modules[0].named_buffers()
-        return {
-            n: b.detach().to("cpu", torch.float64, copy=True).flatten()
-            for n, b in named
-            if b.is_floating_point()
-        }
-
-    rates: list[dict[str, float]] = []
-    for seed in (61, 62):
-        x = 2 * make_input(shape, seed) + 3
-        before = buffers()
-        subject(x, keep=True)
-        after, mean = buffers(), x.mean(dims)
-        rates.append({})
-        for name, old in before.items():
-            if old.shape != mean.shape or name not in after:
-                continue
-            way, step = mean - old, after[name] - old
-            rate = float((step * way).sum() / way.square().sum())
-            if float((step - rate * way).abs().max()) <= 1e-5 * float(way.abs().max()) and rate:
-                rates[-1][name] = rate
-    both = [n for n in rates[0] if n in rates[1]]
-    if not both:
-        return None
-    name = both[0]
-    rest = [n for n, b in buffers().items() if n != name and b.shape == buffers()[name].shape]
-    if len(rest) != 1:
-        return None
-    first, second = rates[0][name], rates[1][name]
+    first, second = found.rates
     if math.isclose(first, second, rel_tol=1e-4):
-        return Running(name, rest[0], float(f"{first:.6g}") if first < 0.9999999 else 1.0, 0)
+        momentum = float(f"{first:.6g}") if first < 0.9999999 else 1.0
+        return Tracking(found.mean, found.var, momentum, 0)
     if math.isclose(second, first / (1 + first), rel_tol=1e-4):
-        return Running(name, rest[0], None, round(1 / first) - 1)
+        return Tracking(found.mean, found.var, None, round(1 / first) - 1)
     return None

@@ -24,7 +24,7 @@ from normlab.inspection.rules import (
     check_wrong_axes,
 )
 from normlab.inspection.tracing import Call, Example, Trace, trace_model
-from normlab.probing.probe import preserve_state
+from normlab.probing.state import preserve_state
 
 __all__ = ["doctor"]
 

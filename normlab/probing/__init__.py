@@ -2,12 +2,18 @@
 
 from normlab.probing.functions import FunctionSubject
 from normlab.probing.modules import ModuleSubject, make_subject
-from normlab.probing.probe import open_subject, preserve_state
+from normlab.probing.opening import choose_probe, open_probe
+from normlab.probing.probe import NoNorm, Probe
+from normlab.probing.state import copy_module, preserve_state
 
 __all__ = [
     "FunctionSubject",
     "ModuleSubject",
+    "NoNorm",
+    "Probe",
+    "choose_probe",
+    "copy_module",
     "make_subject",
-    "open_subject",
+    "open_probe",
     "preserve_state",
 ]

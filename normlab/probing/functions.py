@@ -11,24 +11,9 @@ import torch
 from torch import Tensor
 
 from normlab.norms import NORMS, Case
+from normlab.probing.names import NAMES
 
-__all__ = ["BIAS_NAMES", "EPS_NAMES", "WEIGHT_NAMES", "FunctionSubject"]
-
-WEIGHT_NAMES = ("weight", "gamma", "g", "gain", "scale", "a_2", "w")
-BIAS_NAMES = ("bias", "beta", "b", "shift", "b_2", "offset")
-EPS_NAMES = ("eps", "variance_epsilon", "epsilon")
-
-_NAMES: dict[str, tuple[str, ...]] = {
-    "normalized_shape": ("normalized_shape", "shape", "norm_shape", "dim", "dims"),
-    "num_groups": ("num_groups", "groups", "n_groups", "g"),
-    "running_mean": ("running_mean", "moving_mean", "mean", "running_mu"),
-    "running_var": ("running_var", "moving_var", "moving_variance", "var", "running_variance"),
-    "weight": WEIGHT_NAMES,
-    "bias": BIAS_NAMES,
-    "training": ("training", "train", "is_training", "use_input_stats"),
-    "momentum": ("momentum", "m", "mom"),
-    "eps": (*EPS_NAMES, "e"),
-}
+__all__ = ["FunctionSubject"]
 
 
 def _signature(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
@@ -50,7 +35,7 @@ def _roles(parameters: list[inspect.Parameter], like: str) -> list[str] | None:
     for p in parameters[1:]:
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             return None
-        allowed = (r for r in NORMS[like].roles if p.name.lower() in _NAMES[r] and r not in roles)
+        allowed = (r for r in NORMS[like].roles if p.name.lower() in NAMES[r] and r not in roles)
         role = next(allowed, "")
         if not role and p.default is p.empty:
             return None

@@ -9,13 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normlab.probing.probe import Subject
+from normlab.probing.probe import NoNorm, Probe
 
-__all__ = ["Groups", "NotGroups", "find_groups", "make_input"]
-
-
-class NotGroups(Exception):
-    """The outputs do not depend on the inputs as those of a norm do; the text says how."""
+__all__ = ["Groups", "find_groups", "moved_outputs"]
 
 
 @dataclass(frozen=True)
@@ -70,55 +66,42 @@ class Groups:
         return (d if centered else x) / var.sqrt(), var
 
 
-def make_input(shape: Sequence[int], seed: int) -> Tensor:
-    """Normal numbers in float64 that depend on nothing but the arguments."""
-    g = torch.Generator().manual_seed(seed)
-    return torch.randn(tuple(shape), generator=g, dtype=torch.float64)
-
-
-def moved_outputs(
-    subject: Subject, shape: Sequence[int], cell: tuple[int, ...], *, training: bool = True
-) -> Tensor:
+def moved_outputs(probe: Probe, cell: tuple[int, ...], *, training: bool = True) -> Tensor:
     """Outputs that change when one input becomes by far the largest."""
-    moved = torch.zeros(tuple(shape), dtype=torch.bool)
-    half = subject.dtype in (torch.bfloat16, torch.float16)
-    large = 100.0 if subject.dtype == torch.float16 else 5 * math.sqrt(math.prod(shape))
+    moved = torch.zeros(probe.shape, dtype=torch.bool)
+    half = probe.dtype in (torch.bfloat16, torch.float16)
+    large = 100.0 if probe.dtype == torch.float16 else 5 * math.sqrt(math.prod(probe.shape))
     for seed in range(11, 16 if half else 13):
-        x = make_input(shape, seed)
-        before = subject.measure(x, training=training)
+        x = probe.input(seed)
+        before = probe.measure(x, training=training)
         x[cell] = large
-        after = subject.measure(x, training=training)
+        after = probe.measure(x, training=training)
         # a matrix product or a float32 step inside may change far outputs in the last place
         tolerance = 0.0 if half else 1e-6 * float(before.abs().max())
         moved |= ~((after - before).abs() <= tolerance)
     return moved
 
 
-def find_groups(subject: Subject, shape: Sequence[int]) -> Groups:
+def find_groups(probe: Probe) -> Groups:
     """Move single inputs and see which outputs follow.
 
-    Args:
-        subject: the layer.
-        shape: of the input.
-
     Raises:
-        NotGroups: the outputs that move are not boxes, or not the same for all cells.
+        NoNorm: the outputs that move are not boxes, or not the same for all cells.
     """
-    shape = tuple(shape)
     cells = [
-        tuple(0 for _ in shape),
-        tuple(size - 1 for size in shape),
-        tuple(size // 2 for size in shape),
+        tuple(0 for _ in probe.shape),
+        tuple(size - 1 for size in probe.shape),
+        tuple(size // 2 for size in probe.shape),
     ]
-    found = [_box(moved_outputs(subject, shape, cell), cell) for cell in dict.fromkeys(cells)]
+    found = [_box(moved_outputs(probe, cell), cell) for cell in dict.fromkeys(cells)]
     if any(other != found[0] for other in found):
-        raise NotGroups("inputs at different places share statistics with different neighbors")
+        raise NoNorm("inputs at different places share statistics with different neighbors")
     return found[0]
 
 
 def _box(moved: Tensor, cell: tuple[int, ...]) -> Groups:
     if not moved.any():
-        raise NotGroups(
+        raise NoNorm(
             "the output does not depend on the input (statistics over one element give this)"
         )
     axes, split, block = [], None, 1
@@ -131,15 +114,15 @@ def _box(moved: Tensor, cell: tuple[int, ...]) -> Groups:
         view[axis] = size
         box &= seen.view(view)
         if not bool(seen[cell[axis]]):
-            raise NotGroups("an output does not depend on the input at its own place")
+            raise NoNorm("an output does not depend on the input at its own place")
         if width == size:
             axes += [axis] if size > 1 else []
         elif width > 1:
             start = cell[axis] // width * width
             aligned = size % width == 0 and bool(seen[start : start + width].all())
             if split is not None or not aligned:
-                raise NotGroups("the cells that share statistics are not blocks of equal size")
+                raise NoNorm("the cells that share statistics are not blocks of equal size")
             split, block = axis, width
     if not torch.equal(box, moved):
-        raise NotGroups("the outputs that one input moves do not fill a box of the tensor")
+        raise NoNorm("the outputs that one input moves do not fill a box of the tensor")
     return Groups(tuple(axes), split, block)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from normlab.probing.groups import Groups, make_input
-from normlab.probing.probe import Subject
+from normlab.probing.groups import Groups
+from normlab.probing.probe import Probe
 
-__all__ = ["Affine", "Eps", "Model", "fit_affine", "measure_eps", "shortest"]
+__all__ = ["Affine", "Eps", "Model", "eps_in_root", "fit_affine", "measure_eps", "shortest"]
 
 LARGE = 1e8  # so large that no eps is seen, and its square fits float32
 _PLACES: tuple[Literal["inside", "outside", "clamp"], ...] = ("inside", "outside", "clamp")
@@ -83,13 +83,15 @@ def shrink(var: Tensor, eps: float, placement: str) -> Tensor:
     return root / root.clamp_min(math.sqrt(eps))
 
 
+def eps_in_root(root: Tensor, var: Tensor, placement: str) -> Tensor:
+    """The eps that makes the root of a mean square come out as `root`."""
+    if placement == "inside":
+        return root.square() - var
+    return root - var.sqrt() if placement == "outside" else root.square()
+
+
 def fit_affine(
-    subject: Subject,
-    shape: Sequence[int],
-    groups: Groups,
-    *,
-    scale: float = LARGE,
-    mixed: bool = False,
+    probe: Probe, groups: Groups, *, scale: float = LARGE, mixed: bool = False
 ) -> list[Affine]:
     """Fit the outputs at large inputs, once with centering and once without; best first.
 
@@ -97,21 +99,19 @@ def fit_affine(
     the factor times the standardized input.
 
     Args:
-        subject: the layer.
-        shape: of the input.
+        probe: the layer.
         groups: cells that share statistics.
         scale: root mean square of the inputs.
         mixed: center only the numerator, or only the root.
     """
     inputs, odd, even = [], [], []
     for seed in range(21, 26):
-        x = make_input(shape, seed)
-        x = scale * (x + 0.5 + (seed % 3))
-        x = x.to(subject.dtype).double()  # as the layer receives it
-        plus, minus = subject.measure(x), subject.measure(-x)
+        x = scale * (probe.input(seed) + 0.5 + (seed % 3))
+        x = x.to(probe.dtype).double()  # as the layer receives it
+        halves = probe.halves(x)
         inputs.append(x)
-        odd.append((plus - minus) / 2)
-        even.append((plus + minus) / 2)
+        odd.append(halves[0])
+        even.append(halves[1])
     summand = torch.stack(even).mean(0)
     size = torch.stack(odd).abs().max() + summand.abs().max()
     uneven = max(float((e - summand).abs().max()) for e in even)
@@ -128,13 +128,13 @@ def fit_affine(
 
 
 def _ratios(
-    subject: Subject, shape: Sequence[int], groups: Groups, affine: Affine, scale: float, seed: int
+    probe: Probe, groups: Groups, affine: Affine, scale: float, seed: int
 ) -> tuple[Tensor, Tensor]:
     """How much smaller the normalized input is than without eps, per group; its mean square."""
-    x = (scale * make_input(shape, seed)).to(subject.dtype).double()
+    x = (scale * probe.input(seed)).to(probe.dtype).double()
     x_hat, var = groups.standardize(x, centered=affine.centered)
     expected = affine.factor * x_hat
-    got = subject.measure(x) - affine.summand
+    got = probe.measure(x) - affine.summand
     ratio = groups.mean(got * expected) / groups.mean(expected.square())
     return _one_each(groups, ratio), _one_each(groups, var)
 
@@ -147,27 +147,18 @@ def _one_each(groups: Groups, values: Tensor) -> Tensor:
 def _eps_from(ratio: Tensor, var: Tensor, placement: str) -> tuple[float, float]:
     """The eps that each group asks for: their median, and their relative spread."""
     visible = (ratio > 0.02) & (ratio < 0.98)
-    r, v = ratio[visible], var[visible]
-    if placement == "inside":
-        values = v * (1 / r.square() - 1)
-    elif placement == "outside":
-        values = v.sqrt() * (1 / r - 1)
-    else:
-        values = v / r.square()
-    middle = float(values.median())
+    v = var[visible]
+    middle = float(eps_in_root(v.sqrt() / ratio[visible], v, placement).median())
     predicted = shrink(var, middle, placement)
     # over all groups, those that eps leaves alone included: a clamp has a corner
     return middle, float((predicted - ratio).abs().max())
 
 
-def measure_eps(
-    subject: Subject, shape: Sequence[int], groups: Groups, affine: Affine, noise: float
-) -> Eps | str:
+def measure_eps(probe: Probe, groups: Groups, affine: Affine, noise: float) -> Eps | str:
     """Make the input small until the output gives way.
 
     Args:
-        subject: the layer.
-        shape: of the input.
+        probe: the layer.
         groups: cells that share statistics.
         affine: fit at large inputs.
         noise: relative error of the outputs.
@@ -177,11 +168,11 @@ def measure_eps(
     """
 
     def ratios(scale: float, seed: int = 31) -> tuple[Tensor, Tensor]:
-        return _ratios(subject, shape, groups, affine, scale, seed)
+        return _ratios(probe, groups, affine, scale, seed)
 
-    scale = _transition(ratios, subject.dtype, exact=noise < 1e-10)
+    scale = _transition(ratios, probe.dtype, exact=noise < 1e-10)
     if scale is None:
-        if not bool(subject.measure(torch.zeros(tuple(shape))).isfinite().all()):
+        if not bool(probe.measure(torch.zeros(probe.shape)).isfinite().all()):
             return Eps(0.0, None, 0.0)
         return (
             "too small to see: the output keeps its size down to the smallest inputs that the "

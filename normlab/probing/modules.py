@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import dataclasses
-import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from normlab.norms import NORMS, Case
-from normlab.probing.functions import BIAS_NAMES, EPS_NAMES, WEIGHT_NAMES, FunctionSubject
-from normlab.probing.shapes import attribute, find_cases
+from normlab.probing.functions import FunctionSubject
+from normlab.probing.names import find_attribute, find_name, find_running_names
+from normlab.probing.parameters import find_kinds
+from normlab.probing.probe import Probe
+from normlab.probing.running import find_running
+from normlab.probing.shapes import find_cases
+from normlab.probing.state import copy_module, tensors_of
 
 __all__ = ["AnySubject", "FunctionSubject", "ModuleSubject", "make_subject"]
-
-
-def tensors_of(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters, buffers and tensors that are plain attributes, by dotted name."""
-    found: dict[str, Tensor] = dict(module.named_parameters())
-    found |= dict(module.named_buffers())
-    for prefix, part in module.named_modules():
-        for name, value in vars(part).items():
-            if isinstance(value, Tensor) and value.is_floating_point():
-                found[f"{prefix}.{name}" if prefix else name] = value
-    return found
-
-
-def _copy(module: nn.Module) -> nn.Module:
-    """A deep copy, also of a module whose buffers hang on an autograd graph."""
-    if isinstance(module, torch.jit.ScriptModule):
-        # a deep copy of one runs on the parameters of the original
-        file = io.BytesIO()
-        torch.jit.save(module, file)
-        file.seek(0)
-        return torch.jit.load(file)
-    attached = {id(t): t.detach().clone() for t in tensors_of(module).values() if t.grad_fn}
-    return copy.deepcopy(module, attached)
 
 
 class ModuleSubject:
@@ -48,7 +29,7 @@ class ModuleSubject:
         self, module: nn.Module, like: str, shape: Sequence[int] | None, num_groups: int | None
     ):
         self.attached = [n for n, t in tensors_of(module).items() if t.grad_fn is not None]
-        self.module = _copy(module).cpu()
+        self.module = copy_module(module).cpu()
         for p in self.module.parameters():  # a frozen parameter is no wrong norm
             p.requires_grad_()
         # a copy of a compiled module compiles anew, so one copy for each dtype is kept
@@ -59,19 +40,23 @@ class ModuleSubject:
         parameters = dict(self.module.named_parameters())
         tensors = tensors_of(self.module)
         plain = {n: t for n, t in tensors.items() if n not in parameters and t.numel() > 1}
-        self.weight_name = _by_name(parameters, WEIGHT_NAMES) or _by_name(plain, WEIGHT_NAMES)
-        self.bias_name = _by_name(parameters, BIAS_NAMES) or _by_name(plain, BIAS_NAMES)
-        self.declared_eps = attribute(self.module, EPS_NAMES)
+        self.weight_name, self.bias_name = (
+            find_name(parameters, role) or find_name(plain, role) for role in ("weight", "bias")
+        )
+        self.declared_eps = find_attribute(self.module, "eps")
         main = tensors[self.weight_name] if self.weight_name else None
         if main is None:
             main = next((p for p in parameters.values() if p.numel() > 1), None)
-        self.cases = find_cases(self.module, like, shape, main, num_groups)
-        self._assign_by_effect(
-            [n for n in parameters if n not in (self.weight_name, self.bias_name)]
-        )
+        copied = self.with_dtype(torch.float32)
+        probe = Probe(copied, [copied], ())
+        with torch.no_grad():
+            self.cases = find_cases(probe, like, shape, main, num_groups)
+            probe.shape = self.cases[0].shape
+            with contextlib.suppress(Exception):  # reported by the checks, which call it, too
+                self._find_parameters(probe)
+            self.mean_name, self.var_name = self._find_running(probe, plain)
         weight, bias = self.weight_name is not None, self.bias_name is not None
         self.cases = [dataclasses.replace(c, weight=weight, bias=bias) for c in self.cases]
-        self.mean_name, self.var_name = self._find_running(plain)
         self.has_running = self.mean_name is not None and self.var_name is not None
         self.has_training = True
         self.fixed = {
@@ -80,58 +65,38 @@ class ModuleSubject:
             if name is not None and name not in parameters
         }
 
-    def _assign_by_effect(self, unknown: list[str]) -> None:
-        """Tell weight from bias: a bias changes the output by the same amount for every input."""
+    def _find_parameters(self, probe: Probe) -> None:
+        """Tell weight and bias by their effect, where a name is unusual."""
         if self.weight_name is not None and self.bias_name is not None:
             return
-        g = torch.Generator().manual_seed(0)
-        inputs = [torch.randn(self.cases[0].shape, generator=g) for _ in range(2)]
-        for name in unknown:
-            before, after = self.with_dtype(torch.float32), self.with_dtype(torch.float32)
-            with torch.no_grad():
-                dict(after.named_parameters())[name].add_(1.0)
-                moves = [after.train()(x.clone()) - before.train()(x.clone()) for x in inputs]
-            if all(float(m.abs().max()) < 1e-6 for m in moves):
-                continue
-            additive = torch.allclose(moves[0], moves[1], atol=1e-5)
-            if additive and self.bias_name is None:
-                self.bias_name = name
-            elif not additive and self.weight_name is None:
+        known = self.weight_name, self.bias_name
+        for name, kind in find_kinds(probe).items():
+            if kind == "weight" and self.weight_name is None and name not in known:
                 self.weight_name = name
+            elif kind == "bias" and self.bias_name is None and name not in known:
+                self.bias_name = name
 
-    def _find_running(self, plain: Mapping[str, Tensor]) -> tuple[str | None, str | None]:
-        """Running mean and variance: by name, else by how one batch moves them."""
+    def _find_running(
+        self, probe: Probe, plain: Mapping[str, Tensor]
+    ) -> tuple[str | None, str | None]:
+        """Running mean and variance: by name, else by their effect."""
         if not NORMS[self.like].has_running:
             return None, None
-        case = self.cases[0]
-        parameters = (self.weight_name, self.bias_name)
-        size = case.parameter_shape[0]
+        size, parameters = self.cases[0].parameter_shape[0], (self.weight_name, self.bias_name)
         sized = [n for n, t in plain.items() if t.numel() == size and n not in parameters]
-        mean = next((n for n in sized if "mean" in n.rsplit(".", 1)[-1]), None)
-        var = next((n for n in sized if "var" in n.rsplit(".", 1)[-1] and n != mean), None)
-        if mean is not None and var is not None:
-            return mean, var
-        module = self.with_dtype(torch.float32).train()
-        for name in sized:
-            tensors_of(module)[name].detach().fill_(1.0)
-        g = torch.Generator().manual_seed(0)
-        try:
-            with torch.no_grad():
-                module(5.0 + 0.1 * torch.randn(case.shape, generator=g))
-        except Exception:  # reported by the checks, which call the layer, too
-            return None, None
-        after = tensors_of(module)
-        moved = {n: float(after[n].detach().mean()) - 1.0 for n in sized if n in after}
-        up = [n for n, by in moved.items() if by > 1e-3]
-        down = [n for n, by in moved.items() if by < -1e-3]
-        return (up[0], down[0]) if len(up) == len(down) == 1 else (mean, var)
+        mean, var = find_running_names(sized)
+        if mean is None or var is None:
+            with contextlib.suppress(Exception):  # reported by the checks, which call it, too
+                found = find_running(probe)
+                return (found.mean, found.var) if found else (mean, var)
+        return mean, var
 
     def with_dtype(self, dtype: torch.dtype) -> nn.Module:
         """A fresh copy whose floating parameters and buffers have this dtype."""
         if self._kept is None:
-            return _copy(self.module).to(dtype)
+            return copy_module(self.module).to(dtype)
         if dtype not in self._kept:
-            self._kept[dtype] = _copy(self.module).to(dtype)
+            self._kept[dtype] = copy_module(self.module).to(dtype)
         kept, source = self._kept[dtype], tensors_of(self.module)
         with torch.no_grad():
             for name, value in (*kept.named_parameters(), *kept.named_buffers()):
@@ -200,15 +165,6 @@ class ModuleSubject:
 
 
 AnySubject = FunctionSubject | ModuleSubject
-
-
-def _by_name(names: Iterable[str], wanted: tuple[str, ...]) -> str | None:
-    names = list(names)
-    for want in wanted:
-        for name in names:
-            if name.rsplit(".", 1)[-1] == want:
-                return name
-    return None
 
 
 def make_subject(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,9 +11,11 @@ from torch import Tensor
 
 from normlab.probing.groups import Groups
 from normlab.probing.measurements import Affine, fit_affine
-from normlab.probing.probe import Subject
+from normlab.probing.probe import Probe
 
-__all__ = ["Role", "allowance", "constant", "find_roles", "varying_axes"]
+__all__ = ["Role", "allowance", "constant", "find_kinds", "find_roles", "varying_axes"]
+
+Kind = Literal["weight", "bias"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Role:
         offset: what is added to a weight before it multiplies; None if that is no constant.
     """
 
-    kind: Literal["weight", "bias"]
+    kind: Kind
     axes: tuple[int, ...]
     gain: float
     offset: float | None
@@ -56,42 +57,53 @@ def constant(values: Tensor, tolerance: float) -> float | None:
     return float(values.mean())
 
 
-def find_roles(
-    subject: Subject, shape: Sequence[int], groups: Groups, affine: Affine
-) -> dict[str, Role]:
-    """Move each parameter and see how factors and summands follow.
+def find_kinds(probe: Probe) -> dict[str, Kind]:
+    """Which parameters multiply, and which are only added, whatever else the layer does.
+
+    A weight moves what changes its sign with the input, a bias what does not.
+    """
+    x = probe.input(7)
+    before = probe.halves(x)
+    rounding = max(1e-5, 8 * torch.finfo(probe.dtype).eps)
+    noise = rounding * sum(float(half.abs().max()) for half in before)
+    kinds: dict[str, Kind] = {}
+    for name in probe.tensors:
+        with probe.moved(name):
+            after = probe.halves(x)
+        odd, even = (float((a - b).abs().max()) > noise for a, b in zip(after, before, strict=True))
+        if odd or even:
+            kinds[name] = "weight" if odd else "bias"
+    return kinds
+
+
+def find_roles(probe: Probe, groups: Groups, affine: Affine) -> dict[str, Role]:
+    """Move each weight and bias and see how factors and summands follow.
 
     Args:
-        subject: the layer.
-        shape: of the input.
+        probe: the layer.
         groups: cells that share statistics.
         affine: fit with the parameters as they are.
     """
     roles = {}
-    for name, tensor in subject.tensors.items():
-        g = torch.Generator().manual_seed(7)
-        before = tensor.detach().clone()
-        move = 0.5 + torch.rand(tensor.shape, generator=g, dtype=torch.float64)
-        tensor.copy_((before.cpu().double() + move).to(tensor.device, tensor.dtype))
-        move = (tensor.double() - before.double()).cpu()
-        after = next(f for f in fit_affine(subject, shape, groups) if f.centered == affine.centered)
-        tensor.copy_(before)
+    for name, kind in find_kinds(probe).items():
+        value = probe.tensors[name].detach().cpu().double()
+        with probe.moved(name) as move:
+            fits = fit_affine(probe, groups)
+        after = next(f for f in fits if f.centered == affine.centered)
         if after.error <= max(100 * affine.error, 1e-9):
-            role = _role(before.cpu().double(), move, affine, after)
+            role = _role(kind, value, move, affine, after)
             if role is not None:
                 roles[name] = role
     return roles
 
 
-def _role(value: Tensor, move: Tensor, before: Affine, after: Affine) -> Role | None:
+def _role(kind: Kind, value: Tensor, move: Tensor, before: Affine, after: Affine) -> Role | None:
     d_factor, d_summand = after.factor - before.factor, after.summand - before.summand
     size = max(float(after.factor.abs().max()), float(after.summand.abs().max()), 1.0)
     tolerance = allowance(before.error) * size
-    moves_factor = float(d_factor.abs().max()) > tolerance
-    moves_summand = float(d_summand.abs().max()) > tolerance
-    if moves_factor == moves_summand:  # neither, or both
+    effect, other = (d_factor, d_summand) if kind == "weight" else (d_summand, d_factor)
+    if float(effect.abs().max()) <= tolerance or float(other.abs().max()) > tolerance:
         return None
-    effect = d_factor if moves_factor else d_summand
     axes = varying_axes(effect, tolerance)
     view = [size if axis in axes else 1 for axis, size in enumerate(effect.shape)]
     if math.prod(view) != move.numel():
@@ -99,7 +111,7 @@ def _role(value: Tensor, move: Tensor, before: Affine, after: Affine) -> Role | 
     gain = constant(effect / move.view(view), 4 * tolerance)
     if gain is None or abs(gain) < tolerance:
         return None
-    if not moves_factor:
-        return Role("bias", axes, gain, None)
+    if kind == "bias":
+        return Role(kind, axes, gain, None)
     offset = constant(before.factor / gain - value.view(view), 4 * tolerance / abs(gain))
-    return Role("weight", axes, gain, offset)
+    return Role(kind, axes, gain, offset)

@@ -2,45 +2,32 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from normlab.norms import NORMS, Case
+from normlab.probing.names import find_attribute
+from normlab.probing.opening import shorten
+from normlab.probing.probe import Probe
 
-__all__ = ["ParameterMismatch", "attribute", "find_cases"]
-
-_GROUPS = ("num_groups", "groups", "n_groups", "ngroups")
-
-
-def attribute(module: nn.Module, names: tuple[str, ...]) -> Any:
-    """First number of one of these names on the module or a part of it."""
-    for part in module.modules():
-        for name in names:
-            value = getattr(part, name, None)
-            if isinstance(value, Tensor) and value.numel() == 1:
-                value = float(value)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return value
-    return None
+__all__ = ["ParameterMismatch", "find_cases"]
 
 
 def _parameter_shape(
     module: nn.Module, like: str, parameter: Tensor | None
 ) -> tuple[int, ...] | None:
+    trailing = NORMS[like].trailing
     if parameter is not None:
-        if not NORMS[like].trailing:
+        if not trailing:
             return (parameter.numel(),)
         shape = list(parameter.shape)
         while len(shape) > 1 and shape[0] == 1:  # an axis of size 1 adds nothing to a mean
             shape.pop(0)
         return tuple(shape)
     for part in module.modules():
-        if not NORMS[like].trailing:
-            size = attribute(part, ("num_features", "num_channels"))
+        if not trailing:
+            size = find_attribute(part, "num_features")
             if size is not None:
                 return (int(size),)
         else:
@@ -52,28 +39,20 @@ def _parameter_shape(
     return None
 
 
-def _accepts(module: nn.Module, shape: tuple[int, ...]) -> bool:
-    try:
-        with torch.no_grad():
-            y = copy.deepcopy(module).float().train()(torch.randn(shape))
-    except Exception:  # a module may refuse a shape in any way; another is tried
-        return False
-    return isinstance(y, Tensor) and y.shape == shape
-
-
 def _candidates(like: str, parameter_shape: tuple[int, ...]) -> list[tuple[tuple[int, ...], bool]]:
     """Shapes to try, each with whether the channels come first (of layer and RMS norm)."""
     size = parameter_shape[0]
     # no other axis is as long as the parameters, or a wrong axis could not be told
     a, b, c = [n for n in (5, 3, 4, 2, 7) if n not in parameter_shape][:3]
-    if NORMS[like].trailing:
+    norm = NORMS[like]
+    if norm.trailing:
         first = [((b, size, a, c), True)]
         if len(parameter_shape) > 1 and set(parameter_shape[1:]) == {1}:
             return [*first, ((a, *parameter_shape), False)]
         trailing = [(lead + parameter_shape, False) for lead in ((a,), (b, a), (c, b, a))]
         return trailing + (first if len(parameter_shape) == 1 else [])
     shapes = [(6, size), (3, size, 7), (4, size, 6, 5), (2, size, 3, 4, 5)]
-    if NORMS[like].needs_positions:
+    if norm.needs_positions:
         # two axes would be one sample without its batch axis; so would three be of images
         shapes = shapes[:0:-1]
     return [(shape, False) for shape in shapes]
@@ -104,15 +83,8 @@ def _check_fit(
         )
 
 
-def _smaller(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape with a shorter first axis, where a large one would only cost time."""
-    few = (3, *shape[1:])
-    numel = torch.Size(shape).numel()
-    return few if numel > 100_000 and shape[0] > 3 and _accepts(module, few) else shape
-
-
 def find_cases(
-    module: nn.Module,
+    probe: Probe,
     like: str,
     shape: Sequence[int] | None,
     parameter: Tensor | None,
@@ -126,25 +98,26 @@ def find_cases(
     Raises:
         ValueError: shape or number of groups cannot be inferred.
     """
-    norm = NORMS[like]
+    module, norm = probe.modules[0], NORMS[like]
     own = norm.parameters in ("channel", "shape")  # else the weight says nothing of the axes
     parameter_shape = _parameter_shape(module, like, parameter if own else None)
     if parameter_shape is None and shape is None and not own:
         parameter_shape = (6,)  # any size will do
     if norm.grouped and num_groups is None:
-        num_groups = attribute(module, _GROUPS)
+        num_groups = find_attribute(module, "num_groups")
         if num_groups is None:
             raise ValueError("num_groups: the module has no such attribute; pass num_groups=")
     channels_first = False
     shapes: list[tuple[int, ...]] = []
     if shape is not None:
-        shapes = [_smaller(module, tuple(shape))]
+        probe.shape = tuple(shape)
+        shapes = [shorten(probe, [0])]
         if parameter_shape is not None and norm.trailing:
             channels_first = _channels_first(shapes[0], parameter_shape)
     elif parameter_shape is not None:
         for candidate, first in _candidates(like, parameter_shape):
             # what is right for rows may take wrong axes where there are more
-            if (not shapes or first == channels_first) and _accepts(module, candidate):
+            if (not shapes or first == channels_first) and probe.accepts(candidate):
                 shapes, channels_first = [*shapes, candidate], first
             if len(shapes) == (2 if norm.trailing or norm.grouped else 1):
                 break

@@ -1,0 +1,69 @@
+"""Running statistics, seen from how buffers follow the inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from normlab.probing.probe import Probe
+from normlab.probing.state import tensors_of
+
+__all__ = ["Running", "find_running"]
+
+
+@dataclass(frozen=True)
+class Running:
+    """Buffers that follow mean and variance of the channels.
+
+    Attributes:
+        mean: name of the buffer.
+        var: name of the buffer.
+        rates: weight of a first and of a second batch in the mean.
+    """
+
+    mean: str
+    var: str
+    rates: tuple[float, float]
+
+
+def _buffers(probe: Probe) -> dict[str, Tensor]:
+    module = probe.modules[0]
+    parameters = dict(module.named_parameters())
+    return {
+        name: tensor.detach().clone().cpu().double().flatten()
+        for name, tensor in tensors_of(module).items()
+        if name not in parameters and tensor.is_floating_point()
+    }
+
+
+def find_running(probe: Probe) -> Running | None:
+    """Give two batches in training and see which buffer moves toward the mean of each.
+
+    Args:
+        probe: the layer; its buffers are left as the two calls make them.
+    """
+    if len(probe.modules) != 1:
+        return None
+    rates: list[dict[str, float]] = []
+    for seed in (61, 62):
+        x = 2 * probe.input(seed) + 3
+        before = _buffers(probe)
+        probe(x, keep=True)
+        after, mean = _buffers(probe), x.mean([a for a in range(x.dim()) if a != 1])
+        rates.append({})
+        for name, old in before.items():
+            if old.shape != mean.shape or name not in after:
+                continue
+            way, step = mean - old, after[name] - old
+            rate = float((step * way).sum() / way.square().sum())
+            if float((step - rate * way).abs().max()) <= 1e-5 * float(way.abs().max()) and rate:
+                rates[-1][name] = rate
+    both = [name for name in rates[0] if name in rates[1]]
+    if not both:
+        return None
+    rest = [n for n, b in before.items() if n != both[0] and b.shape == mean.shape]
+    moved = [n for n in rest if not bool((after[n] == before[n]).all())]
+    if len(moved) != 1:
+        return None
+    return Running(both[0], moved[0], (rates[0][both[0]], rates[1][both[0]]))

@@ -1,0 +1,104 @@
+"""The tensors of a module, a copy of it, and everything put back as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import random
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+__all__ = ["copy_module", "preserve_buffers", "preserve_state", "tensors_of"]
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters, buffers and floating tensors that are plain attributes, by dotted name."""
+    found: dict[str, Tensor] = dict(module.named_parameters())
+    found |= dict(module.named_buffers())
+    for prefix, part in module.named_modules():
+        for name, value in vars(part).items():
+            if isinstance(value, Tensor) and value.is_floating_point():
+                found[f"{prefix}.{name}" if prefix else name] = value
+    return found
+
+
+def copy_module(module: nn.Module) -> nn.Module:
+    """A deep copy, also of a module whose buffers hang on an autograd graph."""
+    if isinstance(module, torch.jit.ScriptModule):
+        # a deep copy of one runs on the parameters of the original
+        file = io.BytesIO()
+        torch.jit.save(module, file)
+        file.seek(0)
+        return torch.jit.load(file)
+    attached = {id(t): t.detach().clone() for t in tensors_of(module).values() if t.grad_fn}
+    return copy.deepcopy(module, attached)
+
+
+@contextlib.contextmanager
+def preserve_buffers(
+    modules: Sequence[nn.Module], tensors: Sequence[Tensor] = ()
+) -> Iterator[None]:
+    """Put back buffers, plain attributes and tensors, also those that a call replaces by new ones.
+
+    Args:
+        modules: roots; everything below them is covered.
+        tensors: further tensors.
+    """
+    slots: list[tuple[MutableMapping[str, Any], str, Tensor | None]] = [
+        (register, name, value)
+        for module in modules
+        for part in module.modules()
+        for register in (part._buffers, vars(part))
+        for name, value in register.items()
+        if value is None or isinstance(value, Tensor)
+    ]
+    held = [*tensors, *(value for _, _, value in slots if value is not None)]
+    values = [t.detach().clone() for t in held]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for register, name, value in slots:
+                register[name] = value
+            for tensor, kept in zip(held, values, strict=True):
+                if not torch.equal(tensor, kept):  # an expanded tensor cannot be written into
+                    tensor.copy_(kept)
+
+
+@contextlib.contextmanager
+def preserve_state(modules: Sequence[nn.Module], tensors: Sequence[Tensor] = ()) -> Iterator[None]:
+    """Put back modes, parameters, gradients and buffers, and all random streams.
+
+    Args:
+        modules: roots; everything below them is covered.
+        tensors: further tensors.
+    """
+    parts = [part for module in modules for part in module.modules()]
+    parameters = [
+        (part, name, p, None if p is None else (p.data, p.data.clone(), p.requires_grad, p.grad))
+        for part in parts
+        for name, p in part._parameters.items()
+    ]
+    modes = [(part, part.training) for part in parts]
+    streams = random.getstate(), np.random.get_state()  # noqa: NPY002 -- the global one is meant
+    devices = sorted({p.device.index or 0 for m in modules for p in m.parameters() if p.is_cuda})
+    with torch.random.fork_rng(devices=devices), preserve_buffers(modules, tensors):
+        try:
+            yield
+        finally:
+            for part, name, p, saved in parameters:
+                part._parameters[name] = p
+                if p is not None and saved is not None:
+                    p.data = saved[0]
+                    p.data.copy_(saved[1])
+                    p.requires_grad_(saved[2])
+                    p.grad = saved[3]
+            for part, mode in modes:
+                part.training = mode
+            random.setstate(streams[0])
+            np.random.set_state(streams[1])  # noqa: NPY002
