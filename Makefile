@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export PYDEVD_DISABLE_FILE_VALIDATION ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test notebooks browser pdf lab execute clean
+.PHONY: help setup book test lint types suite notebooks browser pages matrix pdf lab execute clean
 
 # One process a core; a notebook stays in one process.
 JOBS ?= 2
@@ -38,19 +38,35 @@ book: $(STAMP)  ## build the book and print the path to open
 	$(BIN)/jupyter-book build . -W -n --keep-going
 	@echo "Open $(CURDIR)/_build/html/index.html"
 
+# Leaves out what passed and has not changed since; NORMLAB_ALL=1 runs everything.
+PYTEST := $(BIN)/python -m pytest -p book._tools.unchanged --skip-unchanged --numprocesses $(JOBS)
+# Where make can, what runs side by side is printed one after the other.
+SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
 test: $(STAMP)  ## run linters, types, tests, and every notebook against its stored outputs
+	@$(MAKE) --no-print-directory -j $(JOBS) $(SYNC) types lint book
+	@$(MAKE) --no-print-directory suite
+	@$(MAKE) --no-print-directory notebooks
+	@$(MAKE) --no-print-directory pages
+
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(STAMP)
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --ignore tests/browser
-	$(MAKE) --no-print-directory notebooks browser
+
+suite: $(STAMP)  ## run the tests of the package and of the book's sources
+	$(PYTEST) --dist worksteal --ignore tests/browser
 
 notebooks: $(STAMP)  ## run every notebook against its stored outputs
-	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 300 \
-	  --numprocesses $(JOBS) --dist loadfile book
+	$(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 300 --dist loadfile book
 
 browser: book  ## open every built page in Chromium; skipped where there is none
-	$(BIN)/python -m pytest -rs --numprocesses $(JOBS) --dist loadgroup tests/browser
+	@$(MAKE) --no-print-directory pages
+
+pages:
+	$(PYTEST) -rs --dist loadgroup tests/browser
 
 pdf: book  ## print the whole book into _build/normlab.pdf; needs Chromium
 	$(BIN)/python book/_tools/pdf.py
@@ -65,4 +81,5 @@ execute: $(STAMP)  ## run all notebooks in place and normalize what is stored
 	$(BIN)/ruff format --quiet book
 
 clean:  ## remove the built book and all caches, and keep .venv
-	rm -rf _build build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf _build build dist .mypy_cache .passed_cache .pytest_cache .ruff_cache .hypothesis \
+	  *.egg-info

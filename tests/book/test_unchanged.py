@@ -200,9 +200,10 @@ def test_imports_are_followed(tree, source, expected):
 
 def run(tree: Path, *arguments: str, **settings: str) -> str:
     command = [sys.executable, "-m", "pytest", "-p", "book._tools.unchanged", "--skip-unchanged"]
-    command += ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", *arguments]
+    command += ["-q", "-p", "no:cacheprovider", *arguments]
     environment = {k: v for k, v in os.environ.items() if k != "NORMLAB_ALL"}
     environment |= {"PYTHONPATH": os.pathsep.join([str(tree), str(ROOT)]), **settings}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # each costs time at every start
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, env=environment)
     return done.stdout + done.stderr + f"status {done.returncode}"
 
@@ -261,7 +262,7 @@ def test_a_part_of_a_file_does_not_count(tree):
 def test_several_processes_put_together_what_they_know(tree):
     pytest.importorskip("xdist")
     append("tests/test_layers.py", "\n\ndef test_other():\n    pass\n")(tree)
-    processes = ("--numprocesses", "2", "--dist", "worksteal")
+    processes = ("-p", "xdist.plugin", "--numprocesses", "2", "--dist", "worksteal")
     assert "4 passed" in run(tree, "tests", *processes)
     again = run(tree, "tests", *processes)
     assert "3 test files unchanged" in again
@@ -272,7 +273,7 @@ def test_several_processes_put_together_what_they_know(tree):
 
 def test_a_notebook_is_kept_once_all_its_cells_pass(tree):
     pytest.importorskip("nbval")
-    nbval = ("--nbval", "--nbval-current-env", "book")
+    nbval = ("-p", "nbval.plugin", "--nbval", "--nbval-current-env", "book")
     edit_output(tree)
     assert "1 failed" in run(tree, *nbval)
     assert "1 failed" in run(tree, *nbval)

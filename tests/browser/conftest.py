@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -15,8 +16,27 @@ import built_pages
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
+def note_requests(running, reads):
+    """Let `reads` know which files of the book each test loads."""
+
+    def note(request):
+        if request.url.startswith("file:"):
+            reads.note(unquote(urlsplit(request.url).path))
+
+    def noting(start):
+        def started(**options):
+            opened = start(**options)
+            opened.on("request", note)
+            return opened
+
+        return started
+
+    running.new_context = noting(running.new_context)
+    running.new_page = noting(running.new_page)
+
+
 @pytest.fixture(scope="session")
-def browser():
+def browser(pytestconfig):
     """A running browser, or the reason why there is none."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not built_pages.BUILT.is_dir():
@@ -29,6 +49,9 @@ def browser():
                 "no Chromium here: `sudo apt install chromium` or `playwright install chromium`"
             )
         running = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        unchanged = pytestconfig.pluginmanager.get_plugin("unchanged")
+        if unchanged is not None:
+            note_requests(running, unchanged.reads)
         yield running
         running.close()
 
