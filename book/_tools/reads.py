@@ -1,7 +1,7 @@
 """Notes which files of the tree a test reads, by Python's audit events.
 
 Imports are left out: they are read from the syntax (see `imports.py`). A test that starts another
-Python cannot be followed; it is noted as such.
+program cannot be followed; it is noted as such.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 FOLDERS = ("book", "normlab", "tests", "_build")
 READS = ("open", "os.listdir", "os.scandir")
 STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
+# Programs that read nothing of the tree, but what the browser tells of itself.
+HARMLESS = ("c++", "c++filt", "chromium", "fc-list", "g++", "gcc", "ldconfig", "node", "uname")
 IMPORTERS = ("<frozen importlib", f"{os.sep}assertion{os.sep}rewrite.py")
 
 
@@ -26,7 +28,7 @@ class Reads:
         own: unit -> files and folders that were read while it ran.
         through: source file -> what it read, whenever that was; a result that was kept in a
             cache or a fixture is read only once.
-        untraceable: units that started another Python.
+        untraceable: units that started a program which may read anything.
     """
 
     def __init__(self, root: Path):
@@ -52,7 +54,7 @@ class Reads:
         if not self.listens:
             return
         if event in STARTS:
-            if sys.executable in map(os.fspath, _words(arguments)):
+            if _program(arguments) not in HARMLESS:
                 self.untraceable.add(self.unit)
         elif event in READS and arguments and isinstance(arguments[0], str | os.PathLike):
             path = os.fspath(arguments[0])
@@ -76,10 +78,8 @@ class Reads:
             self.through[name].add(path.removeprefix(self.root))
 
 
-def _words(arguments: tuple[Any, ...]) -> list[str | os.PathLike[str]]:
-    """Every string among the arguments of an event that starts a process."""
-    words = []
-    for value in arguments:
-        inner = value if isinstance(value, list | tuple) else [value]
-        words += [w for w in inner if isinstance(w, str | os.PathLike)]
-    return words
+def _program(arguments: tuple[Any, ...]) -> str:
+    """Name of the program that an event is about to start."""
+    words = [w for value in arguments[:2] for w in (value if isinstance(value, list) else [value])]
+    first = next((w for w in words if isinstance(w, str | os.PathLike)), "")
+    return os.path.basename(os.fspath(first))

@@ -4,8 +4,8 @@
 a notebook, a test file, or the tests of one built page. Its key (see `keys.py`) is written once all
 its tests have passed in one run. With NORMLAB_ALL=1 everything runs.
 
-What cannot be known runs: a unit that starts another Python, whose tests were partly deselected, or
-that was edited while it ran.
+What cannot be known runs: a unit that starts another program, whose tests were partly deselected,
+or that was edited while it ran.
 """
 
 from __future__ import annotations

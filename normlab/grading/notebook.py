@@ -176,10 +176,11 @@ def _execute(cells: list[Cell], folder: Path, limit: float) -> tuple[Outcomes, s
     return outcomes, ending
 
 
-def _run(command: list[str], folder: Path, environment: dict[str, str], limit: float) -> str:
-    """Why the command did not come to a good end, or ""."""
+def _start(
+    command: list[str], folder: Path, environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
     none = subprocess.DEVNULL
-    with subprocess.Popen(
+    return subprocess.Popen(
         command,
         cwd=folder,
         env=environment,
@@ -187,7 +188,12 @@ def _run(command: list[str], folder: Path, environment: dict[str, str], limit: f
         stdout=none,
         stderr=none,
         start_new_session=True,
-    ) as running:
+    )
+
+
+def _run(command: list[str], folder: Path, environment: dict[str, str], limit: float) -> str:
+    """Why the command did not come to a good end, or ""."""
+    with _start(command, folder, environment) as running:
         try:
             status = running.wait(limit)
         except subprocess.TimeoutExpired:

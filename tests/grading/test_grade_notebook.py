@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from normlab.commands import main
-from normlab.grading import GradingError, grade_notebook
+from normlab.grading import GradingError, grade_notebook, notebook
 from normlab.grading.reading import find_graders, find_tasks, read_notebook
 
 IMPORT = "from normlab.exercises import layer_norm as exercises"
@@ -40,10 +42,23 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "answers.ipynb"
 
 
+@pytest.fixture(autouse=True)
+def forks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start no fresh process, where a test does not ask for one."""
+    if "fresh" not in request.fixturenames and sys.platform == "linux":
+        monkeypatch.setattr(notebook, "_start", warm.start)
+
+
+@pytest.fixture
+def fresh() -> None:
+    """The process is one of its own from the start, as a reader's."""
+
+
 def statuses(report: Any) -> list[str]:
     return [task.status for task in report.tasks]
 
 
+@pytest.mark.usefixtures("fresh")
 def test_a_full_notebook_passes(path, capsys):
     write(path, IMPORT, TITLE, RANK.format(RIGHT_RANK), COUNT.format(RIGHT_COUNT))
     assert main(["grade", str(path), "--json"]) == 0
@@ -138,9 +153,9 @@ def test_no_such_file(path):
 def test_the_limit_names_the_cell_and_keeps_what_was_graded(path):
     endless = RANK.format(1).replace("return", "while True:\n        pass\n    return")
     write(path, IMPORT, COUNT.format(RIGHT_COUNT), endless, COUNT.format(RIGHT_COUNT))
-    report = grade_notebook(path, limit=20)
+    report = grade_notebook(path, limit=5)
     assert statuses(report) == ["right", "not graded", "not graded"]
-    assert report.errors == ["the time limit of 20 s was over in cell 3"]
+    assert report.errors == ["the time limit of 5 s was over in cell 3"]
     with pytest.raises(ValueError, match="limit"):
         grade_notebook(path, limit=0)
 
@@ -155,6 +170,7 @@ def test_a_cell_that_ends_the_process_is_named(path):
 # Nothing runs that the author did not write.
 
 
+@pytest.mark.usefixtures("fresh")
 def test_nothing_beside_the_notebook_is_imported(path):
     (path.parent / "math.py").write_text("raise RuntimeError('mine')")
     (path.parent / "sitecustomize.py").write_text("open('ran', 'w').close()")
@@ -244,6 +260,7 @@ def test_what_an_answer_prints_does_not_matter(path):
     assert statuses(grade_notebook(write(path, IMPORT, loud, louder))) == ["right", "right"]
 
 
+@pytest.mark.usefixtures("fresh")  # how characters are written is settled at the start
 def test_a_long_message_becomes_one_line(path):
     text = "'a\\nright\\n' + chr(0xD800) + 1000 * ' x'"
     long = RANK.format(1).replace("return 1", f"raise ValueError({text})")
@@ -293,12 +310,35 @@ def test_a_file_in_another_encoding_is_named(path):
 
 
 def test_what_a_cell_started_ends_with_the_limit(path):
-    late = "import time; time.sleep(14); open('late', 'w').close()"
+    late = "import time; time.sleep(8); open('late', 'w').close()"
     start = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {late!r}])"
-    report = grade_notebook(write(path, IMPORT, start, COUNT.format("None")), limit=12)
-    assert report.errors == ["the time limit of 12 s was over in cell 2"]
-    time.sleep(14)
+    report = grade_notebook(write(path, IMPORT, start, COUNT.format("None")), limit=6)
+    assert report.errors == ["the time limit of 6 s was over in cell 2"]
+    time.sleep(4)
     assert not (path.parent / "late").exists()
+
+
+def run_fresh(program: str, folder: Path, limit: float) -> str:
+    return notebook._run([sys.executable, "-S", "-c", program], folder, dict(os.environ), limit)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_how_a_fresh_process_ends_is_told(tmp_path):
+    assert run_fresh("", tmp_path, 60) == ""
+    assert run_fresh("raise SystemExit(3)", tmp_path, 60) == "the process ended with status 3"
+    crash = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    assert run_fresh(crash, tmp_path, 60) == "the process ended with status -11"
+
+
+@pytest.mark.usefixtures("fresh")
+def test_what_a_fresh_process_started_ends_with_the_limit(tmp_path):
+    late = "import time; time.sleep(4); open('late', 'w').close()"
+    start = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {late!r}])"
+    waiting = f"{start}; open('started', 'w').close(); time.sleep(60)"
+    assert run_fresh(waiting, tmp_path, 3) == "the time limit of 3 s was over"
+    assert (tmp_path / "started").exists()
+    time.sleep(4)
+    assert not (tmp_path / "late").exists()
 
 
 def test_cells_keep_their_own_annotations(path):
