@@ -134,31 +134,37 @@ def check_folding(answer: Answer) -> Grading:
     Source:
         ioffe2015batch, Algorithm 2, step 11.
     """
-    matrix, shift = random(4, 4, seed=4), random(4, seed=5)
-    mean, var = random(4, seed=6), random(4, seed=7).square() + 0.1
-    weight, bias, eps = 1 + random(4, seed=8), random(4, seed=9), 0.05
-    scale = weight / (var + eps).sqrt()
-    folded = scale[:, None] * matrix
-    outside = weight / (var.sqrt() + eps)
-    right = scale * (shift - mean) + bias
-    mistakes = {
-        "a channel is a row of the weight (out, in); you scaled the columns": (
-            matrix * scale,
-            right,
-        ),
-        "the bias of the linear layer goes through the norm, too: scale it": (
-            folded,
-            shift - scale * mean + bias,
-        ),
-        "the bias of the linear layer is missing": (folded, bias - scale * mean),
-        "the running mean is missing": (folded, scale * shift + bias),
-        "eps stands inside the root": (outside[:, None] * matrix, outside * (shift - mean) + bias),
-        "the norm divides by the standard deviation, not by the variance": (
-            (weight / (var + eps))[:, None] * matrix,
-            weight / (var + eps) * (shift - mean) + bias,
-        ),
-    }
-    yield Question((matrix, shift, mean, var, weight, bias, eps), (folded, right), mistakes)
+
+    def case(outputs: int, inputs: int, seed: int) -> Question:
+        matrix, shift = random(outputs, inputs, seed=seed), random(outputs, seed=seed + 1)
+        mean, var = random(outputs, seed=seed + 2), random(outputs, seed=seed + 3).square() + 0.1
+        weight, bias = 1 + random(outputs, seed=seed + 4), random(outputs, seed=seed + 5)
+        eps = 0.05
+
+        def fold(scale: Tensor) -> tuple[Tensor, Tensor]:
+            return scale[:, None] * matrix, scale * (shift - mean) + bias
+
+        scale = weight / (var + eps).sqrt()
+        folded, right = fold(scale)
+        mistakes = {
+            "the bias of the linear layer goes through the norm, too: scale it": (
+                folded,
+                shift - scale * mean + bias,
+            ),
+            "the bias of the linear layer is missing": (folded, bias - scale * mean),
+            "the running mean is missing": (folded, scale * shift + bias),
+            "eps stands inside the root": fold(weight / (var.sqrt() + eps)),
+            "the norm divides by the standard deviation, not by the variance": fold(
+                weight / (var + eps)
+            ),
+        }
+        if outputs == inputs:
+            sentence = "a channel is a row of the weight (out, in); you scaled the columns"
+            mistakes[sentence] = (matrix * scale, right)
+        return Question((matrix, shift, mean, var, weight, bias, eps), (folded, right), mistakes)
+
+    yield case(4, 4, 4)
+    yield case(3, 5, 20)
 
 
 @grader
@@ -196,7 +202,7 @@ def check_synchronized_moments(answer: Answer) -> Grading:
     Source:
         peng2018megdet, Section 3.3, in the form that needs one message per device.
     """
-    parts = [random(n, 3, seed=12 + n) + shift for n, shift in ((2, -2.0), (5, 0.0), (3, 4.0))]
+    parts = [random(n, 4, seed=12 + n) + shift for n, shift in ((2, -2.0), (5, 0.0), (3, 4.0))]
     counts = torch.tensor([len(p) for p in parts], dtype=torch.float64)
     means = torch.stack([p.mean(0) for p in parts])
     variances = torch.stack([(p - p.mean(0)).square().mean(0) for p in parts])

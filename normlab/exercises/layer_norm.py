@@ -94,33 +94,36 @@ def check_layer_norm(answer: Answer) -> Grading:
 @grader
 def check_input_gradient(answer: Answer) -> Grading:
     """Grade `answer(dy, x, weight, eps) -> dx`, the gradient of LayerNorm by its input."""
-    x, dy = random(3, 5, seed=0) * 2 + 1, random(3, 5, seed=1)
-    weight, eps = random(5, seed=2), 0.1
-    leaf = x.clone().requires_grad_()
-    layer_norm(leaf, (5,), weight, eps=eps).backward(dy)
-    var = (x - x.mean(-1, keepdim=True)).square().mean(-1, keepdim=True)
-    rstd = (var + eps).rsqrt()
-    x_hat = (x - x.mean(-1, keepdim=True)) * rstd
-    g = dy * weight
 
     def mean(v: Tensor) -> Tensor:
         return v.mean(-1, keepdim=True)
 
-    through_mean, through_var = mean(g), x_hat * mean(g * x_hat)
-    mistakes = {
-        "the path through the mean is missing": rstd * (g - through_var),
-        "the path through the variance is missing": rstd * (g - through_mean),
-        "mean and variance are taken as constants": rstd * g,
-        "the weight acts before the projection: start from dy * weight": weight
-        * rstd
-        * (dy - mean(dy) - x_hat * mean(dy * x_hat)),
-        "the factor 1 / sqrt(var + eps) is missing": g - through_mean - through_var,
-        "the weight is missing": rstd * (dy - mean(dy) - x_hat * mean(dy * x_hat)),
-        "the sums need their 1/H": rstd * (g - 5 * through_mean - 5 * through_var),
-        "the bars are means over the features of a row, not over the rows": rstd
-        * (g - g.mean(0) - x_hat * (g * x_hat).mean(0)),
-    }
-    yield Question((dy, x, weight, eps), leaf.grad, mistakes, tolerance=1e-9)
+    def case(*shape: int) -> Question:
+        x, dy = random(*shape, seed=0) * 2 + 1, random(*shape, seed=1)
+        size, eps = shape[-1], 0.1
+        weight = random(size, seed=2)
+        leaf = x.clone().requires_grad_()
+        layer_norm(leaf, (size,), weight, eps=eps).backward(dy)
+        rstd = (mean((x - mean(x)).square()) + eps).rsqrt()
+        x_hat = (x - mean(x)) * rstd
+        g = dy * weight
+        through_mean, through_var = mean(g), x_hat * mean(g * x_hat)
+        plain = rstd * (dy - mean(dy) - x_hat * mean(dy * x_hat))
+        by_rows = rstd * (g - g.mean(0) - x_hat * (g * x_hat).mean(0))
+        mistakes = {
+            "the path through the mean is missing": rstd * (g - through_var),
+            "the path through the variance is missing": rstd * (g - through_mean),
+            "mean and variance are taken as constants": rstd * g,
+            "the weight acts before the projection: start from dy * weight": weight * plain,
+            "the factor 1 / sqrt(var + eps) is missing": g - through_mean - through_var,
+            "the weight is missing": plain,
+            "the sums need their 1/H": rstd * (g - size * through_mean - size * through_var),
+            "the bars are means over the features of a row, not over the rows": by_rows,
+        }
+        return Question((dy, x, weight, eps), leaf.grad, mistakes, tolerance=1e-9)
+
+    yield case(3, 5)
+    yield case(2, 3, 4)
 
 
 @grader

@@ -25,11 +25,11 @@ def check_kind_of_shift(answer: Answer) -> Grading:
     The answer names what changed: "none", "covariate", "label" or "concept" (p(y | x) changed
     and p(x) did not).
     """
-    source = np.array([[0.40, 0.10], [0.10, 0.40]])
+    source = np.array([[0.30, 0.05, 0.15], [0.10, 0.25, 0.15]])
     rows, columns = source.sum(1, keepdims=True), source.sum(0, keepdims=True)
     covariate = source / rows * np.array([[0.2], [0.8]])
-    label = source / columns * np.array([[0.7, 0.3]])
-    concept = rows * np.array([[0.5, 0.5], [0.1, 0.9]])
+    label = source / columns * np.array([[0.6, 0.1, 0.3]])
+    concept = rows * np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
     joint = "compare conditional tables: p(y | x) = p(x, y) / p(x), p(x | y) = p(x, y) / p(y)"
     yield Question((source, source.copy()), "none", hint="the two tables are equal")
     mistakes = {

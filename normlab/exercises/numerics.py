@@ -195,44 +195,49 @@ def check_porting(answer: Answer) -> Grading:
 def check_conv_folding(answer: Answer) -> Grading:
     """Grade `answer(kernel, bias, mean, var, weight, shift, eps) -> (kernel, bias)`.
 
-    The batch norm stands behind the convolution; the kernel is (C, C, 3, 3), the output channel
-    first.
+    The batch norm stands behind the convolution; the kernel is (out, in, height, width).
 
     Source:
         ioffe2015batch, Algorithm 2, step 11.
     """
     rng = np.random.default_rng(2)
-    c, eps = 3, 0.1
-    kernel, bias = rng.standard_normal((c, c, 3, 3)), rng.standard_normal(c)
-    mean, shift = rng.standard_normal(c), rng.standard_normal(c)
-    var, weight = rng.uniform(0.5, 2.0, c), rng.uniform(0.5, 2.0, c)
-    scale = weight / np.sqrt(var + eps)
+    eps = 0.1
 
-    def fold(s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return s[:, None, None, None] * kernel, s * (bias - mean) + shift
+    def case(outputs: int, inputs: int, height: int, width: int) -> Question:
+        kernel, bias = (
+            rng.standard_normal((outputs, inputs, height, width)),
+            rng.normal(size=outputs),
+        )
+        mean, shift = rng.standard_normal(outputs), rng.standard_normal(outputs)
+        var, weight = rng.uniform(0.5, 2.0, outputs), rng.uniform(0.5, 2.0, outputs)
+        scale = weight / np.sqrt(var + eps)
 
-    right = fold(scale)
-    mistakes = {
-        "the norm scales output channels, the first axis of the kernel": (
-            scale[None, :, None, None] * kernel,
-            right[1],
-        ),
-        "that broadcasts along the last axis of the kernel": (scale * kernel, right[1]),
-        "the bias of the convolution passes through the norm as well": (
-            right[0],
-            shift - scale * mean,
-        ),
-        "the bias of the convolution is scaled, too": (right[0], bias - scale * mean + shift),
-        "the running mean is missing": (right[0], scale * bias + shift),
-        "eps is missing": fold(weight / np.sqrt(var)),
-        "divide by the root of the variance": fold(weight / (var + eps)),
-        "eps belongs inside the root": fold(weight / (np.sqrt(var) + eps)),
-        "the weight of the norm is missing": fold(1 / np.sqrt(var + eps)),
-    }
-    yield Question(
-        (kernel, bias, mean, var, weight, shift, eps),
-        right,
-        mistakes,
-        "wrong values; return (kernel, bias)",
-        1e-9,
-    )
+        def fold(s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return s[:, None, None, None] * kernel, s * (bias - mean) + shift
+
+        right = fold(scale)
+        mistakes = {
+            "the bias of the convolution passes through the norm as well": (
+                right[0],
+                shift - scale * mean,
+            ),
+            "the bias of the convolution is scaled, too": (right[0], bias - scale * mean + shift),
+            "the running mean is missing": (right[0], scale * bias + shift),
+            "eps is missing": fold(weight / np.sqrt(var)),
+            "divide by the root of the variance": fold(weight / (var + eps)),
+            "eps belongs inside the root": fold(weight / (np.sqrt(var) + eps)),
+            "the weight of the norm is missing": fold(1 / np.sqrt(var + eps)),
+        }
+        if outputs == inputs == width:
+            mistakes |= {
+                "the norm scales output channels, the first axis of the kernel": (
+                    scale[None, :, None, None] * kernel,
+                    right[1],
+                ),
+                "that broadcasts along the last axis of the kernel": (scale * kernel, right[1]),
+            }
+        args = (kernel, bias, mean, var, weight, shift, eps)
+        return Question(args, right, mistakes, "wrong values; return (kernel, bias)", 1e-9)
+
+    yield case(3, 3, 3, 3)
+    yield case(4, 3, 2, 5)

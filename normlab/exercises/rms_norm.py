@@ -68,27 +68,32 @@ def check_rms_gradient(answer: Answer) -> Grading:
     Source:
         the vector-Jacobian product of zhang2019root, Eq. 4.
     """
-    x, dy = 0.5 + random(4, 5, seed=0), random(4, 5, seed=1)
-    weight, eps = 1.5 + 0.5 * random(5, seed=2), 1e-2
-    leaf = x.clone().requires_grad_()
-    (dx,) = torch.autograd.grad(rms_norm(leaf, (5,), weight, eps), leaf, dy)
-    rrms = (_mean(x.square()) + eps).rsqrt()
-    x_hat, g = x * rrms, dy * weight
-    through_square = x_hat * _mean(g * x_hat)
-    mistakes = {
-        "no mean is subtracted in RMSNorm, so none is subtracted here": rrms
-        * (g - _mean(g) - through_square),
-        "the mean square is taken as a constant": rrms * g,
-        "the weight acts before the projection: start from dy * weight": weight
-        * rrms
-        * (dy - x_hat * _mean(dy * x_hat)),
-        "the weight is missing": rrms * (dy - x_hat * _mean(dy * x_hat)),
-        "the factor 1 / sqrt(mean square + eps) is missing": g - through_square,
-        "the sum needs its 1/H": rrms * (g - 5 * through_square),
-        "the bar is a mean over the features of a row, not over the rows": rrms
-        * (g - x_hat * (g * x_hat).mean(0)),
-    }
-    yield Question((dy, x, weight, eps), dx, mistakes, tolerance=1e-9)
+
+    def case(*shape: int) -> Question:
+        x, dy = 0.5 + random(*shape, seed=0), random(*shape, seed=1)
+        size, eps = shape[-1], 1e-2
+        weight = 1.5 + 0.5 * random(size, seed=2)
+        leaf = x.clone().requires_grad_()
+        (dx,) = torch.autograd.grad(rms_norm(leaf, (size,), weight, eps), leaf, dy)
+        rrms = (_mean(x.square()) + eps).rsqrt()
+        x_hat, g = x * rrms, dy * weight
+        through_square = x_hat * _mean(g * x_hat)
+        plain = rrms * (dy - x_hat * _mean(dy * x_hat))
+        by_rows = rrms * (g - x_hat * (g * x_hat).mean(0))
+        centered = rrms * (g - _mean(g) - through_square)
+        mistakes = {
+            "no mean is subtracted in RMSNorm, so none is subtracted here": centered,
+            "the mean square is taken as a constant": rrms * g,
+            "the weight acts before the projection: start from dy * weight": weight * plain,
+            "the weight is missing": plain,
+            "the factor 1 / sqrt(mean square + eps) is missing": g - through_square,
+            "the sum needs its 1/H": rrms * (g - size * through_square),
+            "the bar is a mean over the features of a row, not over the rows": by_rows,
+        }
+        return Question((dy, x, weight, eps), dx, mistakes, tolerance=1e-9)
+
+    yield case(4, 5)
+    yield case(2, 3, 6)
 
 
 @grader

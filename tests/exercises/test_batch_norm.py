@@ -24,7 +24,9 @@ def channel(x, eps):
 
 def folded(linear_weight, linear_bias, mean, var, weight, bias, eps):
     # the columns of the map are its values at the unit vectors, its bias is its value at 0
-    probes = torch.cat([torch.zeros(1, 4), torch.eye(4)]).double() @ linear_weight.T + linear_bias
+    inputs = linear_weight.shape[1]
+    units = torch.cat([torch.zeros(1, inputs), torch.eye(inputs)]).double()
+    probes = units @ linear_weight.T + linear_bias
     y = torch.nn.functional.batch_norm(probes, mean, var, weight, bias, eps=eps)
     return (y[1:] - y[0]).T, y[0]
 

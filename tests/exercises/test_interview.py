@@ -135,6 +135,38 @@ WRONG = [
 ]
 
 
+def rms_by_rows(input, normalized_shape, weight=None, eps=None):
+    y = rms(input, normalized_shape, None, eps)
+    return y if weight is None else y * weight[:, None]
+
+
+SLIPS = {
+    "the weight on the rows": (
+        "check_layer_norm",
+        lambda x, weight, b, eps: forward(x, weight**0, 0 * b, eps)[0] * weight[:, None] + b,
+    ),
+    "the bias on the rows": (
+        "check_layer_norm",
+        lambda x, w, bias, eps: forward(x, w, 0 * bias, eps)[0] + bias[:, None],
+    ),
+    "the weight of batch norm on the rows": (
+        "check_batch_norm",
+        lambda x, mean, var, weight, bias, *rest: (
+            batch(x, mean, var, weight**0, 0 * bias, *rest) * weight[:, None] + bias
+        ),
+    ),
+    "the weight of RMS norm on the rows": ("check_rms_norm", rms_by_rows),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_slip_that_raises_is_told_with_the_weight_or_the_bias(slip):
+    name, answer = SLIPS[slip]
+    verdict = getattr(exercises, name)(answer)
+    assert verdict.startswith("wrong: ")
+    assert ("bias of shape (4,)" if "bias" in slip else "weight of shape (4,)") in verdict
+
+
 @pytest.mark.parametrize(("name", "answer", "says"), WRONG)
 def test_mistakes_get_their_sentence(name, answer, says):
     verdict = getattr(exercises, name)(*answer)

@@ -170,3 +170,67 @@ def test_a_grader_that_looks_at_one_case_only_is_found() -> None:
 
     assert blind(spoiled(lambda x: x, 1, boom)) == "wrong: it raised Boom: on purpose, for x = 1.0"
     assert blind(spoiled(lambda x: x, 2, boom)) == "right"
+
+
+# a covariance is square, and the answer is a change of a block
+SQUARE_BY_NATURE = {("motivation", "check_inverse_root"), ("deep_norm", "check_gains")}
+# what the exercise says about ranks, or leaves open
+SEVERAL_RANKS = [
+    ("deep_norm", "check_block"),
+    ("interview", "check_rms_norm"),
+    ("layer_norm", "check_input_gradient"),
+    ("layer_norm", "check_layer_norm"),
+    ("rms_norm", "check_rms_gradient"),
+    ("rms_norm", "check_rms_norm"),
+    ("warmup", "check_first_adam_step"),
+]
+
+
+def matrices(given: Any) -> list[tuple[int, ...]]:
+    """Shapes of the arguments that have several axes."""
+    return [tuple(g.shape) for g in given if len(getattr(g, "shape", ())) > 1]
+
+
+def right_only_where(function: Function, fits: Callable[[Any], bool]) -> Function:
+    """The function where `fits` says so of its arguments; elsewhere nonsense."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        said = function(*args, **kwargs)
+        return said if fits(args) else torch.full((1,), 7.0)
+
+    return call
+
+
+def takes_matrices(chapter: str, name: str) -> bool:
+    found = []
+    answers = right_answers(chapter, name)
+    watched = [
+        right_only_where(f, lambda args: found.extend(matrices(args)) or True) for f in answers
+    ]
+    grader_of(chapter, name)(*watched)
+    return bool(found)
+
+
+@pytest.mark.parametrize(("chapter", "name"), GRADERS)
+def test_an_answer_that_is_right_for_square_input_only_is_wrong(chapter: str, name: str) -> None:
+    if (chapter, name) in SQUARE_BY_NATURE or not takes_matrices(chapter, name):
+        return
+
+    def is_square(args: Any) -> bool:
+        return all(shape[-1] == shape[-2] for shape in matrices(args))
+
+    answers = [right_only_where(answer, is_square) for answer in right_answers(chapter, name)]
+    assert grader_of(chapter, name)(*answers).startswith("wrong: ")
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+@pytest.mark.parametrize(("chapter", "name"), SEVERAL_RANKS)
+def test_an_answer_that_is_right_for_one_rank_only_is_wrong(
+    chapter: str, name: str, rank: int
+) -> None:
+    answers = [
+        right_only_where(f, lambda args: args[0].dim() == rank)
+        for f in right_answers(chapter, name)
+    ]
+    assert grader_of(chapter, name)(*answers).startswith("wrong: ")
