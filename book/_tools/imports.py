@@ -73,7 +73,7 @@ def find_module(name: str, root: Path, beside: Path) -> list[Path]:
         if found:
             return found
     # What tests share lies in a folder that some conftest.py puts on the path.
-    return sorted(root.glob(f"tests/*/{parts[0]}.py"))
+    return sorted(root.glob(f"tests/**/{parts[0]}.py"))
 
 
 @functools.cache

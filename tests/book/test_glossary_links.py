@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("sphinx", reason="jupyter-book is not installed")
+
 BOOK = Path(__file__).resolve().parents[2] / "book"
 TERMS = """# Notation
 

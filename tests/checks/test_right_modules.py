@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_version import VERSION
 
 from normlab.checks import check_layer
 
@@ -21,6 +22,13 @@ class LlamaStyle(nn.Module):
         h = hidden_states.to(torch.float32)
         h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
         return self.weight * h.to(dtype)
+
+
+def script(module):
+    if VERSION < (2, 14):
+        return torch.jit.script(module)
+    with pytest.warns(FutureWarning, match="`torch.jit.script` is deprecated"):
+        return torch.jit.script(module)
 
 
 class T5Style(nn.Module):
@@ -225,7 +233,7 @@ MODULES = {
     ),
     "large": ("layer_norm", lambda: nn.LayerNorm(256), {"shape": (32, 128, 256)}),
     "large images": ("batch_norm", lambda: nn.BatchNorm2d(16), {"shape": (16, 16, 32, 32)}),
-    "scripted": ("rms_norm", lambda: torch.jit.script(LlamaStyle(8)), {}),
+    "scripted": ("rms_norm", lambda: script(LlamaStyle(8)), {}),
     "images, nothing to go by but attributes": ("instance_norm", lambda: nn.InstanceNorm2d(6), {}),
     "volumes": ("instance_norm", lambda: nn.InstanceNorm3d(6), {}),
     "one layer in a row": ("rms_norm", lambda: nn.Sequential(nn.Identity(), nn.RMSNorm(8)), {}),

@@ -28,8 +28,10 @@ def test_first_and_second_derivative(case):
     assert torch.autograd.gradgradcheck(function, inputs)
 
 
-# torch's own forward-mode machinery scripts its decompositions on first use
+# torch's own forward-mode machinery scripts its decompositions on first use; since 2.14 it warns
+# of that in another class.
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning")
 @pytest.mark.parametrize("case", SMALL_CASES, ids=str)
 def test_forward_mode(case):
     inputs, names = tensors(case)

@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from torch_version import VERSION
 
 from normlab import layers
 from normlab.checks import error_budget, max_error
@@ -68,6 +69,10 @@ def test_error_inputs(name):
         pytest.skip("torch lists none for this operator")
     for error in OPS[name].error_inputs("cpu"):
         sample = error.sample_input
+        if VERSION >= (2, 14) and name == "group_norm" and sample.input.numel() == 0:
+            # Refused since 2.14; ours goes on as torch did before.
+            assert layers.group_norm(sample.input, *sample.args).shape == sample.input.shape
+            continue
         with pytest.raises(error.error_type):
             getattr(layers, name)(sample.input, *sample.args, **sample.kwargs)
 
