@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from argparse import HelpFormatter
-from functools import partial
+from dataclasses import fields
+from importlib import import_module
+from textwrap import fill
 from typing import Any
 
+import docstring_parser
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
@@ -43,19 +45,30 @@ def list_experiments(app: Sphinx, docname: str, source: list[str]) -> None:
     """
     if EXPERIMENTS not in source[0]:
         return
-    from normlab.experiments import __main__ as command_line
+    from normlab.experiments.__main__ import find_experiments
 
     sections = []
-    for name, module in command_line.find_experiments().items():
-        parser = command_line.make_parser(name, module)
-        parser.formatter_class = partial(HelpFormatter, width=80)
-        options = parser.format_help().partition("options:\n")[2]
+    for name, module_name in find_experiments().items():
+        module = import_module(module_name)
+        function = "run_one" if hasattr(module, "run_one") else "run"
         sections.append(
-            f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {module.__name__}\n"
-            f"   :no-members:\n\n.. autofunction:: {module.__name__}.run\n```\n\n"
-            f"```text\n{parser.prog} [options]\n\n{options}```"
+            f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {module_name}\n"
+            f"   :no-members:\n\n.. autofunction:: {module_name}.{function}\n```\n\n"
+            f"```text\npython -m normlab.experiments {name} [options]\n\n"
+            f"{describe_options(module.Config)}\n```"
         )
     source[0] = source[0].replace(EXPERIMENTS, "\n\n".join(sections))
+
+
+def describe_options(config: type) -> str:
+    """One option a line, folded: its description and its default."""
+    texts = {p.arg_name: p.description for p in docstring_parser.parse(config.__doc__ or "").params}
+    options = []
+    for field in fields(config):
+        flag = "--" + field.name.replace("_", "-")
+        text = f"{texts.get(field.name, '')} (default: {field.default})"
+        options.append(fill(" ".join(f"{flag}  {text}".split()), 80, subsequent_indent="    "))
+    return "\n".join(options)
 
 
 def cite_sources(

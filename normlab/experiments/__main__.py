@@ -2,98 +2,86 @@
 
 from __future__ import annotations
 
-import argparse
+import ast
 import dataclasses
 import difflib
+import functools
 import importlib
-import json
 import pkgutil
 import sys
-import types
-import typing
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import torch
+import tyro
+from tyro.conf import OmitArgPrefixes
 
 import normlab.experiments
-from normlab.experiments.recording import make_record
+from normlab.experiments.recording import format_record, make_record, write_record
+from normlab.experiments.settings import check_settings
+from normlab.experiments.sweep import Sweep
 
-__all__ = ["find_experiments", "main", "make_parser"]
-
-
-def find_experiments() -> dict[str, ModuleType]:
-    """All modules here that have a `Config` and a `run`, by name."""
-    found = {}
-    for info in pkgutil.iter_modules(normlab.experiments.__path__):
-        if info.name.startswith("_"):
-            continue
-        module = importlib.import_module(f"normlab.experiments.{info.name}")
-        if hasattr(module, "Config") and hasattr(module, "run"):
-            found[info.name] = module
-    return found
+__all__ = ["find_experiments", "main", "parse"]
 
 
-def _first_line(documented: Any) -> str:
-    return (documented.__doc__ or "").strip().partition("\n")[0]
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """Where the result goes.
 
-
-def _attributes(config: type) -> dict[str, str]:
-    """Descriptions of the fields, from the section Attributes of the docstring."""
-    texts: dict[str, str] = {}
-    name = ""
-    _, _, section = (config.__doc__ or "").partition("Attributes:\n")
-    for line in section.splitlines():
-        indent = len(line) - len(line.lstrip())
-        if line.strip() and indent == 8 and ":" in line:
-            name, _, text = line.strip().partition(":")
-            texts[name] = text.strip()
-        elif line.strip() and indent > 8 and name:
-            texts[name] += " " + line.strip()
-    return texts
-
-
-def _add_option(parser: argparse.ArgumentParser, field: Any, hint: Any, text: str) -> None:
-    flag = "--" + field.name.replace("_", "-")
-    default = None if field.default is dataclasses.MISSING else field.default
-    settings: dict[str, Any] = {
-        "default": default,
-        "dest": field.name,
-        "help": f"{text} (default: {default})".replace("%", "%%").strip(),
-    }
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):  # Optional
-        hint = next(a for a in arguments if a is not type(None))
-        origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint is bool:
-        parser.add_argument(flag, action=argparse.BooleanOptionalAction, **settings)
-        return
-    if origin is tuple:
-        settings["nargs"] = "+"
-        hint = arguments[0]
-        origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        settings["choices"] = arguments
-        hint = type(arguments[0])
-    parser.add_argument(flag, type=hint, metavar=hint.__name__.upper(), **settings)
-
-
-def make_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
-    """Make the command line of one experiment out of the fields of its `Config`.
-
-    Args:
-        name: of the experiment.
-        module: with its `Config` and `run`.
+    Attributes:
+        record: JSON file to write instead of the terminal.
     """
-    parser = argparse.ArgumentParser(
-        prog=f"python -m normlab.experiments {name}", description=_first_line(module)
-    )
-    hints, texts = typing.get_type_hints(module.Config), _attributes(module.Config)
-    for field in dataclasses.fields(module.Config):
-        _add_option(parser, field, hints[field.name], texts.get(field.name, ""))
-    parser.add_argument("--record", metavar="FILE", help="write JSON there, not to the terminal")
-    return parser
+
+    record: Path | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Running(Recording):
+    """How a sweep runs, and where its result goes.
+
+    Attributes:
+        record: JSON file to write instead of the terminal. It is written as the run proceeds;
+            the same command continues an interrupted run and leaves a finished file alone.
+        jobs: points that run at a time, each on one thread; their number changes no result.
+        backend: of joblib. "dask" connects to DASK_SCHEDULER_ADDRESS, or starts local workers.
+    """
+
+    jobs: int = 1
+    backend: str | None = None
+
+
+@functools.cache
+def find_experiments() -> dict[str, str]:
+    """Name and module of all files that define a `Config` and a `run`."""
+    found = {}
+    for info in pkgutil.walk_packages(normlab.experiments.__path__, "normlab.experiments."):
+        name = info.name.rpartition(".")[2]
+        if not info.ispkg and not name.startswith("_") and {"Config", "run"} <= _defined(info.name):
+            found[name] = info.name
+    return dict(sorted(found.items()))
+
+
+def _parse(module: str) -> ast.Module:
+    spec = find_spec(module)
+    assert spec is not None and spec.origin is not None
+    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+
+
+def _defined(module: str) -> set[str]:
+    names = set()
+    for node in _parse(module).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _question(module: str) -> str:
+    return (ast.get_docstring(_parse(module)) or "").partition("\n")[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,37 +99,72 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("usage: python -m normlab.experiments NAME [options]\n")
         width = max(map(len, experiments))
         for name, module in experiments.items():
-            print(f"  {name:{width}}  {_first_line(module)}")
+            print(f"  {name:{width}}  {_question(module)}")
         return 0
     name, *rest = arguments
     if name not in experiments:
         near = difflib.get_close_matches(name, experiments, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        print(
+        return _complain(
             f"NAME: there is no experiment {name!r}.{hint} "
-            "`python -m normlab.experiments` lists all",
-            file=sys.stderr,
+            "`python -m normlab.experiments` lists all"
         )
-        return 2
-    module = experiments[name]
-    parser = make_parser(name, module)
-    values = vars(parser.parse_args(rest))
-    path = values.pop("record")
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    torch.set_num_threads(1)
     try:
-        config = module.Config(**values)
-        result = module.run(config)
-    except (ValueError, TypeError) as error:
-        parser.error(str(error))  # exits with status 2
-    record = make_record(name, config, result, arguments=rest)
-    text = json.dumps(record, indent=1, allow_nan=False)
-    if path is None:
-        print(text)
-    else:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+        _run(name, importlib.import_module(experiments[name]), rest)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        return _complain(str(error))
     return 0
+
+
+def _complain(message: str) -> int:
+    print(message, file=sys.stderr)
+    return 2
+
+
+def parse(module: ModuleType, arguments: Sequence[str]) -> tuple[Any, Recording]:
+    """Make the settings of an experiment, and those of its run, out of a command line.
+
+    Raises:
+        ValueError: a setting is out of its domain.
+        SystemExit: a word is not an option, or a value has the wrong type; the status is 2.
+    """
+    how = Running if isinstance(module.run, Sweep) else Recording
+    parts = [("config", module.Config), ("how", how)]
+    parsed: Any = tyro.cli(
+        dataclasses.make_dataclass("Command", parts),
+        prog=f"python -m normlab.experiments {module.__name__.rpartition('.')[2]}",
+        description=(module.__doc__ or "").partition("\n")[0],
+        args=list(arguments),
+        config=(OmitArgPrefixes,),
+    )
+    check_settings(parsed.config)
+    return parsed.config, parsed.how
+
+
+def _run(name: str, module: ModuleType, arguments: Sequence[str]) -> None:
+    config, how = parse(module, arguments)
+    if isinstance(how, Running):
+        _connect(how.backend)
+        result = module.run(config, **dataclasses.asdict(how))
+    else:
+        torch.set_num_threads(1)
+        result = module.run(config)
+        if how.record is not None:
+            write_record(how.record, make_record(name, config, result, path=how.record))
+    if how.record is None:
+        print(format_record(make_record(name, config, result)), end="")
+
+
+def _connect(backend: str | None) -> None:
+    """Give a distributed backend what joblib expects to be there."""
+    if backend == "dask":
+        from distributed import Client
+
+        Client()
+    elif backend == "ray":
+        from ray.util.joblib import register_ray  # type: ignore[import-not-found]
+
+        register_ray()
 
 
 if __name__ == "__main__":

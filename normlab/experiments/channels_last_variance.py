@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import group_norm
 
 from normlab.experiments.processor import vector_code, with_threads
+from normlab.experiments.settings import check_settings
 from normlab.kernel_models import group_statistics, group_transform
 
 __all__ = ["Config", "Outcome", "Result", "run"]
@@ -42,6 +43,7 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.side < 2:
             raise ValueError(
                 f"side: got {self.side}; planes of one value have no memory format, use 2 or more"

@@ -9,6 +9,7 @@ import torch
 
 from normlab.checks.invariances import find_linear_norm
 from normlab.experiments.invariant_mlp import HIDDEN_NORMS, HiddenNorm
+from normlab.experiments.settings import check_settings
 
 __all__ = ["Config", "Outcome", "Result", "run", "run_one"]
 
@@ -41,6 +42,7 @@ class Config:
     activation: Literal["none", "relu"] = "none"
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for norm in self.norms:
             if norm not in HIDDEN_NORMS:
                 raise ValueError(f"norms: got {norm!r}; expected some of {', '.join(HIDDEN_NORMS)}")

@@ -6,9 +6,10 @@ import statistics
 from dataclasses import dataclass
 
 from normlab.experiments.depth_profiles import ARMS
-from normlab.experiments.recording import record_from_command_line, rounded
+from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import Curve, make_optimizer, train_on_sequences
 from normlab.experiments.sequences import reversal_batches
+from normlab.experiments.settings import check_settings
 
 __all__ = ["Config", "Outcome", "Result", "run", "run_one"]
 
@@ -44,6 +45,7 @@ class Config:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
+        check_settings(self)
         unknown = set(self.arms) - set(ARMS)
         if unknown:
             raise ValueError(f"arms: got {sorted(unknown)}; expected some of {', '.join(ARMS)}")
@@ -133,7 +135,3 @@ def run(config: Config) -> Result:
             for seed in config.seeds
         )
     )
-
-
-if __name__ == "__main__":
-    record_from_command_line("deep_training", Config(), run)

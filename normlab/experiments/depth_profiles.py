@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from normlab.experiments.recording import record_from_command_line, rounded
+from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import gradient_norms, token_variance
 from normlab.experiments.sequences import reversal_batches
+from normlab.experiments.settings import check_settings
 from normlab.experiments.transformer import Placement, Transformer, make_transformer
 from normlab.residual import deep_norm_constants
 
@@ -83,6 +84,7 @@ class Config:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
+        check_settings(self)
         unknown = set(self.arms) - set(ARMS)
         if unknown:
             raise ValueError(f"arms: got {sorted(unknown)}; expected some of {', '.join(ARMS)}")
@@ -176,7 +178,3 @@ def run(config: Config) -> Result:
             for seed in config.seeds
         )
     )
-
-
-if __name__ == "__main__":
-    record_from_command_line("depth_profiles", Config(), run)

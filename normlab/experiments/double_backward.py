@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from normlab import layers
+from normlab.experiments.settings import check_settings
 
 __all__ = ["NORMS", "Config", "Outcome", "Result", "run"]
 
@@ -55,6 +56,7 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for name in self.norms:
             if name not in NORMS:
                 raise ValueError(f"norms: got {name!r}; expected some of {', '.join(NORMS)}")

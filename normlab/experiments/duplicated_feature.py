@@ -9,6 +9,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
+from normlab.experiments.settings import check_settings
+
 __all__ = ["Config", "Outcome", "Result", "make_two_classes", "run", "run_one"]
 
 Model = Literal["naive_bayes", "logistic_regression"]
@@ -34,6 +36,7 @@ class Config:
     distances: tuple[float, float] = (1.0, 2.0)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if min(self.copies, default=0) < 1:
             raise ValueError(f"copies: got {self.copies}; expected counts of at least 1")
         if self.count < 10:

@@ -13,8 +13,8 @@ from normlab.experiments.invariant_mlp import HIDDEN_NORMS, HiddenNorm, train_on
 from normlab.experiments.recording import (
     read_outcomes,
     read_record,
-    record_from_command_line,
 )
+from normlab.experiments.settings import check_settings
 
 __all__ = [
     "Config",
@@ -105,6 +105,7 @@ class Config:
     window: int = 300
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for norm in self.norms:
             if norm not in HIDDEN_NORMS:
                 raise ValueError(f"norms: got {norm!r}; expected some of {', '.join(HIDDEN_NORMS)}")
@@ -237,7 +238,3 @@ def run(config: Config) -> Result:
         tuple(range(0, config.steps + 1, config.every)),
         tuple(run_one(config, *arm) for arm in tqdm(arms, disable=None)),
     )
-
-
-if __name__ == "__main__":
-    record_from_command_line("effective_learning_rate", Config(), run)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from normlab.checks.invariances import find_linear_norm, make_problem
+from normlab.experiments.settings import check_settings
 
 __all__ = ["Config", "Outcome", "Result", "eps_deviation", "eps_deviation_bound", "run"]
 
@@ -60,6 +61,7 @@ class Config:
     size: int = 15
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for norm in self.norms:
             if norm not in STATISTICS_AXES:
                 raise ValueError(

@@ -11,6 +11,7 @@ from torch import nn
 
 from normlab.experiments.sequence_training import sequence_loss
 from normlab.experiments.sequences import reversal_batches
+from normlab.experiments.settings import check_settings
 from normlab.experiments.transformer import Transformer, make_transformer
 from normlab.residual import DeepNorm, PostNorm
 
@@ -38,6 +39,7 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if not self.alpha > 0:
             raise ValueError(f"alpha: got {self.alpha}; expected a positive number")
 

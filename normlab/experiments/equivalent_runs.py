@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from tqdm import tqdm
 
 from normlab.experiments.invariant_mlp import HIDDEN_NORMS, HiddenNorm, TrainedRun, train_once
+from normlab.experiments.settings import check_settings
 
 __all__ = ["Config", "Outcome", "Pair", "Result", "growing_lr", "run", "run_one"]
 
@@ -73,6 +74,7 @@ class Config:
     batch_size: int = 64
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for pair in self.pairs:
             if pair not in get_args(Pair):
                 raise ValueError(f"pairs: got {pair!r}; expected some of {get_args(Pair)}")

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from normlab.experiments.depth_profiles import ARMS
-from normlab.experiments.recording import record_from_command_line, rounded
+from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import sequence_loss
 from normlab.experiments.sequences import reversal_batches
+from normlab.experiments.settings import check_settings
 from normlab.experiments.transformer import Transformer
 
 __all__ = ["Config", "Outcome", "Result", "Step", "Subset", "run", "run_one", "update_bound"]
@@ -57,6 +58,7 @@ class Config:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for name, known in (
             ("arms", tuple(ARMS)),
             ("subsets", get_args(Subset)),
@@ -182,7 +184,3 @@ def run(config: Config) -> Result:
             for outcome in run_one(config, arm, depth, seed)
         )
     )
-
-
-if __name__ == "__main__":
-    record_from_command_line("first_update", Config(), run)

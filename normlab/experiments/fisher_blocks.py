@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.invariances import find_linear_norm, make_problem
+from normlab.experiments.settings import check_settings
 
 __all__ = ["Config", "Outcome", "Result", "fisher_matrix", "run"]
 
@@ -59,6 +60,7 @@ class Config:
     samples: int = 16
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if min(self.features) < 3:
             raise ValueError(
                 f"features: got {self.features}; expected at least 3, with 2 layer norm returns "

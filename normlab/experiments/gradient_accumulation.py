@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from normlab.experiments.digits import load_digits_split
 from normlab.experiments.networks import FeatureNorm, make_mlp
+from normlab.experiments.settings import check_settings
 
 __all__ = ["Config", "Outcome", "Result", "accumulate", "run"]
 
@@ -33,6 +34,7 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if wrong := [k for k in self.parts if self.batch_size % k]:
             raise ValueError(f"parts: got {wrong}; expected divisors of {self.batch_size}")
 

@@ -12,6 +12,7 @@ from torch.autograd import gradcheck
 
 from normlab.checks import check_layer
 from normlab.checks.mutants import exhibits
+from normlab.experiments.settings import check_settings
 from normlab.layers import layer_norm
 
 __all__ = ["Check", "Config", "Outcome", "Result", "run"]
@@ -37,6 +38,7 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_settings(self)
         known = {exhibit.name for exhibit in exhibits("layer_norm")}
         if unknown := set(self.mistakes) - known:
             raise ValueError(f"mistakes: got {sorted(unknown)}; expected some of {sorted(known)}")

@@ -8,6 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from normlab.experiments.settings import check_settings
+
 __all__ = ["Config", "Method", "Outcome", "Result", "add_in_order", "normalize_in", "run"]
 
 Method = Literal["float32 statistics", "two passes in half", "one pass in half"]
@@ -35,6 +37,7 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if unknown := set(self.dtypes) - set(DTYPES):
             raise ValueError(f"dtypes: got {sorted(unknown)}; expected some of {sorted(DTYPES)}")
 

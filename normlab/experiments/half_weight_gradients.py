@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import batch_norm, group_norm, layer_norm, rms_norm
 
 from normlab.experiments.processor import vector_code, with_threads
+from normlab.experiments.settings import check_settings
 from normlab.kernel_models import add_buffers, weight_gradient_buffers
 from normlab.kernel_models.rounding import StoredDtype
 from normlab.layers import layer_norm as normlab_layer_norm
@@ -60,6 +61,7 @@ class Config:
     threads: tuple[int, ...] = (1, 2)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for name in self.norms:
             if name not in NORMS:
                 raise ValueError(f"norms: got {name!r}; expected some of {'; '.join(NORMS)}")

@@ -8,17 +8,20 @@ import torch
 
 from normlab.experiments.digits import load_digits_split
 from normlab.experiments.networks import Activation, FeatureNorm, make_mlp
+from normlab.experiments.results import Result
+from normlab.experiments.settings import Count, Index, Positive, Share
+from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, shuffled_batches, train
 
-__all__ = ["Config", "Outcome", "Result", "run", "run_one"]
+__all__ = ["Config", "largest_lr", "run", "run_one"]
 
 
 @dataclass(frozen=True)
 class Config:
-    """An MLP on digits, plain SGD, every arm at every learning rate.
+    """An MLP on digits, plain SGD, every norm at every learning rate.
 
     Attributes:
-        norms: arms.
+        norms: of the hidden layers.
         lrs: learning rates of SGD without momentum.
         seeds: each gives a split, initial weights and an order of batches.
         widths: sizes of the MLP.
@@ -29,50 +32,21 @@ class Config:
     """
 
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm", "rms_norm")
-    lrs: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[int, ...] = (64, 128, 128, 10)
+    lrs: tuple[Positive, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    widths: tuple[Count, ...] = (64, 128, 128, 10)
     activation: Activation = "relu"
-    batch_size: int = 128
-    steps: int = 200
-    trained_above: float = 0.9
+    batch_size: Count = 128
+    steps: Count = 200
+    trained_above: Share = 0.9
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One trained network.
+def run_one(config: Config, norm: FeatureNorm, lr: float, seed: int) -> dict[str, float]:
+    """Train one network.
 
-    Attributes:
-        norm: arm.
-        lr: learning rate.
-        seed: of split, weights and order.
+    Measures:
         eval_accuracy: on the 500 test digits; chance is 0.1.
     """
-
-    norm: str
-    lr: float
-    seed: int
-    eval_accuracy: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, norm: str, lr: float) -> list[float]:
-        """Test accuracy of `norm` at `lr`, one number for each seed."""
-        return [o.eval_accuracy for o in self.outcomes if (o.norm, o.lr) == (norm, lr)]
-
-    def largest_lr(self, norm: str, *, above: float) -> float:
-        """Largest learning rate at which every seed of `norm` passes `above`; 0.0 if none."""
-        lrs = {o.lr for o in self.outcomes if o.norm == norm}
-        return max((lr for lr in lrs if min(self.values(norm, lr)) > above), default=0.0)
-
-
-def run_one(config: Config, norm: FeatureNorm, lr: float, seed: int) -> Outcome:
-    """Train one network."""
     data = load_digits_split(seed)
     model = make_mlp(config.widths, norm, seed=seed, activation=config.activation)
     train(
@@ -83,16 +57,14 @@ def run_one(config: Config, norm: FeatureNorm, lr: float, seed: int) -> Outcome:
         batches=shuffled_batches(len(data.y_train), config.batch_size, seed=seed),
         optimizer=torch.optim.SGD(model.parameters(), lr=lr),
     )
-    return Outcome(norm, lr, seed, evaluate(model, data.x_test, data.y_test).accuracy)
+    return {"eval_accuracy": evaluate(model, data.x_test, data.y_test).accuracy}
 
 
-def run(config: Config) -> Result:
-    """Train every arm at every learning rate with every seed."""
-    return Result(
-        tuple(
-            run_one(config, norm, lr, seed)
-            for norm in config.norms
-            for lr in config.lrs
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, norm="norms", lr="lrs", seed="seeds")
+
+
+def largest_lr(result: Result, norm: str, *, above: float) -> float:
+    """Largest learning rate at which every seed of `norm` passes `above`; 0.0 if none."""
+    lrs = {o.lr for o in result.of(norm=norm)}
+    passed = [lr for lr in lrs if min(result.values("eval_accuracy", norm=norm, lr=lr)) > above]
+    return max(passed, default=0.0)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from normlab.experiments.recording import record_from_command_line
 from normlab.experiments.recurrent import StepNorm, make_gru
 
 __all__ = ["GUESS", "Config", "Outcome", "Result", "adding_problem", "run"]
@@ -132,7 +131,3 @@ def run_one(config: Config, norm: StepNorm, seed: int) -> Outcome:
 def run(config: Config) -> Result:
     """Train every arm with every seed."""
     return Result(tuple(run_one(config, n, s) for n in config.norms for s in config.seeds))
-
-
-if __name__ == "__main__":
-    record_from_command_line("longer_sequences", Config(), run)

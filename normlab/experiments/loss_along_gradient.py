@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from normlab.experiments.digits import load_digits_split
 from normlab.experiments.networks import Activation, FeatureNorm, Init, make_mlp
+from normlab.experiments.settings import check_settings
 from normlab.experiments.training import shuffled_batches
 
 __all__ = ["Config", "Look", "Result", "Trace", "gradient_shift", "look_along", "run", "run_one"]
@@ -46,6 +47,7 @@ class Config:
     multiples: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.lr <= 0:
             raise ValueError(f"lr: got {self.lr}; expected a positive learning rate")
         if not 1 <= self.every <= self.steps:

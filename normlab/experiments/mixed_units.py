@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from normlab.experiments.recording import record_from_command_line
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d, LayerNorm
 
@@ -161,7 +160,3 @@ def run(config: Config) -> Result:
             for seed in config.seeds
         )
     )
-
-
-if __name__ == "__main__":
-    record_from_command_line("mixed_units", Config(), run)

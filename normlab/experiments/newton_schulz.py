@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from normlab.experiments.settings import check_settings
 from normlab.experiments.whitening_conditioning import (
     condition_number,
     make_correlated,
@@ -45,6 +46,7 @@ class Config:
     max_steps: int = 24
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if set(self.forms) - set(FORMS) or not self.forms:
             raise ValueError(f"forms: got {self.forms}; expected some of {FORMS}")
         if not all(0 <= rho < 1 for rho in self.correlations):

@@ -13,6 +13,8 @@ from torch.nn.functional import rms_norm as torch_rms_norm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from normlab.experiments.settings import check_settings
+
 __all__ = [
     "NORMS",
     "Config",
@@ -76,6 +78,7 @@ class Config:
     features: int = 256
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for name in self.norms:
             if name not in NORMS:
                 raise ValueError(f"norms: got {name!r}; expected some of {'; '.join(NORMS)}")

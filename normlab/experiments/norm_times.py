@@ -17,6 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from normlab.experiments.norm_operations import NORMS, Norm, compose_layer_norm, compose_rms_norm
+from normlab.experiments.settings import check_settings
 
 __all__ = ["PAIRS", "Config", "Outcome", "Result", "run"]
 
@@ -55,6 +56,7 @@ class Config:
     seeds: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for pair in self.pairs:
             if pair not in PAIRS:
                 raise ValueError(f"pairs: got {pair!r}; expected some of {'; '.join(PAIRS)}")

@@ -10,6 +10,7 @@ from torch import nn
 
 from normlab.experiments.digits import load_digits_split
 from normlab.experiments.networks import FeatureNorm, make_mlp
+from normlab.experiments.settings import check_settings
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
 
@@ -41,6 +42,7 @@ class Config:
     lr: float = 3e-3
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.decay < 0:
             raise ValueError(f"decay: got {self.decay}; expected 0 or more")
 

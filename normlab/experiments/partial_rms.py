@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from normlab.experiments import rms_quality
 from normlab.experiments.sequences import Task
+from normlab.experiments.settings import check_settings
 from normlab.layers import prms_norm
 
 __all__ = ["Config", "Outcome", "Result", "output_spread", "run", "run_one"]
@@ -38,6 +39,7 @@ class Config:
     steps: int = 250
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if len(self.widths) != len(self.parts):
             raise ValueError(
                 f"parts: got {len(self.parts)} for {len(self.widths)} widths; expected one for each"

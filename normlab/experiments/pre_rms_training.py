@@ -11,6 +11,7 @@ import torch
 from normlab.experiments.pre_rms_conversion import center_writers_, to_pre_rms_norm
 from normlab.experiments.sequence_training import OptimizerName, make_optimizer, train_on_sequences
 from normlab.experiments.sequences import sequence_batches
+from normlab.experiments.settings import check_settings
 from normlab.experiments.transformer import Transformer, make_transformer
 
 __all__ = ["ARMS", "Config", "Outcome", "Result", "run"]
@@ -41,6 +42,7 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for arm in self.arms:
             if arm not in ARMS:
                 raise ValueError(f"arms: got {arm!r}; expected some of {'; '.join(ARMS)}")

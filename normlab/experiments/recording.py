@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
+import os
 import platform
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,10 +15,11 @@ import torch
 
 __all__ = [
     "describe_record",
+    "format_record",
     "make_record",
+    "read_finished",
     "read_outcomes",
     "read_record",
-    "record_from_command_line",
     "rounded",
     "write_record",
 ]
@@ -37,50 +38,137 @@ def rounded(value: float, digits: int = 4) -> float:
 
 
 def make_record(
-    experiment: str, config: Any, result: Any, *, arguments: Sequence[str] = ()
+    experiment: str, config: Any, result: Any, *, path: Path | str | None = None
 ) -> dict[str, Any]:
     """Command, versions, configuration and result as plain dictionaries and lists.
 
     Args:
-        experiment: module name below normlab.experiments.
+        experiment: its name on the command line.
         config: the frozen dataclass that was run.
         result: the dataclass of plain numbers that it gave.
-        arguments: command line after the name of the experiment.
+        path: of the file that the command writes.
     """
+    arguments = [experiment, *_options(config)]
+    if path is not None:
+        arguments += ["--record", Path(path).as_posix()]
     return {
-        "command": shlex.join(["python", "-m", "normlab.experiments", experiment, *arguments]),
+        "command": shlex.join(["python", "-m", "normlab.experiments", *arguments]),
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "config": dataclasses.asdict(config),
         "result": dataclasses.asdict(result),
     }
 
 
-def write_record(path: Path | str, *, experiment: str, config: Any, result: Any) -> None:
-    """Write configuration, result, versions and the command that regenerates the file.
+def _options(config: Any) -> Iterator[str]:
+    """Command line of the settings that differ from their defaults."""
+    for field in dataclasses.fields(config):
+        value, flag = getattr(config, field.name), field.name.replace("_", "-")
+        if value == field.default:
+            continue
+        if isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        else:
+            yield f"--{flag}"
+            yield from _words(value)
+
+
+def _words(value: Any) -> Iterator[str]:
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _words(item)
+    else:
+        yield str(value)
+
+
+def format_record(record: dict[str, Any]) -> str:
+    """The text of a record.
+
+    Raises:
+        ValueError: a number is not finite, which JSON cannot hold.
+    """
+    try:
+        return json.dumps(record, indent=1, allow_nan=False, default=vars) + "\n"
+    except ValueError as error:
+        raise ValueError(
+            f"result: {error}; an experiment returns None for a number that is not finite"
+        ) from None
+
+
+def write_record(path: Path | str, record: dict[str, Any]) -> None:
+    """Write a record whole or not at all: an interrupted call leaves the old file.
 
     Args:
         path: the JSON file.
-        experiment: module name below normlab.experiments.
-        config: the frozen dataclass that was run.
-        result: the dataclass of plain numbers that it gave.
+        record: from :func:`make_record`.
     """
     path = Path(path)
-    record = make_record(experiment, config, result, arguments=["--record", path.as_posix()])
-    text = json.dumps(record, indent=1, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    beside = path.with_name(f".{path.name}.part")
+    beside.write_text(format_record(record), encoding="utf-8")
+    os.replace(beside, path)
 
 
-def read_record(path: Path | str) -> dict[str, Any]:
-    """Read a record as plain dictionaries and lists.
-
-    Raises:
-        ValueError: a part of the record is missing.
-    """
-    record: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+def _read(path: Path | str) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"path: {path} is not JSON ({error}); delete it") from None
     missing = {"command", "versions", "config", "result"} - set(record)
     if missing:
         raise ValueError(f"path: {path} lacks {sorted(missing)}; record it again")
     return record
+
+
+def read_record(path: Path | str) -> dict[str, Any]:
+    """Read a finished record as plain dictionaries and lists.
+
+    Raises:
+        ValueError: a part of the record is missing, or its run was interrupted.
+    """
+    record = _read(path)
+    if "finished_points" in record:
+        raise ValueError(
+            f"path: {path} is unfinished, with {record['finished_points']} points; "
+            f"`{record['command']}` continues"
+        )
+    return record
+
+
+def read_finished(
+    path: Path | str, experiment: str, config: Any, *, points: int
+) -> tuple[int, list[dict[str, Any]]]:
+    """How many points of a sweep a file holds, and their outcomes; none where there is no file.
+
+    Args:
+        path: the JSON file, finished or not.
+        experiment: its name on the command line.
+        config: the settings of the sweep.
+        points: of the whole sweep.
+
+    Raises:
+        ValueError: there is no such folder, or the file has other settings, or was begun with
+            another torch.
+    """
+    if not Path(path).parent.is_dir():
+        raise ValueError(f"record: got {path}; there is no such folder, make it first")
+    if not Path(path).exists():
+        return 0, []
+    record = _read(path)
+    wanted = json.loads(json.dumps(dataclasses.asdict(config)))
+    if shlex.split(record["command"])[3:4] != [experiment] or record["config"] != wanted:
+        names = {*wanted, *record["config"]}
+        other = sorted(n for n in names if wanted.get(n) != record["config"].get(n))
+        raise ValueError(
+            f"record: {path} is of another run ({', '.join(other) or record['command']}); "
+            "name another file, or delete this one"
+        )
+    finished = record.get("finished_points", points)
+    began = record["versions"]["torch"]
+    if finished < points and began != torch.__version__:
+        raise ValueError(
+            f"record: {path} was begun with torch {began}, this is {torch.__version__}; "
+            "continue with that one, or delete the file"
+        )
+    return finished, record["result"]["outcomes"]
 
 
 def read_outcomes(path: Path | str, outcome: type[Outcome]) -> tuple[Outcome, ...]:
@@ -101,24 +189,3 @@ def describe_record(path: Path | str) -> str:
         f"recorded: {count} runs, seeds {min(seeds)} to {max(seeds)}, "
         f"torch {record['versions']['torch'].partition('+')[0]}\n{record['command']}"
     )
-
-
-def record_from_command_line(
-    experiment: str,
-    config: Any,
-    run: Callable[[Any], Any],
-    arguments: Sequence[str] | None = None,
-) -> None:
-    """Serve `python -m normlab.experiments.NAME --record FILE`.
-
-    Args:
-        experiment: module name below normlab.experiments.
-        config: what to run.
-        run: the experiment's `run`.
-        arguments: command line; None reads the real one.
-    """
-    parser = argparse.ArgumentParser(prog=f"python -m normlab.experiments.{experiment}")
-    parser.add_argument("--record", required=True, metavar="FILE", help="JSON file to write")
-    path = parser.parse_args(arguments).record
-    torch.set_num_threads(1)
-    write_record(path, experiment=experiment, config=config, result=run(config))

@@ -11,6 +11,7 @@ from tqdm import tqdm
 from normlab.experiments.digits import load_digits_split
 from normlab.experiments.recording import rounded
 from normlab.experiments.recurrent import Gru, StepNorm, make_gru
+from normlab.experiments.settings import check_settings
 from normlab.experiments.training import evaluate, shuffled_batches, train
 
 __all__ = ["Config", "Outcome", "Result", "run", "run_one", "set_gain"]
@@ -41,6 +42,7 @@ class Config:
     window: int = 10
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if not all(math.isfinite(gain) and gain > 0 for gain in self.gains):
             raise ValueError(f"gains: got {self.gains}; expected positive numbers, such as 0.1")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from normlab.experiments.settings import check_settings
 from normlab.layers import rms_norm
 from normlab.layers.standardization import accumulation_dtype
 
@@ -154,6 +155,7 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for field, allowed in (("conventions", CONVENTIONS), ("dtypes", DTYPES)):
             for name in getattr(self, field):
                 if name not in allowed:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from normlab.experiments.pre_rms_conversion import pre_norm_blocks
 from normlab.experiments.sequence_training import make_optimizer, train_on_sequences
 from normlab.experiments.sequences import Task, sequence_batches
+from normlab.experiments.settings import check_settings
 from normlab.experiments.transformer import Transformer, make_transformer
 from normlab.layers import RMSNorm, prms_norm
 
@@ -67,6 +68,7 @@ class Config:
     learned_above: float = 0.95
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for norm in self.norms:
             if norm not in NORMS:
                 raise ValueError(f"norms: got {norm!r}; expected some of {', '.join(NORMS)}")

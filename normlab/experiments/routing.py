@@ -11,7 +11,6 @@ from torch.nn.functional import cross_entropy
 
 from normlab.experiments.digits import load_digits_split
 from normlab.experiments.networks import FeatureNorm, make_mlp
-from normlab.experiments.recording import record_from_command_line
 from normlab.experiments.training import evaluate, shuffled_batches
 from normlab.layers import BatchNorm1d
 
@@ -138,7 +137,3 @@ def run_one(config: Config, norm: FeatureNorm, seed: int) -> Outcome:
 def run(config: Config) -> Result:
     """Train every arm with every seed."""
     return Result(tuple(run_one(config, n, s) for n in config.norms for s in config.seeds))
-
-
-if __name__ == "__main__":
-    record_from_command_line("routing", Config(), run)

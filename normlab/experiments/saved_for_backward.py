@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 
+from normlab.experiments.settings import check_settings
 from normlab.kernel_models.rounding import StoredDtype
 
 __all__ = ["NORMS", "Config", "Outcome", "Result", "run"]
@@ -42,6 +43,7 @@ class Config:
     features: int = 64
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for name in self.norms:
             if name not in NORMS:
                 raise ValueError(f"norms: got {name!r}; expected some of {', '.join(NORMS)}")

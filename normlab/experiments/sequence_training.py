@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from tqdm import tqdm
 
 from normlab.experiments.sequences import SequenceBatches, Task, sequence_batches
+from normlab.experiments.settings import check_settings
 from normlab.experiments.transformer import Placement, TokenNorm, Transformer, make_transformer
 
 __all__ = [
@@ -229,6 +230,7 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for name, names in (
             ("task", get_args(Task)),
             ("placement", get_args(Placement)),

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from normlab.experiments.settings import check_settings
 from normlab.layers import batch_norm, layer_norm
 
 __all__ = ["Config", "Method", "Moments", "Outcome", "Result", "measure_moments", "merge", "run"]
@@ -34,6 +35,7 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if len(self.shares) < 2 or min(self.shares) < 2:
             raise ValueError(
                 f"shares: got {self.shares}; expected at least two devices with two samples each"

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from normlab.experiments.digits import DigitsSplit, load_digits_split
 from normlab.experiments.networks import make_mlp
+from normlab.experiments.settings import check_settings
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d
 
@@ -65,6 +66,7 @@ class Config:
     unit: int = 0
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if set(self.arms) - set(ARMS) or not self.arms:
             raise ValueError(f"arms: got {self.arms}; expected some of {ARMS}")
         if self.lr <= 0:

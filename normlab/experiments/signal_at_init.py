@@ -10,6 +10,7 @@ from torch import nn
 
 from normlab.experiments.digits import load_digits_split
 from normlab.experiments.networks import FeatureNorm, make_mlp
+from normlab.experiments.settings import check_settings
 
 __all__ = ["Config", "Profile", "Result", "run", "run_one"]
 
@@ -37,6 +38,7 @@ class Config:
     batch_size: int = 256
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.depth < 1:
             raise ValueError(f"depth: got {self.depth}; expected at least 1 hidden layer")
         if self.batch_size < 2:

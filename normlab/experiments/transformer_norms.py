@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from normlab.experiments.recording import record_from_command_line, rounded
+from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import (
     Curve,
     make_optimizer,
@@ -18,6 +18,7 @@ from normlab.experiments.sequence_training import (
     train_on_sequences,
 )
 from normlab.experiments.sequences import SequenceBatches, Text, load_text, text_batches
+from normlab.experiments.settings import check_settings
 from normlab.experiments.transformer import TokenNorm, Transformer, make_transformer
 from normlab.layers import BatchNorm1d, LayerNorm
 
@@ -106,6 +107,7 @@ class Config:
     length: int = 32
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for name, allowed in (
             ("norms", get_args(Norm)),
             ("placements", get_args(Placement)),
@@ -344,7 +346,3 @@ def run(config: Config) -> Result:
             for seed in config.seeds
         )
     )
-
-
-if __name__ == "__main__":
-    record_from_command_line("transformer_norms", Config(), run)

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from normlab.experiments.settings import check_settings
 from normlab.layers import RMSNorm
 from normlab.residual import DeepNorm
 
@@ -80,6 +81,7 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.features < 2 or self.features % 2:
             raise ValueError(f"features: got {self.features}; expected an even number")
         if not self.lr > 0:

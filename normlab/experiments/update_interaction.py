@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from normlab.experiments.digits import load_digits_split
 from normlab.experiments.networks import Activation, FeatureNorm, Init, make_mlp
+from normlab.experiments.settings import check_settings
 from normlab.experiments.training import shuffled_batches, train
 
 __all__ = ["Config", "Outcome", "Result", "run", "run_one"]
@@ -47,6 +48,7 @@ class Config:
     every: int = 10
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if not self.promises or min(self.promises) <= 0:
             raise ValueError(f"promises: got {self.promises}; expected positive shares")
         if self.lr <= 0:

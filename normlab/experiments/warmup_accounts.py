@@ -18,6 +18,7 @@ from normlab.experiments.sequence_training import (
     relative_changes,
     sequence_loss,
 )
+from normlab.experiments.settings import check_settings
 from normlab.experiments.transformer import Placement, Transformer
 
 __all__ = [
@@ -56,6 +57,7 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if not self.placements or not set(self.placements) <= set(get_args(Placement)):
             raise ValueError(
                 f"placements: got {self.placements}; expected of {', '.join(get_args(Placement))}"

@@ -18,6 +18,7 @@ from normlab.experiments.sequence_training import (
     sequence_loss,
     token_variance,
 )
+from normlab.experiments.settings import check_settings
 from normlab.experiments.transformer import Transformer
 from normlab.experiments.warmup_need import Arm
 from normlab.layers import LayerNorm
@@ -48,6 +49,7 @@ class Config:
     check_at: tuple[int, ...] = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if not self.arms or not set(self.arms) <= set(get_args(Arm)):
             raise ValueError(
                 f"arms: got {self.arms}; expected from {', '.join(map(repr, get_args(Arm)))}"

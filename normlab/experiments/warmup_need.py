@@ -18,6 +18,7 @@ from normlab.experiments.sequences import (
     sequence_batches,
     text_batches,
 )
+from normlab.experiments.settings import check_settings
 from normlab.experiments.transformer import Placement, Transformer, make_transformer
 
 __all__ = ["SOLVED", "Arm", "Config", "Outcome", "Result", "run", "run_one", "train_one"]
@@ -76,6 +77,7 @@ class Config:
     batch_size: int = 32
 
     def __post_init__(self) -> None:
+        check_settings(self)
         for name, names, got in (
             ("task", get_args(Task), (self.task,)),
             ("arms", get_args(Arm), self.arms),

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from normlab import schedules
 from normlab.experiments import sequence_training
 from normlab.experiments.sequence_training import OptimizerName, SchedulerFactory
+from normlab.experiments.settings import check_settings
 
 __all__ = [
     "Config",
@@ -65,6 +66,7 @@ class Config:
     steps: int = 300
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if not self.remedies or not set(self.remedies) <= set(get_args(Remedy)):
             raise ValueError(
                 f"remedies: got {self.remedies}; expected of {', '.join(get_args(Remedy))}"

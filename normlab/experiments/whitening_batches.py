@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from normlab.experiments.settings import check_settings
 from normlab.experiments.whitening_conditioning import condition_number, make_correlated
 from normlab.whitening import make_covariance, whiten
 
@@ -37,6 +38,7 @@ class Config:
     others: int = 20000
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if set(self.treatments) - set(TREATMENTS) or not self.treatments:
             raise ValueError(f"treatments: got {self.treatments}; expected some of {TREATMENTS}")
         if min(self.batch_sizes, default=0) <= self.features:

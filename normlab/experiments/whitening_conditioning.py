@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from normlab.experiments.settings import check_settings
 from normlab.whitening import make_covariance, whiten
 
 __all__ = [
@@ -52,6 +53,7 @@ class Config:
     max_steps: int = 20000
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if not all(0 <= rho < 1 for rho in self.correlations):
             raise ValueError(
                 f"correlations: got {self.correlations}; expected numbers from 0 to below 1"

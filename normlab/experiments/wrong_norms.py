@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from normlab.checks.formula import FAMILIES
 from normlab.checks.kill_matrix import KINDS, compute_kill_matrix
 from normlab.checks.mutants import exhibits
-from normlab.experiments.recording import record_from_command_line
 
 __all__ = ["Config", "Outcome", "Result", "run"]
 
@@ -89,7 +88,3 @@ def run(config: Config) -> Result:
             named = sum(x.mistakes[key] == {m.mistake} for x in matrices) if m.mistake else None
             outcomes.append(Outcome(m.like, m.name, {k: n for k, n in kills.items() if n}, named))
     return Result(tuple(outcomes), len(config.seeds))
-
-
-if __name__ == "__main__":
-    record_from_command_line("wrong_norms", Config(), run)

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from normlab.experiments import learning_rates, recording, tables
+from normlab.experiments import learning_rates, recording
 from normlab.experiments.digits import load_digits_split
 from normlab.experiments.networks import (
     make_convnet,
@@ -203,36 +203,17 @@ def test_unknown_names_are_refused(build, message):
 def test_a_record_comes_back_as_it_was(tmp_path):
     path = tmp_path / "rates.json"
     config = learning_rates.Config(norms=("none",), lrs=(0.1, 1.0), seeds=(0,), steps=2)
-    expected = learning_rates.run(config)
-    recording.write_record(path, experiment="learning_rates", config=config, result=expected)
-    outcomes = recording.read_outcomes(path, learning_rates.Outcome)
-    assert learning_rates.Result(outcomes) == expected
+    expected = learning_rates.run(config, record=path)
+    assert learning_rates.run.read(path) == expected
     text = recording.describe_record(path)
     assert "2 runs, seeds 0 to 0" in text
-    assert "python -m normlab.experiments learning_rates --record" in text
+    assert "learning_rates --norms none --lrs 0.1 1.0 --seeds 0 --steps 2 --record" in text
 
     record = json.loads(path.read_text())
     del record["config"]
     path.write_text(json.dumps(record))
     with pytest.raises(ValueError, match="lacks \\['config'\\]"):
         recording.read_record(path)
-
-
-def test_tables_refuse_gaps_and_doubles():
-    found = [learning_rates.Outcome("none", 0.1, seed, 0.5) for seed in (0, 1)]
-    arms, along = ("norm", ["none"]), ("lr", [0.1])
-    assert tables.arrange(found, "eval_accuracy", arms=arms, along=along) == {
-        "none": [[0.5], [0.5]]
-    }
-    with pytest.raises(ValueError, match="two for"):
-        tables.arrange(found * 2, "eval_accuracy", arms=arms, along=along)
-    with pytest.raises(ValueError, match="1 are missing"):
-        tables.arrange(found[:1], "eval_accuracy", arms=arms, along=("lr", [0.1, 1.0]))
-    with pytest.raises(ValueError, match="missing"):
-        tables.arrange(found, "eval_accuracy", arms=arms, along=along, seed=7)
-    gap = [learning_rates.Outcome("none", 0.1, 0, None)]
-    (row,) = tables.arrange(gap, "eval_accuracy", arms=arms, along=along)["none"]
-    assert math.isnan(row[0])
 
 
 def test_the_batch_norm_module_is_ours():

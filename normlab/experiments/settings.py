@@ -1,0 +1,89 @@
+"""What a setting of an experiment may be, told by its type, and a sentence for what it is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+__all__ = ["Count", "Index", "NotNegative", "Positive", "Share", "check_settings"]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """An interval of numbers.
+
+    Attributes:
+        lowest: belongs to the interval.
+        highest: belongs to the interval.
+        words: how an error calls it.
+    """
+
+    lowest: float
+    highest: float
+    words: str
+
+
+Count = Annotated[int, Bounds(1, math.inf, "1 or more")]
+Index = Annotated[int, Bounds(0, math.inf, "0 or more")]
+Positive = Annotated[float, Bounds(math.nextafter(0, 1), math.inf, "a positive number")]
+NotNegative = Annotated[float, Bounds(0, math.inf, "a number of at least 0")]
+Share = Annotated[float, Bounds(0, 1, "a number from 0 to 1")]
+
+
+def check_settings(config: Any) -> None:
+    """Compare every field with its type: choices, bounds, and that no tuple is empty.
+
+    Args:
+        config: a dataclass instance.
+
+    Raises:
+        ValueError: a value is out of its domain; the message names the field.
+
+    Example:
+        >>> from normlab.experiments.learning_rates import Config
+        >>> check_settings(Config(steps=-1))
+        Traceback (most recent call last):
+        ValueError: steps: got -1; expected 1 or more
+    """
+    hints = typing.get_type_hints(type(config), include_extras=True)
+    for field in dataclasses.fields(config):
+        wrong = _find_wrong(getattr(config, field.name), hints[field.name])
+        if wrong:
+            raise ValueError(f"{field.name}: got {wrong[0]!r}; expected {wrong[1]}")
+
+
+def _find_wrong(value: Any, hint: Any) -> tuple[Any, str] | None:
+    """What does not fit a type, the value or an item of it, and what the type demands."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        return _find_wrong_item(value, arguments)
+    if origin is Annotated:
+        bounds = next(a for a in arguments if isinstance(a, Bounds))
+        right = not _find_wrong(value, arguments[0]) and bounds.lowest <= value <= bounds.highest
+        words = bounds.words
+    elif origin is Literal:
+        right, words = value in arguments, f"one of {', '.join(map(repr, arguments))}"
+    elif hint is float:
+        right, words = isinstance(value, int | float) and math.isfinite(value), "a finite number"
+    elif hint is int:
+        right, words = isinstance(value, int) and not isinstance(value, bool), "a whole number"
+    else:
+        return None
+    return None if right else (value, words)
+
+
+def _find_wrong_item(value: Any, hints: tuple[Any, ...]) -> tuple[Any, str] | None:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return value, "several values"
+    if not value:
+        return value, "at least one value"
+    if hints[-1] is Ellipsis:
+        hints = hints[:1] * len(value)
+    if len(hints) != len(value):
+        return value, f"{len(hints)} values"
+    found = (_find_wrong(v, h) for v, h in zip(value, hints, strict=True))
+    return next(filter(None, found), None)
