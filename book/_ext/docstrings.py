@@ -127,8 +127,8 @@ def resolve_name(
 ) -> nodes.Element | None:
     """Resolve names as annotations give them.
 
-    normlab.room.file.Name is documented as normlab.room.Name. What exists in normlab without a
-    place on a page stays as code; what does not exist stays a warning.
+    normlab.package.file.Name is documented as normlab.package.Name. What exists in normlab without
+    a place on a page stays as code; what does not exist stays a warning.
     """
     if node.get("refdomain") != "py":
         return None
