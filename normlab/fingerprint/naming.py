@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from normlab.probing.groups import Groups, find_groups
+from normlab.fingerprint.findings import Findings
+from normlab.probing.groups import find_groups
+from normlab.probing.parameters import varying_axes
 from normlab.probing.probe import Probe
 
 __all__ = ["name_family"]
 
 
-def name_family(probe: Probe, groups: Groups, centered: bool, parameter_axes: Sequence[int]) -> str:
+def name_family(found: Findings) -> str:
     """The family, or "none: " and the reason.
 
     Where axes and weight leave two names, a call with another shape decides: a layer norm keeps
     its normalized shape, a group or instance norm takes any number of positions.
-
-    Args:
-        probe: the layer.
-        groups: cells that share statistics.
-        centered: whether the mean is subtracted.
-        parameter_axes: along which weight and bias vary.
     """
-    ndim = len(probe.shape)
-    over, carried = set(groups.reduced), set(parameter_axes)
+    probe, groups, affine = found.probe, found.groups, found.affine
+    ndim, centered = len(probe.shape), affine.centered
+    varying = (
+        varying_axes(values, found.tolerance * float(values.abs().max()))
+        for values in (affine.factor, affine.summand)
+    )
+    over, carried = set(groups.reduced), {axis for axes in varying for axis in axes}
     if groups.split is not None:
         positions = set(range(1, ndim)) - {groups.split}
         if centered and over == positions | {groups.split} and carried <= {groups.split}:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from normlab.fingerprint.report import Fingerprint
+from normlab.fingerprint.findings import Findings
 from normlab.probing.measurements import Model
 from normlab.probing.parameters import Role
 from normlab.probing.probe import Probe
@@ -55,69 +55,46 @@ def _agreement(got: list[Tensor], expected: list[Tensor]) -> float:
     return float(torch.stack(equal).mean())
 
 
-def read_precision(
-    original: Probe,
-    model: Model,
-    roles: _Roles,
-    has_weight: bool,
-    report: Fingerprint,
-) -> None:
-    """Fill `statistics_dtype` and `weight_cast`.
-
-    Args:
-        original: the layer.
-        model: what it computes in exact arithmetic.
-        roles: its weight and bias; their values are changed.
-        has_weight: whether there are factors.
-        report: to be filled.
-    """
-    reasons = report.reasons
-    if has_weight and not any(role.kind == "weight" for role in roles.values()):
+def read_precision(found: Findings) -> None:
+    """Fill `statistics_dtype` and `weight_cast`."""
+    report, reasons, roles = found.report, found.report.reasons, found.roles
+    if found.has_weight and not any(role.kind == "weight" for role in roles.values()):
         reasons["statistics_dtype"] = "the weight could not be found and set to 1"
         return
-    n = model.groups.count(original.shape)
+    n, shape = found.count, found.layer.shape
     gain = math.sqrt((n - 1) / n) if report.divisor == "n-1" else 1.0
-    model = model.with_affine(torch.full(original.shape, gain), torch.zeros(original.shape))
-    own = {p.dtype for m in original.modules for p in m.parameters()}
-    half = torch.float16 if own == {torch.float16} else torch.bfloat16
-    low = _half_probe(original.fresh(), half)
+    # what the layer computes without weight and bias, in exact arithmetic
+    model = found.model.with_affine(torch.full(shape, gain), torch.zeros(shape))
+    low = _half_probe(found.layer)
     if isinstance(low, str):
         reasons["statistics_dtype"] = low
         reasons.setdefault("weight_cast", low)
         return
-    found = _statistics_dtype(low, model, roles)
-    if isinstance(found, str):
-        reasons["statistics_dtype"] = found
-    elif found == half:
-        report.statistics_dtype = half
+    dtype = _statistics_dtype(low, model, roles)
+    if isinstance(dtype, str):
+        reasons["statistics_dtype"] = dtype
+    elif dtype == low.dtype:
+        report.statistics_dtype = dtype
         reasons.setdefault("weight_cast", "half-precision inputs are never cast up")
     else:
-        wide = _is_double(original.at(torch.float32), model, roles)
+        wide = _is_double(found.layer.at(torch.float32), model, roles)
         report.statistics_dtype = torch.float64 if wide else torch.float32
     if "weight_cast" not in reasons:
-        cast = _weight_cast(low, model, roles)
-        if cast == "before":
-            report.weight_cast = "before"
-        elif cast == "after":
-            report.weight_cast = "after"
-        else:
-            reasons["weight_cast"] = cast
+        _read_weight_cast(found, low, model)
 
 
-def _half_probe(probe: Probe, half: torch.dtype) -> Probe | str:
+def _half_probe(layer: Probe) -> Probe | str:
     """A copy that answers half-precision inputs in kind, or why there is none.
 
     Parameters stay in their own dtype where the layer takes that, as under autocast.
-
-    Args:
-        probe: a fresh copy of the layer, with parameters of their own dtype.
-        half: torch.bfloat16 or torch.float16.
     """
+    own = {p.dtype for m in layer.modules for p in m.parameters()}
+    half = torch.float16 if own == {torch.float16} else torch.bfloat16
     reason = ""
-    for low in (probe, probe.at(half)):
+    for low in (layer.fresh(), layer.at(half)):
         low.dtype = half
         try:
-            got = low(probe.input(40)).dtype
+            got = low(low.input(40)).dtype
         except Exception as error:  # a layer may refuse a dtype in any way
             text = str(error).strip().partition("\n")[0]
             reason = f"a {_name(half)} input is refused: {type(error).__name__}: {text}"
@@ -130,11 +107,6 @@ def _half_probe(probe: Probe, half: torch.dtype) -> Probe | str:
 
 def _statistics_dtype(low: Probe, model: Model, roles: _Roles) -> torch.dtype | str:
     """Compare the outputs for half-precision inputs with correctly rounded ones.
-
-    Args:
-        low: what `_half_probe` gives.
-        model: what the layer computes without weight and bias, in exact arithmetic.
-        roles: its weight and bias.
 
     Returns:
         float32 for that or wider, the half dtype, or why it cannot be told.
@@ -157,13 +129,7 @@ def _statistics_dtype(low: Probe, model: Model, roles: _Roles) -> torch.dtype | 
 
 
 def _is_double(single: Probe, model: Model, roles: _Roles) -> bool:
-    """Whether float32 inputs far from 0 are normalized without rounding of the statistics.
-
-    Args:
-        single: a copy of the layer in float32.
-        model: what the layer computes without weight and bias, in exact arithmetic.
-        roles: its weight and bias.
-    """
+    """Whether float32 inputs far from 0 are normalized without rounding of the statistics."""
     if not _set(single, roles, neutral=True):
         return False
     inputs = _inputs(single, shift=1000.0)
@@ -175,23 +141,17 @@ def _is_double(single: Probe, model: Model, roles: _Roles) -> bool:
     return _agreement(got, expected) >= 0.97
 
 
-def _weight_cast(low: Probe, model: Model, roles: _Roles) -> str:
-    """Whether the weight multiplies before or after the result is cast back to half precision.
-
-    Args:
-        low: what `_half_probe` gives.
-        model: what the layer computes without weight and bias, in exact arithmetic.
-        roles: its weight and bias.
-
-    Returns:
-        "before", "after", or why it cannot be told.
-    """
+def _read_weight_cast(found: Findings, low: Probe, model: Model) -> None:
+    """Whether the weight multiplies before or after the result is cast back to half precision."""
+    report, roles = found.report, found.roles
     half = low.dtype
     if not _set(low, roles, neutral=False):
-        return "the weight enters in a way that cannot be set"
+        report.reasons["weight_cast"] = "the weight enters in a way that cannot be set"
+        return
     weight, bias = (_value(low, roles, kind) for kind in ("weight", "bias"))
     if weight is None:
-        return "no parameter was found to be the weight"
+        report.reasons["weight_cast"] = "no parameter was found to be the weight"
+        return
     offset = next(r.offset for r in roles.values() if r.kind == "weight") or 0.0
     shift = torch.zeros(()) if bias is None else bias
     inputs = _inputs(low)
@@ -207,13 +167,14 @@ def _weight_cast(low: Probe, model: Model, roles: _Roles) -> str:
         shares["before"] = max(shares["before"], _agreement(got, early))
         shares["after"] = max(shares["after"], _agreement(got, fused), _agreement(got, split))
     if shares["before"] >= 0.97 > shares["after"]:
-        return "before"
-    if shares["after"] >= 0.97 > shares["before"]:
-        return "after"
-    return (
-        f"{shares['before']:.0%} of the outputs fit a weight applied before the cast and "
-        f"{shares['after']:.0%} one applied after it"
-    )
+        report.weight_cast = "before"
+    elif shares["after"] >= 0.97 > shares["before"]:
+        report.weight_cast = "after"
+    else:
+        report.reasons["weight_cast"] = (
+            f"{shares['before']:.0%} of the outputs fit a weight applied before the cast and "
+            f"{shares['after']:.0%} one applied after it"
+        )
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -10,30 +10,15 @@ from inspect import signature
 import torch
 from torch import Tensor, nn
 
+from normlab.fingerprint.findings import Findings
 from normlab.fingerprint.report import load_state
-from normlab.probing.groups import Groups
+from normlab.probing.measurements import Affine
 from normlab.probing.probe import Probe
-from normlab.probing.running import find_running
 from normlab.probing.state import tensors_of
 
-__all__ = ["Candidate", "Tracking", "candidates", "read_tracking", "reproduces", "state_for"]
+__all__ = ["Candidate", "candidates", "compare", "state_for"]
 
-
-@dataclass(frozen=True)
-class Tracking:
-    """Tracking statistics as they were seen to move.
-
-    Attributes:
-        mean: name of the buffer.
-        var: name of the buffer.
-        momentum: weight of a new batch; None for a cumulative average.
-        steps: batches that a cumulative average had seen before it was probed.
-    """
-
-    mean: str
-    var: str
-    momentum: float | None
-    steps: int
+State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -51,34 +36,19 @@ class Candidate:
         return f"{self.name}({', '.join((self.first, *self.options))})"
 
 
-def candidates(
-    shape: Sequence[int],
-    groups: Groups,
-    *,
-    centered: bool,
-    eps: float | None,
-    has_weight: bool,
-    has_bias: bool,
-    running: Tracking | None,
-    visible: Sequence[int],
-) -> list[Candidate]:
-    """All constructors whose statistics are taken over these groups.
-
-    Args:
-        shape: of the input.
-        groups: cells that share statistics.
-        centered: whether the mean is subtracted.
-        eps: None for RMSNorm's own, which follows the dtype.
-        has_weight: whether the factor is not 1.
-        has_bias: whether the summand is not 0.
-        running: running statistics, or None.
-        visible: axes of which it is known whether they belong to a group, as those of size 1
-            are not.
-    """
+def candidates(found: Findings, shape: Sequence[int]) -> list[Candidate]:
+    """All constructors whose statistics are taken over the groups of an input of `shape`."""
+    groups, running, eps = found.groups, found.running, found.eps_value
     shape, ndim = tuple(shape), len(shape)
-    wide, over = set(visible), set(groups.reduced)
+    # of axes of size 1 it is not known whether they belong to a group
+    wide = {axis for axis, size in enumerate(found.probe.shape) if size > 1}
+    over = set(groups.reduced)
+    centered, has_weight, has_bias = found.affine.centered, found.has_weight, found.has_bias
     affine = has_weight or has_bias
-    found = []
+    if found.eps_follows_dtype and not centered:
+        single = torch.finfo(torch.float32).eps
+        eps = None if math.isclose(eps or 0.0, single, rel_tol=1e-3) else eps
+    named = []
 
     def options(default: float, keyword: str, by_default: bool) -> list[str]:
         parts = [] if eps is None or eps == default else [f"eps={eps!r}"]
@@ -96,13 +66,13 @@ def candidates(
         if centered:
             parts = options(1e-5, "elementwise_affine", True)
             parts += ["bias=False"] if has_weight and not has_bias else []
-            found.append(Candidate("layer_norm", "LayerNorm", first, trailing, tuple(parts)))
+            named.append(Candidate("layer_norm", "LayerNorm", first, trailing, tuple(parts)))
         elif not has_bias:
             parts = [] if eps is None else [f"eps={eps!r}"]
             parts += [] if affine else ["elementwise_affine=False"]
-            found.append(Candidate("rms_norm", "RMSNorm", first, trailing, tuple(parts)))
+            named.append(Candidate("rms_norm", "RMSNorm", first, trailing, tuple(parts)))
     if not centered or ndim < 2 or (eps is None):
-        return found
+        return named
     channels, positions = repr(shape[1]), set(range(2, ndim)) & wide
     rank = {2: "1d", 3: "1d", 4: "2d", 5: "3d"}.get(ndim)
     slim = has_weight and not has_bias and "bias" in signature(nn.GroupNorm).parameters
@@ -111,19 +81,19 @@ def candidates(
     if over == (positions | {0}) & wide and 0 in over and groups.split is None and rank:
         parts = options(1e-5, "affine", True) + moving
         parts += without_bias + ([] if running else ["track_running_stats=False"])
-        found.append(Candidate("batch_norm", f"BatchNorm{rank}", channels, (1,), tuple(parts)))
+        named.append(Candidate("batch_norm", f"BatchNorm{rank}", channels, (1,), tuple(parts)))
     if over == positions and ndim > 2 and groups.split is None and rank:
         parts = options(1e-5, "affine", False) + moving
         parts += without_bias + (["track_running_stats=True"] if running else [])
-        found.append(
+        named.append(
             Candidate("instance_norm", f"InstanceNorm{rank}", channels, (1,), tuple(parts))
         )
     if running is None and 0 not in over and over - {1} == positions:
         size = groups.block if groups.split == 1 else shape[1] if 1 in over else 1
         first = f"{shape[1] // size}, {shape[1]}"
         parts = options(1e-5, "affine", True) + without_bias
-        found.append(Candidate("group_norm", "GroupNorm", first, (1,), tuple(parts)))
-    return found
+        named.append(Candidate("group_norm", "GroupNorm", first, (1,), tuple(parts)))
+    return named
 
 
 def along(values: Tensor, axes: Sequence[int]) -> Tensor:
@@ -132,79 +102,49 @@ def along(values: Tensor, axes: Sequence[int]) -> Tensor:
     return values[index]
 
 
-def state_for(
-    candidate: Candidate,
-    factor: Tensor,
-    summand: Tensor,
-    *,
-    probe: Probe | None = None,
-    running: Tracking | None = None,
-) -> dict[str, Tensor]:
-    """What a layer of torch must hold to agree with the one that was measured."""
+def state_for(found: Findings, candidate: Candidate, affine: Affine, probe: Probe) -> State:
+    """What a layer of torch must hold to agree with a copy of the one that was measured."""
     state = {
-        "weight": along(factor, candidate.parameter_axes),
-        "bias": along(summand, candidate.parameter_axes),
+        "weight": along(affine.factor, candidate.parameter_axes),
+        "bias": along(affine.summand, candidate.parameter_axes),
     }
-    if running is not None and probe is not None:
+    running = found.running
+    if running is not None:
         buffers = tensors_of(probe.modules[0])
         state["running_mean"] = buffers[running.mean].detach().cpu()
         state["running_var"] = buffers[running.var].detach().cpu()
-        state["num_batches_tracked"] = torch.tensor(running.steps)
+        seen = round(1 / running.rates[0]) - 1 if running.is_average else 0
+        state["num_batches_tracked"] = torch.tensor(seen)
     return state
 
 
-def reproduces(
-    candidate: Candidate,
-    state: dict[str, Tensor],
-    probe: Probe,
-    *,
-    tolerance: float,
-    scales: Sequence[float],
-    running: bool,
-) -> str | None:
-    """Compare a layer of torch with the probe, in training and in evaluation.
-
-    Args:
-        candidate: the constructor, for inputs of the probe's shape.
-        state: what the layer is to hold.
-        probe: the layer under study.
-        tolerance: largest error, relative to the largest output.
-        scales: root mean squares of the inputs.
-        running: also compare evaluation after two steps of training; changes the probe.
+def compare(found: Findings, candidate: Candidate) -> str | None:
+    """Compare a layer of torch with the one that was measured.
 
     Returns:
-        None where all outputs agree, else what differs.
+        None where all outputs agree, in training and in evaluation, else what differs.
     """
-    exact = torch.float64 if probe.dtype == torch.float64 else torch.float32
-    layer: nn.Module = eval(candidate.text, dict(vars(nn))).to(exact)  # eps may follow the dtype
-    load_state(layer, state)
+    dtype = torch.float32 if found.eps_follows_dtype else found.probe.dtype
+    probe, keep = found.copy(found.random, dtype), found.running is not None
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    layer: nn.Module = eval(candidate.text, dict(vars(nn))).to(wide)  # eps may follow the dtype
+    load_state(layer, state_for(found, candidate, found.affine, probe))
+    rounding = 200 * max(found.affine.error, torch.finfo(dtype).eps)
+    exact = dtype in (torch.float64, torch.float32)
+    tolerance = max(1e-6, rounding, 3 * found.eps_doubt) if exact else 3e-2
 
-    def differs(x: Tensor, training: bool, keep: bool) -> bool:
-        x = x.to(probe.dtype)
-        expected = layer.train(training)(x.to(exact)).detach().double()
+    def differs(x: Tensor, *, training: bool, keep: bool) -> bool:
+        x = x.to(dtype)
+        expected = layer.train(training)(x.to(wide)).detach().double()
         got = probe(x, training=training, keep=keep).detach().cpu().double()
         limit = tolerance * max(float(expected.abs().max()), 1e-30)
         return not bool(((got - expected).abs() <= limit).all())
 
-    for k, scale in enumerate(scales):
+    for k, scale in enumerate((1.0, math.sqrt(found.eps_value or 1e-6), 100.0)):
         x = scale * (probe.input(51 + k) + (k % 2))
-        if differs(x, True, running):
+        if differs(x, training=True, keep=keep):
             return f"its outputs differ at inputs of size {scale:.0e}"
-        if differs(x, False, False):
-            when = " after steps of training" if running else ""
+        if differs(x, training=False, keep=False):
+            when = " after steps of training" if keep else ""
             return f"its outputs in evaluation mode differ{when}"
-    return None
-
-
-def read_tracking(probe: Probe) -> Tracking | None:
-    """How the layer's buffers follow mean and variance; None where no layer of torch does so."""
-    found = find_running(probe)
-    if found is None:
-        return None
-    first, second = found.rates
-    if math.isclose(first, second, rel_tol=1e-4):
-        momentum = float(f"{first:.6g}") if first < 0.9999999 else 1.0
-        return Tracking(found.mean, found.var, momentum, 0)
-    if math.isclose(second, first / (1 + first), rel_tol=1e-4):
-        return Tracking(found.mean, found.var, None, round(1 / first) - 1)
     return None

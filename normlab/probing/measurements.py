@@ -91,9 +91,14 @@ def eps_in_root(root: Tensor, var: Tensor, placement: str) -> Tensor:
 
 
 def fit_affine(
-    probe: Probe, groups: Groups, *, scale: float = LARGE, mixed: bool = False
-) -> list[Affine]:
-    """Fit the outputs at large inputs, once with centering and once without; best first.
+    probe: Probe,
+    groups: Groups,
+    centered: bool | None = None,
+    *,
+    scale: float = LARGE,
+    mixed: bool = False,
+) -> Affine:
+    """Fit the outputs at large inputs.
 
     Each input is given with its negative: half their sum is the summand, half their difference is
     the factor times the standardized input.
@@ -101,6 +106,7 @@ def fit_affine(
     Args:
         probe: the layer.
         groups: cells that share statistics.
+        centered: subtract the mean; None tries both and takes what fits better.
         scale: root mean square of the inputs.
         mixed: center only the numerator, or only the root.
     """
@@ -116,15 +122,15 @@ def fit_affine(
     size = torch.stack(odd).abs().max() + summand.abs().max()
     uneven = max(float((e - summand).abs().max()) for e in even)
     fits = []
-    for centered in (True, False):
-        in_root = centered != mixed
-        hats = [groups.standardize(x, centered=centered, centered_root=in_root)[0] for x in inputs]
+    for center in (True, False) if centered is None else (centered,):
+        root = center != mixed
+        hats = [groups.standardize(x, centered=center, centered_root=root)[0] for x in inputs]
         pairs = list(zip(odd, hats, strict=True))
         factor = sum((o * h for o, h in pairs), torch.zeros(())) / sum(h * h for h in hats)
         misfit = max(float((o - factor * h).abs().max()) for o, h in pairs)
         error = max(misfit, uneven) / max(float(size), 1e-30)
-        fits.append(Affine(centered, factor, summand, math.inf if math.isnan(error) else error))
-    return sorted(fits, key=lambda fit: fit.error)
+        fits.append(Affine(center, factor, summand, math.inf if math.isnan(error) else error))
+    return min(fits, key=lambda fit: fit.error)
 
 
 def _ratios(

@@ -88,8 +88,7 @@ def find_roles(probe: Probe, groups: Groups, affine: Affine) -> dict[str, Role]:
     for name, kind in find_kinds(probe).items():
         value = probe.tensors[name].detach().cpu().double()
         with probe.moved(name) as move:
-            fits = fit_affine(probe, groups)
-        after = next(f for f in fits if f.centered == affine.centered)
+            after = fit_affine(probe, groups, affine.centered)
         if after.error <= max(100 * affine.error, 1e-9):
             role = _role(kind, value, move, affine, after)
             if role is not None:

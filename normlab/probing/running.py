@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -25,6 +26,20 @@ class Running:
     mean: str
     var: str
     rates: tuple[float, float]
+
+    @property
+    def momentum(self) -> float | None:
+        """Weight of a new batch; None where it is not the same for each."""
+        first, second = self.rates
+        if not math.isclose(first, second, rel_tol=1e-4):
+            return None
+        return float(f"{first:.6g}") if first < 0.9999999 else 1.0
+
+    @property
+    def is_average(self) -> bool:
+        """Whether it is the average of all batches so far."""
+        first, second = self.rates
+        return self.momentum is None and math.isclose(second, first / (1 + first), rel_tol=1e-4)
 
 
 def _buffers(probe: Probe) -> dict[str, Tensor]:
