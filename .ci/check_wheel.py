@@ -26,8 +26,9 @@ for room in {rooms!r}:
     assert importlib.import_module(room).__file__.startswith({folder!r}), room
 """
 EXTRAS = {
-    *("IPython", "PIL", "hypothesis", "ipykernel", "jupyter_book", "matplotlib", "myst_nb"),
-    *("nbclient", "nbformat", "pytest", "sklearn", "sphinx", "tqdm", "yaml"),
+    *("IPython", "PIL", "dask", "hypothesis", "ipykernel", "joblib", "jupyter_book", "matplotlib"),
+    *("myst_nb", "nbclient", "nbformat", "pytest", "sklearn", "sphinx", "threadpoolctl", "tqdm"),
+    *("tyro", "yaml"),
 }
 NEED_EXTRAS = {"experiments", "plotting"}
 

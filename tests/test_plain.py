@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from normlab import plain, reference
-from normlab.experiments.transformer import Attention, FeedForward
+from normlab.experiments.networks.transformer import Attention, FeedForward
 from normlab.layers import LayerNorm
 from normlab.residual import DeepNorm, deep_norm_constants, deep_norm_init_
 

@@ -13,9 +13,14 @@ from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import LRScheduler
 from tqdm import tqdm
 
-from normlab.experiments.sequences import SequenceBatches, Task, sequence_batches
+from normlab.experiments.data.sequences import SequenceBatches, Task, sequence_batches
+from normlab.experiments.networks.transformer import (
+    Placement,
+    TokenNorm,
+    Transformer,
+    make_transformer,
+)
 from normlab.experiments.settings import check_settings
-from normlab.experiments.transformer import Placement, TokenNorm, Transformer, make_transformer
 
 __all__ = [
     "Config",
@@ -106,7 +111,7 @@ def train_on_sequences(
 
     Args:
         model: maps (N, T) tokens to (N, T, V) logits; trained in place.
-        batches: see :mod:`normlab.experiments.sequences`.
+        batches: see :mod:`normlab.experiments.data.sequences`.
         steps: number of updates.
         optimizer: built on the parameters of `model`.
         scheduler: built on `optimizer`, stepped after each update; None keeps the rate.

@@ -44,7 +44,7 @@ def check_settings(config: Any) -> None:
         ValueError: a value is out of its domain; the message names the field.
 
     Example:
-        >>> from normlab.experiments.learning_rates import Config
+        >>> from normlab.experiments.batch_norm.learning_rates import Config
         >>> check_settings(Config(steps=-1))
         Traceback (most recent call last):
         ValueError: steps: got -1; expected 1 or more

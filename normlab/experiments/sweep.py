@@ -55,7 +55,7 @@ class Sweep:
             last axis varies fastest.
 
     Example:
-        >>> from normlab.experiments import batch_noise
+        >>> from normlab.experiments.batch_norm import batch_noise
         >>> config = batch_noise.Config(batch_sizes=(4, 8), seeds=(0,), draws=20)
         >>> result = batch_noise.run(config, jobs=1)
         >>> [o.batch_size for o in result.of(norm="layer_norm")]

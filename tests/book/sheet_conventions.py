@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 from normlab import reference, residual
 from normlab.checks.invariances import INVARIANCES
-from normlab.experiments import eps_forms
-from normlab.experiments.library_conventions import read_conventions
+from normlab.experiments.numerics import eps_forms
+from normlab.experiments.numerics.library_conventions import read_conventions
 from normlab.norms import label_cells, label_parameters
 
 DATA = Path(__file__).resolve().parents[2] / "book" / "_data"

@@ -16,7 +16,8 @@ from normlab import layers, residual
 from normlab.checks import LAYER_NORM_MUTANTS, check_layer
 from normlab.checks.mutants.modules import WrongRunningModule
 from normlab.commands import main
-from normlab.experiments import check_styles, gradient_accumulation
+from normlab.experiments.checks import check_styles
+from normlab.experiments.debugging import gradient_accumulation
 
 run_styles = functools.cache(check_styles.run)
 

@@ -29,7 +29,7 @@ def test_a_module_is_read_as_its_loader_reads_it(speed, name):
 
 
 def test_reading_a_module_does_not_import_it(speed, monkeypatch):
-    name = "normlab.experiments.strokes"
+    name = "normlab.experiments.paper_experiments.strokes"
     monkeypatch.delitem(sys.modules, name, raising=False)
     speed.read_module_source(name)
     assert name not in sys.modules

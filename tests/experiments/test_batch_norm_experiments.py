@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from normlab.experiments import (
+from normlab.experiments.batch_norm import (
     batch_composition,
     batch_noise,
     batch_sizes,

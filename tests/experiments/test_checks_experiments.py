@@ -6,7 +6,8 @@ import pytest
 
 from normlab.checks.kill_matrix import KINDS
 from normlab.checks.mutants import exhibits
-from normlab.experiments import check_styles, recording, wrong_norms
+from normlab.experiments import recording
+from normlab.experiments.checks import check_styles, wrong_norms
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "book/_data/wrong_norms.json"

@@ -8,16 +8,16 @@ import torch
 from torch import nn
 
 from normlab import doctor
-from normlab.experiments import (
+from normlab.experiments.debugging import (
     freezing,
     gradient_accumulation,
     gradient_checks,
     norm_weight_decay,
     recalibration,
-    rms_conventions,
     several_devices,
 )
-from normlab.experiments.networks import make_mlp
+from normlab.experiments.networks.classifiers import make_mlp
+from normlab.experiments.rms_norm import rms_conventions
 from normlab.layers import BatchNorm1d
 from normlab.reference import moments
 

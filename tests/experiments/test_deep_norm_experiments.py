@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from normlab.experiments import (
+from normlab.experiments.deep_norm import (
     deep_training,
     depth_profiles,
     equivalent_post_norm,
@@ -16,7 +16,7 @@ from normlab.experiments import (
     text_model,
     turning_blocks,
 )
-from normlab.experiments.transformer import make_transformer
+from normlab.experiments.networks.transformer import make_transformer
 from normlab.layers import LayerNorm, layer_norm
 from normlab.residual import DeepNorm, PostNorm, deep_norm_constants
 

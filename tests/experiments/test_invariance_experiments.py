@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from normlab.experiments import (
+from normlab.experiments.invariance import (
     deep_products,
     effective_learning_rate,
     eps_and_scale,

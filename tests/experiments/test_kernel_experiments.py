@@ -5,7 +5,8 @@ import warnings
 import pytest
 import torch
 
-from normlab.experiments import (
+from normlab.experiments.processor import with_threads
+from normlab.experiments.pytorch_source import (
     batch_summation,
     channels_last_variance,
     double_backward,
@@ -13,7 +14,6 @@ from normlab.experiments import (
     rms_dispatch,
     saved_for_backward,
 )
-from normlab.experiments.processor import with_threads
 
 pinned = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from normlab.experiments import (
+from normlab.experiments.layer_norm import (
     comparability,
     eps_placement,
     mixed_units,

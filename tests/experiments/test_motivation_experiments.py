@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from normlab.experiments import (
+from normlab.experiments.motivation import (
     duplicated_feature,
     loss_along_gradient,
     newton_schulz,
@@ -21,7 +21,7 @@ from normlab.experiments import (
     whitening_batches,
     whitening_conditioning,
 )
-from normlab.experiments.networks import make_mlp
+from normlab.experiments.networks.classifiers import make_mlp
 from normlab.whitening import (
     make_covariance,
     uncoupled_newton_schulz_matrix,

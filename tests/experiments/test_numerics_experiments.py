@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from normlab.experiments import (
+from normlab.experiments.numerics import (
     eps_forms,
     half_statistics,
     library_conventions,

@@ -10,15 +10,14 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 from torch.nn import functional as F
 
-from normlab.experiments import (
+from normlab.experiments.layer_norm import recurrent, recurrent_digits
+from normlab.experiments.paper_experiments import (
     batch_128_and_4,
     descent,
     generative_digits,
     glyphs,
     latent_models,
     lstm,
-    recurrent,
-    recurrent_digits,
     strokes,
 )
 

@@ -3,8 +3,12 @@
 import pytest
 import torch
 
-from normlab.experiments import hidden_scale, longer_sequences, recurrent_digits
-from normlab.experiments.recurrent import MissingStatisticsError, PerStepBatchNorm, make_gru
+from normlab.experiments.layer_norm import hidden_scale, longer_sequences, recurrent_digits
+from normlab.experiments.layer_norm.recurrent import (
+    MissingStatisticsError,
+    PerStepBatchNorm,
+    make_gru,
+)
 
 
 def test_one_seed_gives_every_arm_the_same_weights():

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from normlab.checks import check_layer
-from normlab.experiments import (
+from normlab.experiments.data.sequences import sequence_batches
+from normlab.experiments.networks.transformer import make_transformer
+from normlab.experiments.rms_norm import (
     norm_operations,
     norm_times,
     partial_rms,
@@ -15,14 +17,12 @@ from normlab.experiments import (
     rms_conventions,
     rms_quality,
 )
-from normlab.experiments.pre_rms_conversion import (
+from normlab.experiments.rms_norm.pre_rms_conversion import (
     center_writers_,
     replace_norms,
     stream_writers,
     to_pre_rms_norm,
 )
-from normlab.experiments.sequences import sequence_batches
-from normlab.experiments.transformer import make_transformer
 from normlab.layers import LayerNorm, RMSNorm, layer_norm, rms_norm
 from normlab.reference import rms_norm_jacobian
 

@@ -15,8 +15,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from normlab.experiments import batch_noise, learning_rates, recording
+from normlab.experiments import recording
 from normlab.experiments.__main__ import find_experiments, parse
+from normlab.experiments.batch_norm import batch_noise, learning_rates
 from normlab.experiments.results import Result
 from normlab.experiments.settings import check_settings
 from normlab.experiments.sweep import Sweep, grid

@@ -8,9 +8,10 @@ import math
 import pytest
 import torch
 
-from normlab.experiments import learning_rates, recording
-from normlab.experiments.digits import load_digits_split
-from normlab.experiments.networks import (
+from normlab.experiments import recording
+from normlab.experiments.batch_norm import learning_rates
+from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.networks.classifiers import (
     make_convnet,
     make_feature_norm,
     make_image_norm,

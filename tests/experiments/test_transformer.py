@@ -8,6 +8,14 @@ import torch
 from torch import nn
 
 from normlab.experiments import sequence_training
+from normlab.experiments.data.sequences import (
+    load_text,
+    reversal_batches,
+    sequence_batches,
+    sorting_batches,
+    text_batches,
+)
+from normlab.experiments.networks.transformer import Attention, make_transformer
 from normlab.experiments.sequence_training import (
     gradient_norms,
     make_optimizer,
@@ -16,14 +24,6 @@ from normlab.experiments.sequence_training import (
     token_variance,
     train_on_sequences,
 )
-from normlab.experiments.sequences import (
-    load_text,
-    reversal_batches,
-    sequence_batches,
-    sorting_batches,
-    text_batches,
-)
-from normlab.experiments.transformer import Attention, make_transformer
 from normlab.layers import LayerNorm, RMSNorm
 from normlab.residual import DeepNorm, PostNorm, PreNorm, deep_norm_constants
 from normlab.schedules import constant

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from normlab.experiments import transformer_norms
-from normlab.experiments.recording import read_outcomes
-from normlab.experiments.transformer_norms import (
+from normlab.experiments.bn_vs_ln import transformer_norms
+from normlab.experiments.bn_vs_ln.transformer_norms import (
     Config,
     Outcome,
     Result,
@@ -17,6 +16,7 @@ from normlab.experiments.transformer_norms import (
     make_model,
     token_fluctuation,
 )
+from normlab.experiments.recording import read_outcomes
 from normlab.layers import BatchNorm1d, LayerNorm
 
 SMALL = Config(steps=3, test_batches=2, layers=1, seeds=(0,), lrs=(1e-2,))

@@ -6,14 +6,14 @@ import math
 import pytest
 import torch
 
-from normlab.experiments import (
-    sequence_training,
+from normlab.experiments import sequence_training
+from normlab.experiments.data.sequences import load_text
+from normlab.experiments.warmup import (
     warmup_accounts,
     warmup_mechanism,
     warmup_need,
     warmup_remedies,
 )
-from normlab.experiments.sequences import load_text
 
 
 def small_need(**changes):

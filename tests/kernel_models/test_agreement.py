@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from normlab.experiments import kernel_agreement
 from normlab.experiments.processor import vector_code
+from normlab.experiments.pytorch_source import kernel_agreement
 from normlab.kernel_models import row_moments
 from normlab.kernel_models import row_statistics as module
 
@@ -130,7 +130,7 @@ def test_another_order_of_operations_agrees_less(mutant, record_property):
 
 PROGRAM = """
 import dataclasses, json
-from normlab.experiments import kernel_agreement
+from normlab.experiments.pytorch_source import kernel_agreement
 config = kernel_agreement.Config(features=(130, 768), dtypes=("float32",))
 print(json.dumps(dataclasses.asdict(kernel_agreement.run(config))))
 """

@@ -1,0 +1,67 @@
+"""How much does one sample's normalized value depend on the samples beside it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.networks.classifiers import make_mlp
+from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import Sweep
+from normlab.layers import batch_norm, layer_norm
+
+__all__ = ["Config", "run", "run_one"]
+
+Norm = Literal["batch_norm", "layer_norm"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """The summed inputs of a first layer, normalized again and again in other company.
+
+    Attributes:
+        norms: with the statistics of the batch or of the sample.
+        batch_sizes: the fixed sample included.
+        draws: of companions.
+        seeds: each gives a split, a layer and the draws.
+        width: units of the layer.
+    """
+
+    norms: tuple[Norm, ...] = ("batch_norm", "layer_norm")
+    batch_sizes: tuple[Count, ...] = (2, 4, 8, 32, 128)
+    draws: Count = 200
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    width: Count = 128
+
+
+def _normalize(norm: Norm, x: Tensor) -> Tensor:
+    if norm == "batch_norm":
+        return batch_norm(x, None, None, training=True)
+    return layer_norm(x, (x.shape[-1],))
+
+
+@torch.no_grad()
+def run_one(config: Config, norm: Norm, batch_size: int, seed: int) -> dict[str, float]:
+    """Draw companions for the first training digit and normalize it among them.
+
+    Measures:
+        noise: standard deviation of the sample's normalized value over the draws, as the root
+            of the mean square over units.
+    """
+    data = load_digits_split(seed)
+    summed = make_mlp((64, config.width, 10), seed=seed)[0](data.x_train)  # (1297, width)
+    generator = torch.Generator().manual_seed(seed)
+    values = []
+    for _ in range(config.draws):
+        others = 1 + torch.randperm(len(summed) - 1, generator=generator)[: batch_size - 1]
+        values.append(_normalize(norm, torch.cat([summed[:1], summed[others]]))[0])
+    drawn = torch.stack(values).double()  # (draws, width)
+    deviations = drawn - drawn.mean(0)
+    return {"noise": deviations.square().mean().sqrt().item()}
+
+
+run = Sweep(run_one, norm="norms", batch_size="batch_sizes", seed="seeds")

@@ -1,0 +1,141 @@
+"""A batch norm in evaluation is a fixed affine map: fold it into the layer before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.networks.classifiers import make_mlp
+from normlab.experiments.training import shuffled_batches, train
+from normlab.layers import BatchNorm1d
+
+__all__ = ["Config", "Result", "fold_batch_norm", "fold_network", "run"]
+
+
+@torch.no_grad()
+def fold_batch_norm(linear: nn.Linear, norm: BatchNorm1d) -> nn.Linear:
+    r"""Return one linear layer that does what `linear` followed by `norm` does in evaluation.
+
+    .. math:: W'_{c:} = \frac{w_c}{\sqrt{r_c + \epsilon}} W_{c:}, \qquad
+              \beta'_c = \frac{w_c}{\sqrt{r_c + \epsilon}} (\beta_c - m_c) + b_c
+
+    with running mean m, running variance r, weight w and bias b of the norm.
+
+    Args:
+        linear: the layer before the norm, with bias β (or none, then β = 0).
+        norm: the batch norm after it; its mode does not matter.
+
+    Returns:
+        A new layer; the two given ones stay as they are.
+
+    Raises:
+        ValueError: the norm keeps no running statistics, so it has no fixed map.
+
+    Source:
+        ioffe2015batch, Algorithm 2, step 11.
+    """
+    if norm.running_mean is None or norm.running_var is None:
+        raise ValueError("norm: got track_running_stats=False; expected running statistics")
+    scale = torch.rsqrt(norm.running_var + norm.eps)
+    if norm.weight is not None:
+        scale = norm.weight * scale
+    bias = -norm.running_mean if linear.bias is None else linear.bias - norm.running_mean
+    bias = scale * bias
+    if norm.bias is not None:
+        bias = bias + norm.bias
+    folded = nn.Linear(
+        linear.in_features,
+        linear.out_features,
+        device=linear.weight.device,
+        dtype=linear.weight.dtype,
+    )
+    folded.weight.copy_(scale[:, None] * linear.weight)
+    folded.bias.copy_(bias)
+    return folded
+
+
+def fold_network(model: nn.Sequential) -> nn.Sequential:
+    """Fold every batch norm that follows a linear layer; the rest is shared, not copied."""
+    layers: list[nn.Module] = []
+    for module in model:
+        if isinstance(module, BatchNorm1d) and layers and isinstance(layers[-1], nn.Linear):
+            layers[-1] = fold_batch_norm(layers[-1], module)
+        else:
+            layers.append(module)
+    return nn.Sequential(*layers)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A trained batch norm MLP and its folded copy.
+
+    Attributes:
+        seed: of split, weights and order.
+        widths: sizes of the MLP.
+        batch_size: samples in a training batch.
+        steps: of Adam.
+        lr: of Adam.
+    """
+
+    seed: int = 0
+    widths: tuple[int, ...] = (64, 128, 128, 10)
+    batch_size: int = 128
+    steps: int = 60
+    lr: float = 1e-3
+
+
+@dataclass(frozen=True)
+class Result:
+    """How far the folded network is from the network, on the 500 test digits.
+
+    Attributes:
+        modules_before: modules of the network.
+        modules_after: modules of the folded one.
+        difference32: largest difference of a logit in float32, over the largest logit.
+        difference64: the same in float64.
+        agreements: test digits on which both predict the same class (float32).
+        test_size: test digits.
+    """
+
+    modules_before: int
+    modules_after: int
+    difference32: float
+    difference64: float
+    agreements: int
+    test_size: int
+
+
+def run(config: Config) -> Result:
+    """Train, fold, compare."""
+    data = load_digits_split(config.seed)
+    model = make_mlp(config.widths, "batch_norm", seed=config.seed)
+    train(
+        model,
+        data.x_train,
+        data.y_train,
+        steps=config.steps,
+        batches=shuffled_batches(len(data.y_train), config.batch_size, seed=config.seed),
+        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
+    )
+    model.eval()
+    differences, agreements = [], 0
+    for dtype in (torch.float32, torch.float64):
+        model.to(dtype)
+        with torch.no_grad():
+            logits = model(data.x_test.to(dtype))
+            folded_logits = fold_network(model)(data.x_test.to(dtype))
+        difference = (logits - folded_logits).abs().max() / logits.abs().max()
+        differences.append(difference.item())
+        if dtype is torch.float32:
+            agreements = int((logits.argmax(-1) == folded_logits.argmax(-1)).sum())
+    return Result(
+        len(model),
+        len(fold_network(model)),
+        differences[0],
+        differences[1],
+        agreements,
+        len(data.y_test),
+    )

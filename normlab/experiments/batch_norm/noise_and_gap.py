@@ -1,0 +1,147 @@
+"""Does the noise of a batch norm narrow the gap between training and test?
+
+The batch that the optimizer sees stays the same; only the number of samples that share
+statistics changes (Ghost BatchNorm), so the noise is the only thing that moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.networks.classifiers import make_mlp
+from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.layers import BatchNorm1d
+
+__all__ = ["Config", "GhostBatchNorm", "Outcome", "Result", "run", "run_one"]
+
+
+class GhostBatchNorm(nn.Module):
+    """Batch norm whose statistics come from small parts of each training batch.
+
+    Args:
+        num_features: C.
+        ghost_size: samples that share statistics; divides the batch size.
+
+    Shape:
+        input (N, C); returns the same shape.
+
+    Source:
+        hoffer2017train, Algorithm 1.
+    """
+
+    def __init__(self, num_features: int, ghost_size: int) -> None:
+        super().__init__()
+        self.norm = BatchNorm1d(num_features)
+        self.ghost_size = ghost_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize each part by itself in training, all alike in evaluation."""
+        if not self.training:
+            y: Tensor = self.norm(input)
+            return y
+        return torch.cat([self.norm(part) for part in input.split(self.ghost_size)])
+
+
+@dataclass(frozen=True)
+class Config:
+    """A small training set that every arm learns by heart, and all other digits for testing.
+
+    Attributes:
+        ghost_sizes: samples that share statistics; the batch size itself is plain batch norm,
+            0 is no norm at all.
+        seeds: each gives a split, initial weights and an order of batches.
+        train_size: training digits that are used.
+        batch_size: of the optimizer, for all arms.
+        widths: sizes of the MLP.
+        steps: of Adam.
+        lr: of Adam.
+    """
+
+    ghost_sizes: tuple[int, ...] = (0, 128, 32, 8, 4, 2)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    train_size: int = 256
+    batch_size: int = 128
+    widths: tuple[int, ...] = (64, 128, 128, 10)
+    steps: int = 200
+    lr: float = 1e-2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One trained network, scored with running statistics.
+
+    Attributes:
+        ghost_size: samples that shared statistics in training; 0 is no norm at all.
+        seed: of split, weights and order.
+        train_accuracy: on the digits that it was trained on.
+        test_accuracy: on the 500 test digits.
+        train_loss: cross-entropy on the training digits.
+        test_loss: cross-entropy on the test digits.
+    """
+
+    ghost_size: int
+    seed: int
+    train_accuracy: float
+    test_accuracy: float
+    train_loss: float
+    test_loss: float
+
+    @property
+    def gap(self) -> float:
+        """Training accuracy minus test accuracy."""
+        return self.train_accuracy - self.test_accuracy
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def values(self, measure: str, ghost_size: int) -> list[float]:
+        """One number for each seed: `measure` of the arm `ghost_size`."""
+        return [getattr(o, measure) for o in self.outcomes if o.ghost_size == ghost_size]
+
+
+def _with_ghosts(model: nn.Sequential, ghost_size: int) -> nn.Sequential:
+    layers = [
+        GhostBatchNorm(m.num_features, ghost_size) if isinstance(m, BatchNorm1d) else m
+        for m in model
+    ]
+    return nn.Sequential(*layers)
+
+
+def run_one(config: Config, ghost_size: int, seed: int) -> Outcome:
+    """Train one network."""
+    data = load_digits_split(seed)
+    x, y = data.x_train[: config.train_size], data.y_train[: config.train_size]
+    if ghost_size:
+        model = _with_ghosts(make_mlp(config.widths, "batch_norm", seed=seed), ghost_size)
+    else:
+        model = make_mlp(config.widths, "none", seed=seed)
+    train(
+        model,
+        x,
+        y,
+        steps=config.steps,
+        batches=shuffled_batches(len(y), config.batch_size, seed=seed),
+        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
+    )
+    seen = evaluate(model, x, y)
+    unseen = evaluate(model, data.x_test, data.y_test)
+    return Outcome(ghost_size, seed, seen.accuracy, unseen.accuracy, seen.loss, unseen.loss)
+
+
+def run(config: Config) -> Result:
+    """Train with every number of samples behind one statistic and with every seed."""
+    return Result(
+        tuple(
+            run_one(config, ghost_size, seed)
+            for ghost_size in config.ghost_sizes
+            for seed in config.seeds
+        )
+    )

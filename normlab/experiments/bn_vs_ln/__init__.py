@@ -1,0 +1,1 @@
+"""Experiments of the comparison of batch norm and layer norm."""

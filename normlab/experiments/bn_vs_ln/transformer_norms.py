@@ -1,0 +1,348 @@
+"""What happens to a small Transformer when batch norm over tokens replaces layer norm?"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
+from normlab.experiments.networks.transformer import TokenNorm, Transformer, make_transformer
+from normlab.experiments.recording import rounded
+from normlab.experiments.sequence_training import (
+    Curve,
+    make_optimizer,
+    sequence_loss,
+    train_on_sequences,
+)
+from normlab.experiments.settings import check_settings
+from normlab.layers import BatchNorm1d, LayerNorm
+
+__all__ = [
+    "Config",
+    "Outcome",
+    "Result",
+    "TokenBatchNorm",
+    "losses_on_both_texts",
+    "make_model",
+    "replace_by_batch_norm",
+    "run",
+    "run_one",
+    "token_fluctuation",
+]
+
+Norm = Literal["layer_norm", "rms_norm", "batch_norm"]
+Placement = Literal["post_norm", "pre_norm"]
+Batches = Literal["mixed", "small", "adjacent"]
+Batch = tuple[Tensor, Tensor]
+
+
+class TokenBatchNorm(BatchNorm1d):
+    """BatchNorm of each feature over all tokens of the batch, for inputs (N, T, D).
+
+    `BatchNorm1d` itself reads (N, T, D) as N samples of T channels: it would refuse, or, where
+    T equals `num_features`, normalize each position.
+
+    Args:
+        num_features: D.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize (N, T, D) with the moments of N·T tokens, or with the running ones."""
+        return super().forward(input.flatten(0, -2)).view_as(input)
+
+
+def replace_by_batch_norm(model: Transformer) -> Transformer:
+    """Put a :class:`TokenBatchNorm` where each LayerNorm stands, in place.
+
+    Args:
+        model: at its first weights; both norms start with weight 1 and bias 0.
+    """
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, LayerNorm):
+                setattr(parent, name, TokenBatchNorm(child.normalized_shape[0]))
+    return model
+
+
+@dataclass(frozen=True)
+class Config:
+    """A causal model of characters, on the help topics that come with Python.
+
+    Attributes:
+        norms: "layer_norm", "rms_norm" (of each token) and "batch_norm" (over all tokens).
+        placements: "post_norm" and "pre_norm".
+        lrs: learning rates of Adam, from the first step on.
+        batches: "mixed" (windows from all over the text), "small" (the same, fewer of them) or
+            "adjacent" (windows that follow one another); in training and in tests alike.
+        seeds: each gives weights and windows.
+        layers: L.
+        steps: updates.
+        characters: of the text, from its start.
+        held_out: of them, the last, which are not trained on.
+        test_batches: held-out batches for losses and moments.
+        batch_size: N; `small_batch_size` for "small".
+        small_batch_size: N of "small".
+        width: D.
+        length: T.
+    """
+
+    norms: tuple[Norm, ...] = ("layer_norm", "rms_norm", "batch_norm")
+    placements: tuple[Placement, ...] = ("pre_norm",)
+    lrs: tuple[float, ...] = (3e-3, 1e-2)
+    batches: tuple[Batches, ...] = ("mixed", "small", "adjacent")
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    layers: int = 3
+    steps: int = 300
+    characters: int = 200_000
+    held_out: int = 40_000
+    test_batches: int = 30
+    batch_size: int = 16
+    small_batch_size: int = 2
+    width: int = 32
+    length: int = 32
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        for name, allowed in (
+            ("norms", get_args(Norm)),
+            ("placements", get_args(Placement)),
+            ("batches", get_args(Batches)),
+        ):
+            unknown = sorted(set(getattr(self, name)) - set(allowed))
+            if unknown:
+                raise ValueError(f"{name}: got {unknown}; expected some of {', '.join(allowed)}")
+        if self.test_batches < 2:
+            raise ValueError(f"test_batches: got {self.test_batches}; expected 2 or more")
+        longest = self.batch_size * self.length
+        if not longest < self.held_out < self.characters - longest:
+            raise ValueError(
+                f"held_out: got {self.held_out}; expected more than the {longest} characters of a "
+                f"batch, and to leave as many of the {self.characters}"
+            )
+
+    def make_batches(self, text: Text, batches: Batches, *, seed: int) -> SequenceBatches:
+        """Batches (N, T) of the named kind."""
+        n, t = self.batch_size, self.length
+        if batches != "adjacent":
+            n = self.small_batch_size if batches == "small" else n
+            return text_batches(text, length=t, batch_size=n, seed=seed)
+        runs = text_batches(text, length=n * t, batch_size=1, seed=seed)
+        return ((x.view(n, t), y.view(n, t)) for x, y in runs)
+
+    def make_texts(self) -> tuple[Text, Text]:
+        """Text to train on, and held-out text."""
+        text = load_text(self.characters)
+        return (
+            text._replace(tokens=text.tokens[: -self.held_out]),
+            text._replace(tokens=text.tokens[-self.held_out :]),
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One trained model.
+
+    Attributes:
+        norm: name.
+        placement: of the norms in the blocks.
+        lr: learning rate.
+        batches: what a batch is made of.
+        seed: of weights and windows.
+        train_loss: mean of the last 20 steps, in training mode; every batch is new.
+        eval_loss: on held-out text, in evaluation mode.
+        batch_loss: on the same batches, in training mode: batch norm uses each batch's moments.
+        mean_fluctuation: see :func:`token_fluctuation`; mean over all norms of the network.
+        var_fluctuation: the same for variances.
+    """
+
+    norm: Norm
+    placement: Placement
+    lr: float
+    batches: Batches
+    seed: int
+    train_loss: float
+    eval_loss: float
+    batch_loss: float
+    mean_fluctuation: float
+    var_fluctuation: float
+
+    @property
+    def gap(self) -> float:
+        """Loss with running moments minus loss with those of the batch, on held-out text."""
+        return self.eval_loss - self.batch_loss
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def values(
+        self,
+        measure: str,
+        norm: str,
+        *,
+        placement: str = "pre_norm",
+        batches: str = "mixed",
+        lr: float = 1e-2,
+    ) -> list[float]:
+        """One value of a measure for each seed."""
+        key = (norm, placement, batches, lr)
+        return [
+            getattr(o, measure)
+            for o in self.outcomes
+            if (o.norm, o.placement, o.batches, o.lr) == key
+        ]
+
+
+def make_model(config: Config, norm: Norm, placement: Placement, *, seed: int) -> Transformer:
+    """The network at its first weights; one seed gives every norm the same."""
+    token_norm: TokenNorm = "rms_norm" if norm == "rms_norm" else "layer_norm"
+    model = make_transformer(
+        placement,
+        layers=config.layers,
+        seed=seed,
+        norm=token_norm,
+        vocabulary=load_text(config.characters).vocabulary,
+        length=config.length,
+        width=config.width,
+        causal=True,
+    )
+    return replace_by_batch_norm(model) if norm == "batch_norm" else model
+
+
+def token_fluctuation(moments: list[tuple[Tensor, Tensor]]) -> tuple[float, float]:
+    r"""How much the moments of the features change from batch to batch.
+
+    .. math:: f_\mu = \sqrt{\overline{(\mu_b - \bar\mu)^2 / \bar{\sigma^2}}}, \qquad
+              f_{\sigma^2} = \sqrt{\overline{(\sigma_b^2 / \bar{\sigma^2} - 1)^2}}
+
+    Args:
+        moments: mean and variance of each feature, (D,) each, for each of at least two batches.
+
+    Returns:
+        f of the means and f of the variances; n independent tokens give about 1/√n for the first.
+    """
+    if len(moments) < 2:
+        raise ValueError(f"moments: got those of {len(moments)} batch; expected 2 or more")
+    means, variances = (torch.stack(part).double() for part in zip(*moments, strict=True))
+    typical = variances.mean(0)
+    spread = means - means.mean(0)
+    unbiased = len(moments) / (len(moments) - 1)
+    f_mean = (unbiased * spread.square() / typical).mean().sqrt().item()
+    f_var = (unbiased * (variances / typical - 1).square()).mean().sqrt().item()
+    return f_mean, f_var
+
+
+def _norms(model: Transformer) -> list[nn.Module]:
+    norms: list[nn.Module] = [block.norm for block in model.blocks]  # type: ignore[misc]
+    return [
+        n for n in (model.input_norm, *norms, model.final_norm) if not isinstance(n, nn.Identity)
+    ]
+
+
+@torch.no_grad()
+def _losses(model: Transformer, batches: list[Batch], *, training: bool) -> float:
+    """Mean loss; running moments are left as they are."""
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.train(training)
+    losses = [sequence_loss(model, batch)[0].item() for batch in batches]
+    model.load_state_dict(state)
+    return statistics.fmean(losses)
+
+
+@torch.no_grad()
+def _fluctuations(model: Transformer, batches: list[Batch]) -> tuple[float, float]:
+    """Mean over all norms of the network, of what they read in evaluation mode."""
+    seen: list[list[tuple[Tensor, Tensor]]] = []
+    handles = []
+    for norm in _norms(model):
+        moments: list[tuple[Tensor, Tensor]] = []
+        seen.append(moments)
+
+        def keep(
+            module: nn.Module, args: tuple[Tensor], moments: list[tuple[Tensor, Tensor]] = moments
+        ) -> None:
+            x = args[0].flatten(0, -2)
+            mean = x.mean(0)
+            moments.append((mean, (x - mean).square().mean(0)))
+
+        handles.append(norm.register_forward_pre_hook(keep))
+    model.eval()
+    for tokens, _ in batches:
+        model(tokens)
+    for handle in handles:
+        handle.remove()
+    of_means, of_variances = zip(*(token_fluctuation(moments) for moments in seen), strict=True)
+    return statistics.fmean(of_means), statistics.fmean(of_variances)
+
+
+def _train(
+    config: Config, norm: Norm, placement: Placement, lr: float, batches: Batches, seed: int
+) -> tuple[Transformer, Curve]:
+    train, _ = config.make_texts()
+    model = make_model(config, norm, placement, seed=seed)
+    curve = train_on_sequences(
+        model,
+        config.make_batches(train, batches, seed=1000 + seed),
+        steps=config.steps,
+        optimizer=make_optimizer(model, lr=lr),
+    )
+    return model, curve
+
+
+def run_one(
+    config: Config, norm: Norm, placement: Placement, lr: float, batches: Batches, seed: int
+) -> Outcome:
+    """Train one model and measure it on held-out text."""
+    model, curve = _train(config, norm, placement, lr, batches, seed)
+    _, test = config.make_texts()
+    tests = list(islice(config.make_batches(test, batches, seed=2000 + seed), config.test_batches))
+    measured = (
+        curve.final_loss(),
+        _losses(model, tests, training=False),
+        _losses(model, tests, training=True),
+        *_fluctuations(model, tests),
+    )
+    return Outcome(norm, placement, lr, batches, seed, *map(rounded, measured))
+
+
+def losses_on_both_texts(
+    config: Config, norm: Norm, *, lr: float, seed: int
+) -> dict[str, tuple[float, float]]:
+    """Train a pre-norm model on mixed batches; its losses on the text it knows and on the other.
+
+    Returns:
+        "training text" and "held-out text" -> loss in evaluation mode and in training mode, on
+        the same batches.
+    """
+    model, _ = _train(config, norm, "pre_norm", lr, "mixed", seed)
+    losses = {}
+    for name, text in zip(("training text", "held-out text"), config.make_texts(), strict=True):
+        batches = config.make_batches(text, "mixed", seed=2000 + seed)
+        tests = list(islice(batches, config.test_batches))
+        losses[name] = (
+            _losses(model, tests, training=False),
+            _losses(model, tests, training=True),
+        )
+    return losses
+
+
+def run(config: Config) -> Result:
+    """Train every arm with every seed."""
+    return Result(
+        tuple(
+            run_one(config, norm, placement, lr, batches, seed)
+            for norm in config.norms
+            for placement in config.placements
+            for lr in config.lrs
+            for batches in config.batches
+            for seed in config.seeds
+        )
+    )

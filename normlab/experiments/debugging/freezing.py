@@ -1,0 +1,160 @@
+"""What moves in a frozen network with batch norm?"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.networks.classifiers import make_mlp
+from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.layers import BatchNorm1d
+
+__all__ = ["Config", "Freeze", "Outcome", "Result", "run", "run_one"]
+
+Freeze = Literal[
+    "requires_grad=False", "eval()", "both", "both, then train()", "both, in every epoch"
+]
+
+
+@dataclass(frozen=True)
+class Config:
+    """A network trained on digits; then its last layer alone is to learn the negatives.
+
+    Attributes:
+        seeds: of split, weights and batches.
+        widths: sizes of the MLP.
+        steps: of the training on digits.
+        epochs: of the training on negatives; each begins with `model.train()` where the way to
+            freeze allows for it.
+        steps_per_epoch: of the training on negatives.
+        batch_size: samples in a batch.
+        lr: of Adam.
+    """
+
+    seeds: tuple[int, ...] = (0, 1, 2)
+    widths: tuple[int, ...] = (64, 64, 64, 10)
+    steps: int = 150
+    epochs: int = 2
+    steps_per_epoch: int = 20
+    batch_size: int = 32
+    lr: float = 1e-2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One way to freeze everything below the last layer.
+
+    Attributes:
+        freeze: the way.
+        seed: of split, weights and batches.
+        parameters_moved: largest change of a parameter below the last layer.
+        statistics_moved: largest change of a running mean or variance.
+        features_moved: rms change of what the last layer receives for the old test digits, in
+            evaluation mode, over the rms before.
+        accuracy_before: on the old test digits.
+        accuracy_after: of the old last layer on the new features, so that only what was to be
+            frozen counts.
+    """
+
+    freeze: Freeze
+    seed: int
+    parameters_moved: float
+    statistics_moved: float
+    features_moved: float
+    accuracy_before: float
+    accuracy_after: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def values(self, measure: str, freeze: Freeze) -> list[float]:
+        """One number for each seed."""
+        return [getattr(o, measure) for o in self.outcomes if o.freeze == freeze]
+
+
+def _eval_norms(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, BatchNorm1d):
+            module.eval()
+
+
+def _fine_tune(model: nn.Sequential, freeze: Freeze, x: Tensor, y: Tensor, config: Config) -> None:
+    """Train on new data; only what `freeze` leaves free can move."""
+    below = model[:-1]
+    if freeze != "eval()":
+        below.requires_grad_(False)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=config.lr)
+    batches = shuffled_batches(len(y), config.batch_size, seed=1)
+    model.train()
+    if freeze != "requires_grad=False":
+        _eval_norms(below)
+    for _ in range(config.epochs):
+        if freeze in ("both, then train()", "both, in every epoch"):
+            model.train()
+        if freeze == "both, in every epoch":
+            _eval_norms(below)
+        for _ in range(config.steps_per_epoch):
+            batch = next(batches)
+            optimizer.zero_grad()
+            cross_entropy(model(x[batch]), y[batch]).backward()
+            optimizer.step()
+
+
+@torch.no_grad()
+def _features(model: nn.Sequential, x: Tensor) -> Tensor:
+    features: Tensor = copy.deepcopy(model[:-1]).eval()(x)
+    return features
+
+
+def _moved(before: dict[str, Tensor], after: dict[str, Tensor], *, running: bool) -> float:
+    names = [k for k in before if ("running" in k) is running and before[k].is_floating_point()]
+    return max(float((after[k] - before[k]).abs().max()) for k in names)
+
+
+def run_one(config: Config, seed: int) -> list[Outcome]:
+    """Train one network, and fine-tune a copy in each way."""
+    data = load_digits_split(seed)
+    trained = make_mlp(config.widths, "batch_norm", seed=seed)
+    train(
+        trained,
+        data.x_train,
+        data.y_train,
+        steps=config.steps,
+        batches=shuffled_batches(len(data.y_train), config.batch_size, seed=seed),
+        optimizer=torch.optim.Adam(trained.parameters(), lr=1e-3),
+    )
+    before, old = copy.deepcopy(trained[:-1].state_dict()), _features(trained, data.x_test)
+    accuracy = evaluate(trained, data.x_test, data.y_test).accuracy
+    outcomes = []
+    for freeze in get_args(Freeze):
+        model = copy.deepcopy(trained)
+        _fine_tune(model, freeze, 1 - data.x_train, data.y_train, config)
+        after, new = model[:-1].state_dict(), _features(model, data.x_test)
+        right = trained[-1](new).argmax(-1) == data.y_test
+        outcomes.append(
+            Outcome(
+                freeze,
+                seed,
+                _moved(before, after, running=False),
+                _moved(before, after, running=True),
+                float((new - old).norm() / old.norm()),
+                accuracy,
+                float(right.float().mean()),
+            )
+        )
+    return outcomes
+
+
+def run(config: Config) -> Result:
+    """Freeze in every way, with every seed."""
+    return Result(tuple(o for seed in config.seeds for o in run_one(config, seed)))

@@ -1,0 +1,98 @@
+"""Does a gradient that is accumulated over micro-batches equal that of the whole batch?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
+from normlab.experiments.settings import check_settings
+
+__all__ = ["Config", "Outcome", "Result", "accumulate", "run"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One batch of digits through one network, whole and in parts.
+
+    Attributes:
+        norms: one network for each.
+        parts: numbers of micro-batches; divisors of `batch_size`.
+        batch_size: samples of the whole batch.
+        widths: sizes of the MLP.
+        seeds: of split and weights.
+    """
+
+    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm", "rms_norm")
+    parts: tuple[int, ...] = (2, 4, 8, 16)
+    batch_size: int = 64
+    widths: tuple[int, ...] = (64, 64, 64, 10)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if wrong := [k for k in self.parts if self.batch_size % k]:
+            raise ValueError(f"parts: got {wrong}; expected divisors of {self.batch_size}")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One network with one number of parts.
+
+    Attributes:
+        norm: of the network.
+        parts: micro-batches.
+        seed: of split and weights.
+        error: distance of the accumulated gradient from that of the whole batch, over the
+            length of the latter.
+    """
+
+    norm: FeatureNorm
+    parts: int
+    seed: int
+    error: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def errors(self, norm: FeatureNorm, parts: int) -> list[float]:
+        """One for each seed."""
+        return [o.error for o in self.outcomes if (o.norm, o.parts) == (norm, parts)]
+
+
+def accumulate(model: nn.Module, x: Tensor, y: Tensor, parts: int) -> Tensor:
+    """Gradient of the mean loss as one vector, accumulated over equal micro-batches.
+
+    Args:
+        model: in training mode; its running statistics move.
+        x: (n, \\*) inputs.
+        y: (n,) long labels.
+        parts: micro-batches; a divisor of n.
+    """
+    model.zero_grad()
+    for x_part, y_part in zip(x.chunk(parts), y.chunk(parts), strict=True):
+        (cross_entropy(model(x_part), y_part) / parts).backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+def run(config: Config) -> Result:
+    """Measure every norm with every number of parts, in float64."""
+    outcomes = []
+    for seed in config.seeds:
+        data = load_digits_split(seed)
+        x, y = data.x_train[: config.batch_size].double(), data.y_train[: config.batch_size]
+        for norm in config.norms:
+            model = make_mlp(config.widths, norm, seed=seed).double()
+            whole = accumulate(model, x, y, 1)
+            for parts in config.parts:
+                off = accumulate(model, x, y, parts) - whole
+                outcomes.append(Outcome(norm, parts, seed, float(off.norm() / whole.norm())))
+    return Result(tuple(outcomes))

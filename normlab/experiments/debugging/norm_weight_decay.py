@@ -1,0 +1,139 @@
+"""What does weight decay do to the weights of norms, and to the network?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
+from normlab.experiments.settings import check_settings
+from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
+
+__all__ = ["Config", "Decayed", "Outcome", "Result", "make_groups", "run", "run_one"]
+
+Decayed = Literal["everything", "matrices", "nothing"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """An MLP on digits, trained by AdamW.
+
+    Attributes:
+        norms: one set of networks for each.
+        decay: weight decay of AdamW.
+        steps: of training.
+        seeds: of split, weights and order.
+        widths: sizes of the MLP.
+        batch_size: samples in a batch.
+        lr: of AdamW.
+    """
+
+    norms: tuple[FeatureNorm, ...] = ("batch_norm", "layer_norm")
+    decay: float = 1.0
+    steps: int = 200
+    seeds: tuple[int, ...] = (0, 1, 2)
+    widths: tuple[int, ...] = (64, 64, 64, 10)
+    batch_size: int = 64
+    lr: float = 3e-3
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.decay < 0:
+            raise ValueError(f"decay: got {self.decay}; expected 0 or more")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One network.
+
+    Attributes:
+        norm: of the network.
+        decayed: which parameters.
+        seed: of split, weights and order.
+        norm_weight: mean over the weights of its norms; 1 at the start.
+        accuracy: on the test digits.
+        loss: cross-entropy on the test digits.
+    """
+
+    norm: FeatureNorm
+    decayed: Decayed
+    seed: int
+    norm_weight: float
+    accuracy: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def values(self, measure: str, norm: FeatureNorm, decayed: Decayed) -> list[float]:
+        """One number for each seed."""
+        return [
+            getattr(o, measure) for o in self.outcomes if (o.norm, o.decayed) == (norm, decayed)
+        ]
+
+
+def make_groups(model: nn.Module, decayed: Decayed, decay: float) -> list[dict[str, Any]]:
+    """Parameter groups for an optimizer, with and without weight decay.
+
+    Vectors are biases and the parameters of norms, so the number of axes tells them apart.
+
+    Args:
+        model: whose parameters are divided.
+        decayed: "everything", "matrices" or "nothing".
+        decay: of the first group.
+
+    Raises:
+        ValueError: `decayed` is something else.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6))
+        >>> [(len(g["params"]), g["weight_decay"]) for g in make_groups(net, "matrices", 0.1)]
+        [(1, 0.1), (3, 0.0)]
+    """
+    if decayed not in get_args(Decayed):
+        raise ValueError(f"decayed: got {decayed!r}; expected one of {get_args(Decayed)}")
+    parameters = list(model.parameters())
+    least = {"everything": 0, "matrices": 2, "nothing": 99}[decayed]
+    return [
+        {"params": [p for p in parameters if p.dim() >= least], "weight_decay": decay},
+        {"params": [p for p in parameters if p.dim() < least], "weight_decay": 0.0},
+    ]
+
+
+def run_one(config: Config, norm: FeatureNorm, decayed: Decayed, seed: int) -> Outcome:
+    """Train and score one network."""
+    data = load_digits_split(seed)
+    model = make_mlp(config.widths, norm, seed=seed)
+    train(
+        model,
+        data.x_train,
+        data.y_train,
+        steps=config.steps,
+        batches=shuffled_batches(len(data.y_train), config.batch_size, seed=seed),
+        optimizer=torch.optim.AdamW(make_groups(model, decayed, config.decay), lr=config.lr),
+    )
+    norms = [m for m in model if isinstance(m, BatchNorm1d | LayerNorm | RMSNorm)]
+    score = evaluate(model, data.x_test, data.y_test)
+    mean = float(torch.cat([m.weight.detach() for m in norms if m.weight is not None]).mean())
+    return Outcome(norm, decayed, seed, mean, score.accuracy, score.loss)
+
+
+def run(config: Config) -> Result:
+    """Train every network."""
+    return Result(
+        tuple(
+            run_one(config, norm, decayed, seed)
+            for norm in config.norms
+            for decayed in get_args(Decayed)
+            for seed in config.seeds
+        )
+    )

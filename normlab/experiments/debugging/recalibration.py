@@ -1,0 +1,125 @@
+"""Running statistics that lag behind, and how to recompute them without training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.networks.classifiers import make_mlp
+from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.layers import BatchNorm1d, BatchNorm2d
+
+__all__ = ["Config", "Outcome", "Result", "recompute_statistics_", "run", "run_one"]
+
+_BATCH_NORMS = (BatchNorm1d, BatchNorm2d, nn.modules.batchnorm._BatchNorm)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A batch norm MLP on digits whose running statistics follow slowly.
+
+    Attributes:
+        momentum: weight of the new batch.
+        steps: of training.
+        seeds: of split, weights and order.
+        widths: sizes of the MLP.
+        batch_size: samples in a batch.
+        lr: of Adam.
+    """
+
+    momentum: float = 0.001
+    steps: int = 100
+    seeds: tuple[int, ...] = (0, 1, 2)
+    widths: tuple[int, ...] = (64, 64, 64, 10)
+    batch_size: int = 64
+    lr: float = 3e-3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Accuracy of one network on the test digits, with three kinds of statistics.
+
+    Attributes:
+        seed: of split, weights and order.
+        running: those of training.
+        batch: those of the test digits themselves.
+        recomputed: those of one pass over the training digits.
+    """
+
+    seed: int
+    running: float
+    batch: float
+    recomputed: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """One outcome for each seed."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def values(self, measure: str) -> list[float]:
+        """One accuracy for each seed: "running", "batch" or "recomputed"."""
+        return [getattr(o, measure) for o in self.outcomes]
+
+
+@torch.no_grad()
+def recompute_statistics_(model: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Replace all running statistics by plain averages over batches; parameters stay.
+
+    Args:
+        model: with batch norms; its mode and their momentum are put back.
+        batches: inputs of the model. Layers see what they receive in training, since each batch
+            norm uses the statistics of the batch meanwhile.
+
+    Raises:
+        ValueError: the model has no batch norm that keeps running statistics.
+    """
+    norms = [m for m in model.modules() if isinstance(m, _BATCH_NORMS) and m.track_running_stats]
+    if not norms:
+        raise ValueError("model: has no batch norm with running statistics; nothing to recompute")
+    modes, momenta = [(m, m.training) for m in model.modules()], [n.momentum for n in norms]
+    try:
+        model.eval()  # dropout stays off
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the plain average
+            norm.train()
+        for x in batches:
+            model(x)
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        for module, mode in modes:
+            module.training = mode
+
+
+def run_one(config: Config, seed: int) -> Outcome:
+    """Train one network and score it three times."""
+    data = load_digits_split(seed)
+    model = make_mlp(config.widths, "batch_norm", seed=seed)
+    for module in model:
+        if isinstance(module, BatchNorm1d):
+            module.momentum = config.momentum
+    train(
+        model,
+        data.x_train,
+        data.y_train,
+        steps=config.steps,
+        batches=shuffled_batches(len(data.y_train), config.batch_size, seed=seed),
+        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
+    )
+    running = evaluate(model, data.x_test, data.y_test).accuracy
+    batch = evaluate(model, data.x_test, data.y_test, mode="train").accuracy
+    recompute_statistics_(model, data.x_train[:1280].split(config.batch_size))
+    recomputed = evaluate(model, data.x_test, data.y_test).accuracy
+    return Outcome(seed, running, batch, recomputed)
+
+
+def run(config: Config) -> Result:
+    """Train with every seed."""
+    return Result(tuple(run_one(config, seed) for seed in config.seeds))

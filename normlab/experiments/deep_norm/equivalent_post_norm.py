@@ -1,0 +1,122 @@
+"""Is DeepNorm's alpha anything but a smaller branch that learns more slowly?"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from normlab.experiments.data.sequences import reversal_batches
+from normlab.experiments.networks.transformer import Transformer, make_transformer
+from normlab.experiments.sequence_training import sequence_loss
+from normlab.experiments.settings import check_settings
+from normlab.residual import DeepNorm, PostNorm
+
+__all__ = ["Config", "Result", "convert_to_post_norm", "run"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """SGD on a DeepNorm network and on the Post-LN network made from it, in float64.
+
+    Attributes:
+        layers: L.
+        alpha: factor of the skips.
+        lr: of SGD.
+        steps: updates.
+        rescale_lr: divide the rate of each branch's last layer by alpha² in the Post-LN network.
+        seed: of weights and batches.
+    """
+
+    layers: int = 4
+    alpha: float = 2.5
+    lr: float = 0.1
+    steps: int = 20
+    rescale_lr: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if not self.alpha > 0:
+            raise ValueError(f"alpha: got {self.alpha}; expected a positive number")
+
+
+@dataclass(frozen=True)
+class Result:
+    """Two training runs.
+
+    Attributes:
+        deep_losses: of the DeepNorm network, before each update.
+        post_losses: of the Post-LN network.
+        gap: largest difference of two losses.
+    """
+
+    deep_losses: tuple[float, ...]
+    post_losses: tuple[float, ...]
+    gap: float
+
+
+def _last_layer(sublayer: Any) -> nn.Linear:
+    last = sublayer[-1] if isinstance(sublayer, nn.Sequential) else sublayer.out_proj
+    assert isinstance(last, nn.Linear)
+    return last
+
+
+def convert_to_post_norm(model: Transformer) -> tuple[Transformer, list[nn.Parameter]]:
+    """Write a DeepNorm network as a Post-LN network that computes the same.
+
+    The last layer of every branch is divided by alpha, the eps of its norm by alpha².
+
+    Args:
+        model: its blocks are :class:`~normlab.residual.DeepNorm`; left as it is.
+
+    Returns:
+        The Post-LN network, and the parameters that were divided.
+
+    Raises:
+        TypeError: a block is not DeepNorm.
+    """
+    post = copy.deepcopy(model)
+    divided: list[nn.Parameter] = []
+    for i, block in enumerate(post.blocks):
+        if not isinstance(block, DeepNorm):
+            raise TypeError(f"model: block {i} is {type(block).__name__}; expected DeepNorm")
+        norm: Any = block.norm
+        norm.eps = norm.eps / block.alpha**2
+        with torch.no_grad():
+            for p in _last_layer(block.sublayer).parameters():
+                p.div_(block.alpha)
+                divided.append(p)
+        post.blocks[i] = PostNorm(block.sublayer, norm)
+    return post, divided
+
+
+def _train(model: Transformer, optimizer: torch.optim.Optimizer, config: Config) -> list[float]:
+    losses = []
+    batches = reversal_batches(seed=1000 + config.seed)
+    for _ in range(config.steps):
+        loss, _ = sequence_loss(model, next(batches))
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return losses
+
+
+def run(config: Config) -> Result:
+    """Train both on the same batches."""
+    deep = make_transformer(
+        "deep_norm", layers=config.layers, seed=config.seed, alpha=config.alpha, beta=1.0
+    ).double()
+    post, divided = convert_to_post_norm(deep)
+    ids = {id(p) for p in divided}
+    others = [p for p in post.parameters() if id(p) not in ids]
+    slow = config.lr / config.alpha**2 if config.rescale_lr else config.lr
+    deep_losses = _train(deep, torch.optim.SGD(deep.parameters(), lr=config.lr), config)
+    groups: list[dict[str, Any]] = [{"params": others}, {"params": divided, "lr": slow}]
+    post_losses = _train(post, torch.optim.SGD(groups, lr=config.lr), config)
+    gap = max(abs(a - b) for a, b in zip(deep_losses, post_losses, strict=True))
+    return Result(tuple(deep_losses), tuple(post_losses), gap)

@@ -1,0 +1,202 @@
+"""A network whose hidden weights count by their direction only, and its training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from normlab.checks.invariances import find_linear_norm
+from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.training import shuffled_batches, train
+
+__all__ = ["HIDDEN_NORMS", "HiddenNorm", "InvariantMLP", "Optimizer", "TrainedRun", "train_once"]
+
+HiddenNorm = Literal["none", "batch_norm", "layer_norm", "rms_norm"]
+Optimizer = Literal["sgd", "adam"]
+HIDDEN_NORMS = ("none", "batch_norm", "layer_norm", "rms_norm")
+
+
+class InvariantMLP(nn.Module):
+    r"""Linear → norm → ReLU layers without bias, without affine parameters and with eps = 0.
+
+    .. math:: h_{l+1} = \mathrm{ReLU}(\mathrm{Norm}(W_l h_l)), \qquad
+              \text{logits} = V h_L + b
+
+    With "none" in place of the norm it is the control: the same network, not invariant.
+
+    Args:
+        widths: sizes from input to output.
+        norm: a key of HIDDEN_NORMS.
+        seed: of the initial weights.
+        start_scale: factor of the initial hidden weights.
+
+    Shape:
+        maps (N, widths[0]) to (N, widths[-1]), in float64.
+
+    Raises:
+        ValueError: an unknown norm, or too few widths.
+    """
+
+    def __init__(
+        self, widths: Sequence[int], norm: HiddenNorm, *, seed: int, start_scale: float = 1.0
+    ) -> None:
+        super().__init__()
+        if norm not in HIDDEN_NORMS:
+            raise ValueError(f"norm: got {norm!r}; expected one of {', '.join(HIDDEN_NORMS)}")
+        if len(widths) < 3:
+            raise ValueError(f"widths: got {tuple(widths)}; expected at least one hidden layer")
+        generator = torch.Generator().manual_seed(seed)
+        self.norm = None if norm == "none" else find_linear_norm(norm)
+        hidden = []
+        for fan_in, fan_out in zip(widths[:-2], widths[1:-1], strict=True):
+            weight = torch.randn(fan_out, fan_in, generator=generator, dtype=torch.float64)
+            hidden.append(nn.Parameter(start_scale * weight / fan_in**0.5))
+        self.hidden = nn.ParameterList(hidden)
+        output = torch.randn(widths[-1], widths[-2], generator=generator, dtype=torch.float64)
+        self.output = nn.Parameter(output / widths[-2] ** 0.5)
+        self.output_bias = nn.Parameter(torch.zeros(widths[-1], dtype=torch.float64))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Compute the logits."""
+        h = input
+        for weight in self.hidden:
+            a = h @ weight.T if self.norm is None else self.norm(weight, h[:, :, None])[:, :, 0]
+            h = a.relu()
+        return h @ self.output.T + self.output_bias
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """What a training of one network left behind.
+
+    Attributes:
+        losses: training loss before each step.
+        squared_norms: of the first hidden matrix, before the first and after each step.
+        squared_gradients: of its gradient, for each step.
+        rotations: angle in radians by which each step turned the matrix.
+        norm_cosine: largest |cos| of the angle between a hidden matrix and its gradient.
+        row_mean_drift: how far the mean row of the first matrix moved, over its first length.
+        last_lr: learning rate of the hidden layers in the last step.
+    """
+
+    losses: tuple[float, ...]
+    squared_norms: tuple[float, ...]
+    squared_gradients: tuple[float, ...]
+    rotations: tuple[float, ...]
+    norm_cosine: float
+    row_mean_drift: float
+    last_lr: float
+
+    @property
+    def grows(self) -> bool:
+        """Whether every step made the matrix longer."""
+        return all(b > a for a, b in pairwise(self.squared_norms))
+
+    def pythagoras_error(self, *, lr: float) -> float:
+        """Largest relative error of ‖W'‖² - ‖W‖² = lr² ‖g‖² over all steps.
+
+        Args:
+            lr: of the hidden layers, the same in all steps.
+        """
+        growth = [b - a for a, b in pairwise(self.squared_norms)]
+        return max(
+            abs(d / (lr**2 * g) - 1) for d, g in zip(growth, self.squared_gradients, strict=True)
+        )
+
+
+def train_once(
+    widths: Sequence[int],
+    norm: HiddenNorm,
+    *,
+    seed: int,
+    lr: float,
+    steps: int,
+    batch_size: int = 128,
+    weight_decay: float = 0.0,
+    start_scale: float = 1.0,
+    lr_growth: Callable[[int], float] = lambda step: 1.0,
+    optimizer: Optimizer = "sgd",
+    adam_eps: float = 1e-8,
+    output_lr: float = 0.1,
+) -> TrainedRun:
+    r"""Train on the digits and follow the first hidden matrix.
+
+    The output layer learns with `output_lr` and is never decayed: it is not invariant.
+
+    Args:
+        widths: of the network.
+        norm: a key of HIDDEN_NORMS.
+        seed: of split, weights and order of batches.
+        lr: η of the hidden layers.
+        steps: updates.
+        batch_size: samples in a batch.
+        weight_decay: λ of the hidden layers, W ← (1 - ηλ) W - η g.
+        start_scale: factor of the initial hidden weights.
+        lr_growth: step (from 0) -> factor of `lr` in that step.
+        optimizer: "sgd" without momentum, or "adam".
+        adam_eps: of Adam on the hidden layers; it has the units of their gradient.
+        output_lr: of the output layer.
+    """
+    data = load_digits_split(seed)
+    model = InvariantMLP(widths, norm, seed=seed, start_scale=start_scale)
+    groups: list[dict[str, Any]] = [
+        {"params": list(model.hidden), "lr": lr * lr_growth(0), "weight_decay": weight_decay},
+        {"params": [model.output, model.output_bias], "lr": output_lr},
+    ]
+    stepper: torch.optim.Optimizer
+    if optimizer == "sgd":
+        stepper = torch.optim.SGD(groups, lr=lr)
+    else:
+        groups[0]["eps"] = adam_eps
+        stepper = torch.optim.Adam(groups, lr=lr)
+    first = model.hidden[0]
+    last = first.detach().clone()
+    mean_row = last.mean(0)
+    squared_norms, squared_gradients = [float(last.square().sum())], []
+    rotations: list[float] = []
+    cosine, last_lr = 0.0, lr
+    before = [w.detach().clone() for w in model.hidden]
+
+    def follow(step: int) -> None:
+        nonlocal last, cosine, last_lr
+        for old, weight in zip(before, model.hidden, strict=True):
+            assert weight.grad is not None
+            if float(weight.grad.norm()) > 0:
+                inner = (old * weight.grad).sum() / (old.norm() * weight.grad.norm())
+                cosine = max(cosine, abs(float(inner)))
+            old.copy_(weight.detach())
+        now = first.detach().clone()
+        assert first.grad is not None
+        squared_norms.append(float(now.square().sum()))
+        squared_gradients.append(float(first.grad.square().sum()))
+        # the chord between the two directions, exact for small angles where acos is not
+        chord = float((now / now.norm() - last / last.norm()).norm())
+        rotations.append(2 * float(torch.asin(torch.tensor(min(chord / 2, 1.0)))))
+        last = now
+        last_lr = stepper.param_groups[0]["lr"]
+        stepper.param_groups[0]["lr"] = lr * lr_growth(step)
+
+    losses = train(
+        model,
+        data.x_train.double(),
+        data.y_train,
+        steps=steps,
+        batches=shuffled_batches(len(data.y_train), batch_size, seed=seed),
+        optimizer=stepper,
+        after_step=follow,
+    )
+    drift = float((first.detach().mean(0) - mean_row).norm() / mean_row.norm())
+    return TrainedRun(
+        tuple(losses),
+        tuple(squared_norms),
+        tuple(squared_gradients),
+        tuple(rotations),
+        cosine,
+        drift,
+        last_lr,
+    )

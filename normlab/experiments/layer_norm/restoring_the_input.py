@@ -1,0 +1,117 @@
+"""Can a weight and a bias per feature undo a norm?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from normlab.experiments.data.digits import load_digits_split
+from normlab.layers import batch_norm, layer_norm, rms_norm
+
+__all__ = ["Config", "Outcome", "Result", "Source", "run"]
+
+Source = Literal["normal", "digits"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Summed inputs, normalized without parameters, and the best weight and bias afterwards.
+
+    Attributes:
+        sources: "normal" draws the summed inputs from N(0, 1); "digits" sends the digits'
+            pixels through a random linear layer.
+        features: values of H.
+        samples: rows.
+        seeds: of rows, or of digits and weights.
+    """
+
+    sources: tuple[Source, ...] = ("normal", "digits")
+    features: tuple[int, ...] = (4, 8, 16, 64, 256)
+    samples: int = 1000
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One input and one norm.
+
+    Attributes:
+        source: where the summed inputs come from.
+        norm: the norm that was applied.
+        features: H.
+        seed: of the input.
+        lost: share of the input's variance that the best weight and bias per feature leave.
+    """
+
+    source: str
+    norm: str
+    features: int
+    seed: int
+    lost: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def lost(self, source: Source, norm: str, features: int) -> list[float]:
+        """One share for each seed."""
+        return [
+            o.lost
+            for o in self.outcomes
+            if (o.source, o.norm, o.features) == (source, norm, features)
+        ]
+
+    def by_seed(self, source: Source, norm: str) -> list[list[float]]:
+        """One row for each seed, one column for each number of features, in ascending order."""
+        features = sorted({o.features for o in self.outcomes})
+        return [
+            list(row) for row in zip(*(self.lost(source, norm, d) for d in features), strict=True)
+        ]
+
+
+def _summed_inputs(config: Config, source: Source, features: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    if source == "normal":
+        return torch.randn(config.samples, features, generator=generator, dtype=torch.float64)
+    pixels = load_digits_split(seed).x_train[: config.samples].double()
+    pixels = pixels - pixels.mean(0)
+    w = torch.randn(features, pixels.shape[1], generator=generator, dtype=torch.float64)
+    return pixels @ w.T / pixels.shape[1] ** 0.5
+
+
+def share_lost(x: Tensor, y: Tensor) -> float:
+    """Share of the variance of `x` that weight · y + bias per feature cannot reproduce.
+
+    Shape:
+        x and y (N, H).
+
+    Conventions:
+        least squares for each feature over all samples; the mean over features of the share.
+    """
+    xc, yc = x - x.mean(0), y - y.mean(0)
+    weight = (xc * yc).mean(0) / yc.square().mean(0)
+    left = (xc - weight * yc).square().mean(0) / xc.square().mean(0)
+    return left.mean().item()
+
+
+def run(config: Config) -> Result:
+    """Normalize each input in each way and fit."""
+    outcomes = []
+    for source in config.sources:
+        for features in config.features:
+            for seed in config.seeds:
+                x = _summed_inputs(config, source, features, seed)
+                ys = {
+                    "batch_norm": batch_norm(x, None, None, training=True),
+                    "layer_norm": layer_norm(x, (features,)),
+                    "rms_norm": rms_norm(x, (features,)),
+                }
+                for norm, y in ys.items():
+                    outcomes.append(Outcome(source, norm, features, seed, share_lost(x, y)))
+    return Result(tuple(outcomes))

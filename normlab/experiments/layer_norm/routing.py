@@ -1,0 +1,139 @@
+"""What happens to a norm inside a branch that data-dependent routing rarely takes?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
+from normlab.experiments.training import evaluate, shuffled_batches
+from normlab.layers import BatchNorm1d
+
+__all__ = ["Config", "Outcome", "Result", "run"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Two experts; the digits with the most ink go to the second, all others to the first.
+
+    Attributes:
+        norms: arms; the norm of both experts.
+        seeds: each gives a split, initial weights and an order of batches.
+        rare: share of the training digits that the second expert gets.
+        width: hidden units of an expert.
+        batch_size: digits in a batch, before routing.
+        steps: updates.
+        lr: of Adam.
+    """
+
+    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    rare: float = 0.05
+    width: int = 64
+    batch_size: int = 32
+    steps: int = 400
+    lr: float = 2e-3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One trained pair of experts.
+
+    Attributes:
+        norm: arm.
+        seed: of split, weights and order.
+        visits: (batch size at the rare expert, number of updates), sorted.
+        refusals: updates at which the rare expert's norm raised and the expert was skipped.
+        rare_loss: cross-entropy of the rare expert on all training digits routed to it, in
+            eval mode.
+        rare_batch_loss: the same in train mode, all those digits as one batch.
+        common_loss: of the other expert on its training digits, in eval mode.
+        std_ratio: running standard deviation of the rare expert's first norm over the true
+            one, median over features; 1 for a norm without running statistics.
+        rare_accuracy: of the rare expert on the test digits routed to it, in eval mode.
+    """
+
+    norm: str
+    seed: int
+    visits: tuple[tuple[int, int], ...]
+    refusals: int
+    rare_loss: float
+    rare_batch_loss: float
+    common_loss: float
+    std_ratio: float
+    rare_accuracy: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def values(self, measure: str, norm: str) -> list[float]:
+        """One number for each seed."""
+        return [getattr(o, measure) for o in self.outcomes if o.norm == norm]
+
+
+def _std_ratio(expert: nn.Sequential, x: Tensor) -> float:
+    norm = expert[1]
+    if not isinstance(norm, BatchNorm1d) or norm.running_var is None:
+        return 1.0
+    with torch.no_grad():
+        summed: Tensor = expert[0](x)
+    var = (summed - summed.mean(0)).square().mean(0)
+    return (norm.running_var / var).sqrt().median().item()
+
+
+def run_one(config: Config, norm: FeatureNorm, seed: int) -> Outcome:
+    """Train one pair of experts."""
+    data = load_digits_split(seed)
+    x, y = data.x_train, data.y_train
+    ink = x.mean(1)
+    border = ink.sort().values[round((1 - config.rare) * len(ink)) - 1]
+    widths = (64, config.width, config.width, 10)
+    common, rare = (make_mlp(widths, norm, seed=2 * seed + i) for i in range(2))
+    parameters = [*common.parameters(), *rare.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=config.lr)
+    batches = shuffled_batches(len(y), config.batch_size, seed=seed)
+    visits: Counter[int] = Counter()
+    refusals = 0
+    for _ in range(config.steps):
+        batch = next(batches)
+        to_rare = ink[batch] > border
+        count = int(to_rare.sum())
+        visits[count] += 1
+        ordinary = batch[~to_rare]
+        loss = cross_entropy(common(x[ordinary]), y[ordinary], reduction="sum")
+        if count:
+            routed = batch[to_rare]
+            try:
+                loss = loss + cross_entropy(rare(x[routed]), y[routed], reduction="sum")
+            except ValueError:  # one value per channel has no variance: skip the expert
+                refusals += 1
+        optimizer.zero_grad()
+        (loss / len(batch)).backward()
+        optimizer.step()
+    mine = ink > border
+    test = data.x_test.mean(1) > border
+    return Outcome(
+        norm,
+        seed,
+        tuple(sorted(visits.items())),
+        refusals,
+        evaluate(rare, x[mine], y[mine]).loss,
+        evaluate(rare, x[mine], y[mine], mode="train").loss,
+        evaluate(common, x[~mine], y[~mine]).loss,
+        _std_ratio(rare, x[mine]),
+        evaluate(rare, data.x_test[test], data.y_test[test]).accuracy,
+    )
+
+
+def run(config: Config) -> Result:
+    """Train every arm with every seed."""
+    return Result(tuple(run_one(config, n, s) for n in config.norms for s in config.seeds))

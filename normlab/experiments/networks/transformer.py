@@ -1,0 +1,291 @@
+"""A small Transformer whose norm, and the norm's place in each block, are chosen by name.
+
+Batches to train it on: :mod:`normlab.experiments.data.sequences`; the training loop and the
+measurements: :mod:`normlab.experiments.sequence_training`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from normlab.experiments.networks.classifiers import make_feature_norm
+from normlab.residual import DeepNorm, PostNorm, PreNorm, deep_norm_constants, deep_norm_init_
+
+__all__ = [
+    "Attention",
+    "FeedForward",
+    "Placement",
+    "TokenNorm",
+    "Transformer",
+    "make_transformer",
+]
+
+Placement = Literal["none", "post_norm", "pre_norm", "deep_norm"]
+TokenNorm = Literal["layer_norm", "rms_norm"]
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention.
+
+    Args:
+        width: D, features of a token.
+        heads: a divisor of `width`.
+        causal: a token sees itself and those before it.
+
+    Shape:
+        (N, T, D) to (N, T, D).
+
+    Source:
+        vaswani2017attention, Section 3.2.
+    """
+
+    def __init__(self, width: int, heads: int, *, causal: bool = False) -> None:
+        super().__init__()
+        if heads < 1 or width % heads:
+            raise ValueError(f"heads: got {heads}; expected a divisor of width {width}")
+        self.heads = heads
+        self.causal = causal
+        self.q_proj = nn.Linear(width, width)
+        self.k_proj = nn.Linear(width, width)
+        self.v_proj = nn.Linear(width, width)
+        self.out_proj = nn.Linear(width, width)
+
+    def _split(self, x: Tensor) -> Tensor:
+        n, t, d = x.shape
+        return x.view(n, t, self.heads, d // self.heads).transpose(1, 2)  # (N, heads, T, D/heads)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mix the tokens of each sequence."""
+        q, k, v = self._split(self.q_proj(x)), self._split(self.k_proj(x)), self.v_proj(x)
+        y = scaled_dot_product_attention(q, k, self._split(v), is_causal=self.causal)
+        mixed: Tensor = self.out_proj(y.transpose(1, 2).reshape(x.shape))
+        return mixed
+
+
+class FeedForward(nn.Sequential):
+    """Linear → ReLU → linear on each token; the last matrix is `[-1]`.
+
+    Args:
+        width: D, features of a token.
+        hidden: units in the middle.
+
+    Source:
+        vaswani2017attention, Eq. 2.
+    """
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
+
+
+class Transformer(nn.Module):
+    """Embedding, blocks, output layer; built by :func:`make_transformer`.
+
+    Args:
+        blocks: 2 for each layer, attention and feed-forward in turn.
+        input_norm: applied to the embedded tokens.
+        final_norm: applied before the output layer.
+        vocabulary: number of tokens.
+        length: longest sequence.
+        width: D, features of a token.
+
+    Shape:
+        (N, T) tokens to (N, T, vocabulary) logits.
+    """
+
+    def __init__(
+        self,
+        blocks: list[nn.Module],
+        *,
+        input_norm: nn.Module,
+        final_norm: nn.Module,
+        vocabulary: int,
+        length: int,
+        width: int,
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(length, width)
+        self.input_norm = input_norm
+        self.blocks = nn.ModuleList(blocks)
+        self.final_norm = final_norm
+        self.head = nn.Linear(width, vocabulary)
+
+    @property
+    def num_layers(self) -> int:
+        """Pairs of attention and feed-forward block."""
+        return len(self.blocks) // 2
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """What enters the first block."""
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        x: Tensor = self.input_norm(self.tokens(tokens) + self.positions(places))
+        return x
+
+    def hidden_states(self, tokens: Tensor) -> list[Tensor]:
+        """What leaves the embedding and each layer: `num_layers` + 1 tensors (N, T, D)."""
+        x = self.embed(tokens)
+        states = [x]
+        for i, block in enumerate(self.blocks):
+            x = block(x)
+            if i % 2:
+                states.append(x)
+        return states
+
+    def features(self, tokens: Tensor) -> Tensor:
+        """What the output layer reads: the last hidden state, after the final norm."""
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        y: Tensor = self.final_norm(x)
+        return y
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits at every position."""
+        logits: Tensor = self.head(self.features(tokens))
+        return logits
+
+    def matrices(self, name: str = "feed_forward_out") -> list[nn.Parameter]:
+        """One weight matrix from each layer, first layer first.
+
+        Args:
+            name: "feed_forward_out", "feed_forward_in", "query", "key", "value" or
+                "attention_out".
+        """
+        sublayers: list[Any] = [block.sublayer for block in self.blocks]
+        attentions, networks = sublayers[::2], sublayers[1::2]
+        if name == "feed_forward_out":
+            return [network[-1].weight for network in networks]
+        if name == "feed_forward_in":
+            return [network[0].weight for network in networks]
+        places = {"query": "q_proj", "key": "k_proj", "value": "v_proj"}
+        places["attention_out"] = "out_proj"
+        if name not in places:
+            raise ValueError(
+                f"name: got {name!r}; expected 'feed_forward_out', 'feed_forward_in', "
+                + ", ".join(repr(place) for place in places)
+            )
+        return [getattr(attention, places[name]).weight for attention in attentions]
+
+
+class _Residual(nn.Module):
+    """x + F(x), no norm anywhere."""
+
+    def __init__(self, sublayer: nn.Module) -> None:
+        super().__init__()
+        self.sublayer = sublayer
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.sublayer(x)
+        return y
+
+
+def _check(name: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{name}: got {value}; expected 1 or more")
+
+
+def make_transformer(
+    placement: Placement,
+    *,
+    layers: int,
+    seed: int,
+    norm: TokenNorm = "layer_norm",
+    vocabulary: int = 10,
+    length: int = 12,
+    width: int = 32,
+    heads: int = 4,
+    expansion: int = 4,
+    causal: bool = False,
+    alpha: float | None = None,
+    beta: float | None = None,
+) -> Transformer:
+    """Build the network; one seed gives every placement the same draws.
+
+    Matrices start by Xavier's normal rule, biases at 0, token and position embeddings with
+    unit variance. Post-norm and DeepNorm also normalize the input of the first block, pre-norm
+    the output of the last.
+
+    Args:
+        placement: "none", "post_norm", "pre_norm" or "deep_norm".
+        layers: L; a layer is an attention and a feed-forward block.
+        seed: of the initial weights.
+        norm: "layer_norm" or "rms_norm".
+        vocabulary: number of tokens.
+        length: longest sequence.
+        width: D, features of a token.
+        heads: of each attention.
+        expansion: hidden units of a feed-forward network, in multiples of `width`.
+        causal: a token sees itself and those before it (a decoder without cross-attention).
+        alpha: factor of the skips, "deep_norm" only; None takes :func:`deep_norm_constants`.
+        beta: gain of the feed-forward, value and output matrices; None takes
+            :func:`deep_norm_constants` for "deep_norm" and 1 for the others.
+
+    Raises:
+        ValueError: an unknown name, a size below 1, `heads` that do not divide `width`, or
+            `alpha` without DeepNorm.
+
+    Source:
+        vaswani2017attention; xiong2020layer, Table 1; wang2022deepnet, Figure 2.
+    """
+    if placement not in get_args(Placement):
+        raise ValueError(
+            f"placement: got {placement!r}; expected one of {', '.join(get_args(Placement))}"
+        )
+    if norm not in get_args(TokenNorm):
+        raise ValueError(f"norm: got {norm!r}; expected 'layer_norm' or 'rms_norm'")
+    for name, value in (
+        ("layers", layers),
+        ("vocabulary", vocabulary),
+        ("length", length),
+        ("width", width),
+        ("expansion", expansion),
+    ):
+        _check(name, value)
+    if alpha is not None and placement != "deep_norm":
+        raise ValueError(f"alpha: only 'deep_norm' has one, not {placement!r}; leave it out")
+    # both kinds of single stack have the same constants
+    constants = deep_norm_constants(encoder_layers=layers)
+    skip = constants.encoder_alpha if alpha is None else alpha
+    gain = beta
+    if gain is None:
+        gain = constants.encoder_beta if placement == "deep_norm" else 1.0
+    assert skip is not None and gain is not None
+
+    def wrap(sublayer: nn.Module) -> nn.Module:
+        if placement == "none":
+            return _Residual(sublayer)
+        own = make_feature_norm(norm, width)
+        if placement == "post_norm":
+            return PostNorm(sublayer, own)
+        if placement == "pre_norm":
+            return PreNorm(sublayer, own)
+        return DeepNorm(sublayer, own, alpha=skip)
+
+    def norm_if(wanted: bool) -> nn.Module:
+        return make_feature_norm(norm if wanted else "none", width)
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        blocks: list[nn.Module] = []
+        for _ in range(layers):
+            blocks.append(wrap(Attention(width, heads, causal=causal)))
+            blocks.append(wrap(FeedForward(width, expansion * width)))
+        model = Transformer(
+            blocks,
+            input_norm=norm_if(placement in ("post_norm", "deep_norm")),
+            final_norm=norm_if(placement == "pre_norm"),
+            vocabulary=vocabulary,
+            length=length,
+            width=width,
+        )
+        # drawn once more, so that a gain changes the scale of a matrix and nothing else
+        deep_norm_init_(model.blocks, gain)
+        deep_norm_init_(model.head, 1.0)
+        for layer in model.modules():
+            if isinstance(layer, nn.Linear):
+                nn.init.zeros_(layer.bias)
+    return model

@@ -1,0 +1,166 @@
+"""Does layer norm help models that draw digits, as the layer norm paper reports for DRAW?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy
+from tqdm import tqdm
+
+from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.networks.classifiers import FeatureNorm
+from normlab.experiments.paper_experiments.descent import descend
+from normlab.experiments.paper_experiments.latent_models import (
+    LatentModel,
+    make_autoencoder,
+    make_draw,
+    negative_bound,
+)
+from normlab.experiments.paper_experiments.lstm import LstmNorm
+from normlab.experiments.recording import rounded
+from normlab.experiments.training import shuffled_batches
+
+__all__ = [
+    "Config",
+    "Model",
+    "Outcome",
+    "Result",
+    "make_model",
+    "pixelwise_level",
+    "run",
+    "run_one",
+]
+
+Model = Literal["autoencoder", "draw"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Two generative models of black-and-white digits, trained by Adam.
+
+    Attributes:
+        autoencoder_norms: arms of the autoencoder, as in `make_mlp`.
+        draw_norms: arms of DRAW, as in `LstmCell`.
+        lrs: learning rates of Adam, the same for all arms.
+        seeds: each gives a split, initial weights, an order of batches and latent noise.
+        batch_size: digits in a batch.
+        steps: updates.
+        every: updates between two looks at the test digits.
+    """
+
+    autoencoder_norms: tuple[FeatureNorm, ...] = ("none", "layer_norm", "batch_norm")
+    draw_norms: tuple[LstmNorm, ...] = ("none", "cell", "sums")
+    lrs: tuple[float, ...] = (1e-3, 3e-3)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    batch_size: int = 64
+    steps: int = 400
+    every: int = 25
+
+    def jobs(self) -> list[tuple[Model, str, float, int]]:
+        """Model, norm, learning rate and seed of each run."""
+        arms: list[tuple[Model, str]] = [("autoencoder", n) for n in self.autoencoder_norms]
+        arms += [("draw", n) for n in self.draw_norms]
+        return [(*arm, lr, seed) for arm in arms for lr in self.lrs for seed in self.seeds]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One trained network.
+
+    Attributes:
+        model: "autoencoder" or "draw".
+        norm: arm.
+        lr: learning rate.
+        seed: of split, weights, order and noise.
+        bounds: negative bound on the 500 test digits in nats, after each `every` updates, in
+            eval mode; lower is better.
+    """
+
+    model: str
+    norm: str
+    lr: float
+    seed: int
+    bounds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def curves(self, model: str, norm: str, lr: float) -> list[tuple[float, ...]]:
+        """One curve for each seed."""
+        arm = (model, norm, lr)
+        return [o.bounds for o in self.outcomes if (o.model, o.norm, o.lr) == arm]
+
+    def bounds(self, model: str, norm: str, lr: float, look: int = -1) -> list[float]:
+        """Bound of each seed at the look with this index; -1 is the last."""
+        return [curve[look] for curve in self.curves(model, norm, lr)]
+
+
+def make_model(model: Model, norm: str, *, seed: int) -> LatentModel:
+    """Build the named model with the named norm.
+
+    Raises:
+        ValueError: the model or the norm is unknown.
+    """
+    if model == "autoencoder":
+        return make_autoencoder(norm, seed=seed)  # type: ignore[arg-type]
+    if model == "draw":
+        return make_draw(norm, seed=seed)  # type: ignore[arg-type]
+    raise ValueError(f"model: got {model!r}; expected one of {', '.join(get_args(Model))}")
+
+
+def _black_and_white(seed: int) -> tuple[Tensor, Tensor]:
+    """Training and test digits of one split, pixels 0 or 1."""
+    data = load_digits_split(seed)
+    return (data.x_train > 0.5).float(), (data.x_test > 0.5).float()
+
+
+def pixelwise_level(seed: int) -> float:
+    """Negative log-probability of a test digit, for a model that knows each pixel's frequency.
+
+    Conventions:
+        mean over the test digits, in nats; no frequency is taken below a thousandth.
+    """
+    x, tested = _black_and_white(seed)
+    frequency = x.mean(0).clamp(1e-3, 1 - 1e-3)
+    return binary_cross_entropy(frequency.expand_as(tested), tested).item() * tested.shape[1]
+
+
+def run_one(config: Config, model: Model, norm: str, lr: float, seed: int) -> Outcome:
+    """Train one network."""
+    x, tested = _black_and_white(seed)
+    network = make_model(model, norm, seed=seed)
+    noise = torch.Generator().manual_seed(seed)
+    bounds: list[float] = []
+
+    def loss_of(rows: Tensor) -> Tensor:
+        return negative_bound(network, rows, noise)
+
+    def look(step: int) -> None:
+        if step % config.every == 0:
+            network.eval()
+            with torch.no_grad():
+                found = negative_bound(network, tested, torch.Generator().manual_seed(seed))
+            bounds.append(rounded(found.item()))
+
+    descend(
+        network,
+        loss_of,
+        x,
+        steps=config.steps,
+        batches=shuffled_batches(len(x), config.batch_size, seed=seed),
+        lr=lr,
+        after_step=look,
+    )
+    return Outcome(model, norm, lr, seed, tuple(bounds))
+
+
+def run(config: Config) -> Result:
+    """Train every arm of both models at every learning rate with every seed."""
+    return Result(tuple(run_one(config, *job) for job in tqdm(config.jobs(), disable=None)))

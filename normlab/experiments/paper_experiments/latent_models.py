@@ -1,0 +1,124 @@
+"""Two small generative models of binary digits: a variational autoencoder and a DRAW network."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
+from normlab.experiments.paper_experiments.lstm import LstmCell, LstmNorm
+
+__all__ = ["Autoencoder", "Draw", "LatentModel", "make_autoencoder", "make_draw", "negative_bound"]
+
+PIXELS = 64
+
+
+def _sample(statistics: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw latents from normals given as (mean, log variance); also their KL to the standard."""
+    mean, log_var = statistics.chunk(2, dim=-1)
+    noise = torch.randn(mean.shape, generator=generator)
+    kl = 0.5 * (mean.square() + log_var.exp() - 1 - log_var).sum(-1)
+    return mean + noise * (0.5 * log_var).exp(), kl
+
+
+class LatentModel(nn.Module):
+    """A model that codes an image in latent variables and draws it again."""
+
+    def reconstruct(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Logits (N, 64) of the pixels and the KL divergence (N,) of the latents."""
+        raise NotImplementedError
+
+
+class Autoencoder(LatentModel):
+    """A variational autoencoder of two multilayer perceptrons.
+
+    Args:
+        latent: size of the code.
+        hidden: units of each of three hidden layers, in encoder and decoder.
+        norm: of the hidden layers, see :func:`~normlab.experiments.networks.classifiers.make_mlp`.
+        seed: of the initial weights.
+
+    Source:
+        kingma2014autoencoding, Section 3.
+    """
+
+    def __init__(self, latent: int, hidden: int, norm: FeatureNorm, *, seed: int) -> None:
+        super().__init__()
+        widths = (hidden, hidden, hidden)
+        self.encoder = make_mlp((PIXELS, *widths, 2 * latent), norm, seed=seed)
+        self.decoder = make_mlp((latent, *widths, PIXELS), norm, seed=seed + 1000)
+
+    def reconstruct(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Code and draw in one go."""
+        z, kl = _sample(self.encoder(x), generator)
+        return cast(Tensor, self.decoder(z)), kl
+
+
+class Draw(LatentModel):
+    """An image drawn in several strokes on a canvas by two LSTMs, without attention.
+
+    Args:
+        latent: size of the code of one stroke.
+        hidden: units of each LSTM.
+        glimpses: number of strokes.
+        norm: of both cells, see :class:`~normlab.experiments.paper_experiments.lstm.LstmCell`.
+
+    Source:
+        gregor2015draw, Section 2, with the reading and writing of its Section 3.1, which look
+        at the whole image.
+    """
+
+    def __init__(self, latent: int, hidden: int, glimpses: int, norm: LstmNorm) -> None:
+        super().__init__()
+        self.glimpses = glimpses
+        self.encoder = LstmCell(2 * PIXELS + hidden, hidden, norm)
+        self.decoder = LstmCell(latent, hidden, norm)
+        self.code = nn.Linear(hidden, 2 * latent)
+        self.write = nn.Linear(hidden, PIXELS)
+
+    def reconstruct(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draw in strokes; every stroke has a code of its own."""
+        encoded, decoded = self.encoder.start(x), self.decoder.start(x)
+        canvas, total = torch.zeros_like(x), x.new_zeros(len(x))
+        for _ in range(self.glimpses):
+            error = x - canvas.sigmoid()
+            encoded = self.encoder(torch.cat([x, error, decoded[0]], dim=-1), encoded)
+            z, kl = _sample(self.code(encoded[0]), generator)
+            decoded = self.decoder(z, decoded)
+            canvas, total = canvas + self.write(decoded[0]), total + kl
+        return canvas, total
+
+
+def make_autoencoder(
+    norm: FeatureNorm, *, seed: int, latent: int = 8, hidden: int = 128
+) -> LatentModel:
+    """Build an :class:`Autoencoder`; one seed gives every norm the same initial weights."""
+    return Autoencoder(latent, hidden, norm, seed=seed)
+
+
+def make_draw(
+    norm: LstmNorm, *, seed: int, latent: int = 4, hidden: int = 64, glimpses: int = 6
+) -> LatentModel:
+    """Build a :class:`Draw`; one seed gives every norm the same initial weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Draw(latent, hidden, glimpses, norm)
+
+
+def negative_bound(model: LatentModel, x: Tensor, generator: torch.Generator) -> Tensor:
+    """Mean over images of the negative variational bound on their log-probability, in nats.
+
+    Args:
+        model: draws logits of the pixels.
+        x: (N, 64) pixels, 0 or 1.
+        generator: of the latent noise.
+
+    Source:
+        kingma2014autoencoding, Eq. 10; gregor2015draw, Section 2.2.
+    """
+    logits, kl = model.reconstruct(x, generator)
+    missed = binary_cross_entropy_with_logits(logits, x, reduction="none").sum(-1)
+    return (missed + kl).mean()

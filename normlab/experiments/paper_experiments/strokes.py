@@ -1,0 +1,186 @@
+"""Does layer norm speed up an LSTM that predicts where a pen goes next?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from normlab.experiments.paper_experiments.descent import descend, window_means
+from normlab.experiments.paper_experiments.glyphs import load_outlines
+from normlab.experiments.paper_experiments.lstm import LstmNorm, make_lstm_cell
+from normlab.experiments.recording import rounded
+from normlab.experiments.training import shuffled_batches
+
+__all__ = ["Config", "Outcome", "PenModel", "Result", "make_pen_model", "mixture_loss", "run"]
+
+TEST_SIZE = 192
+
+
+def mixture_loss(parameters: Tensor, target: Tensor) -> Tensor:
+    """Mean negative log-likelihood of displacements under mixtures of bivariate normals.
+
+    Args:
+        parameters: for each component a log weight, two means, two log standard deviations and
+            an unbounded number whose tanh is the correlation.
+        target: displacements.
+
+    Shape:
+        parameters (\\*, 6 components), target (\\*, 2); returns a scalar.
+
+    Source:
+        graves2013generating, Section 4.1.
+    """
+    logit, mean_x, mean_y, log_sx, log_sy, rho = parameters.chunk(6, dim=-1)
+    x = (target[..., :1] - mean_x) * (-log_sx).exp()
+    y = (target[..., 1:] - mean_y) * (-log_sy).exp()
+    rho = 0.95 * rho.tanh()  # a correlation near 1 has a density without bound
+    rest = 1 - rho.square()
+    z = (x.square() + y.square() - 2 * rho * x * y) / rest
+    log_density = -0.5 * z - log_sx - log_sy - 0.5 * rest.log() - math.log(2 * math.pi)
+    return -torch.logsumexp(logit.log_softmax(-1) + log_density, dim=-1).mean()
+
+
+class PenModel(nn.Module):
+    """An LSTM that reads displacements and predicts the next one as a mixture of normals.
+
+    Args:
+        hidden: units.
+        components: of the mixture.
+        norm: see :class:`~normlab.experiments.paper_experiments.lstm.LstmCell`.
+        seed: of the initial weights.
+
+    Shape:
+        maps displacements (N, T, 2) to parameters (N, T, 6 components); entry t is predicted
+        from the displacements before t.
+
+    Source:
+        graves2013generating, Section 4, with one layer instead of three, and without the text
+        that his network is given to write.
+    """
+
+    def __init__(self, hidden: int, components: int, norm: LstmNorm, *, seed: int) -> None:
+        super().__init__()
+        self.cell = make_lstm_cell(2, hidden, norm, seed=seed)
+        self.output = nn.Linear(hidden, 6 * components)
+
+    def forward(self, moves: Tensor) -> Tensor:
+        """Predict every displacement from those before it."""
+        state = self.cell.start(moves)
+        outputs = []
+        for t in range(moves.shape[1]):
+            before = moves[:, t - 1] if t else torch.zeros_like(moves[:, 0])
+            state = self.cell(before, state)
+            outputs.append(self.output(state[0]))
+        return torch.stack(outputs, dim=1)
+
+
+def make_pen_model(hidden: int, components: int, norm: LstmNorm, *, seed: int) -> PenModel:
+    """Build a :class:`PenModel` whose initial weights depend on `seed` alone, not on `norm`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return PenModel(hidden, components, norm, seed=seed)
+
+
+@dataclass(frozen=True)
+class Config:
+    """An LSTM with a mixture output on outlines of letters, trained by Adam.
+
+    Attributes:
+        norms: arms, as in :class:`~normlab.experiments.paper_experiments.lstm.LstmCell`.
+        lrs: learning rates of Adam, the same for all arms.
+        seeds: each gives a split, initial weights and an order of batches.
+        hidden: units.
+        components: of the mixture.
+        batch_size: trajectories in a batch.
+        steps: updates.
+        every: updates between two looks at the test trajectories.
+    """
+
+    norms: tuple[LstmNorm, ...] = ("none", "sums", "sums with bias")
+    lrs: tuple[float, ...] = (1e-3, 5e-3)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    hidden: int = 64
+    components: int = 5
+    batch_size: int = 8
+    steps: int = 300
+    every: int = 25
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One trained network.
+
+    Attributes:
+        norm: arm.
+        lr: learning rate.
+        seed: of split, weights and order.
+        train_curve: training loss, mean of each window of `every` updates.
+        test_curve: loss on the 192 test trajectories after each `every` updates.
+    """
+
+    norm: str
+    lr: float
+    seed: int
+    train_curve: tuple[float, ...]
+    test_curve: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def curves(self, norm: str, lr: float) -> list[tuple[float, ...]]:
+        """One test curve for each seed."""
+        return [o.test_curve for o in self.outcomes if (o.norm, o.lr) == (norm, lr)]
+
+    def test_losses(self, norm: str, lr: float, look: int) -> list[float]:
+        """Test loss of each seed at the look with this index; -1 is the last."""
+        return [curve[look] for curve in self.curves(norm, lr)]
+
+
+def split_outlines(seed: int) -> tuple[Tensor, Tensor]:
+    """Training and test trajectories of one shuffle."""
+    moves = load_outlines()
+    order = torch.randperm(len(moves), generator=torch.Generator().manual_seed(seed))
+    return moves[order[:-TEST_SIZE]], moves[order[-TEST_SIZE:]]
+
+
+def run_one(config: Config, norm: LstmNorm, lr: float, seed: int) -> Outcome:
+    """Train one network."""
+    x, tested = split_outlines(seed)
+    model = make_pen_model(config.hidden, config.components, norm, seed=seed)
+    looks: list[float] = []
+
+    def loss_of(moves: Tensor) -> Tensor:
+        return mixture_loss(model(moves), moves)
+
+    def look(step: int) -> None:
+        if step % config.every == 0:
+            with torch.no_grad():
+                looks.append(rounded(loss_of(tested).item()))
+
+    losses = descend(
+        model,
+        loss_of,
+        x,
+        steps=config.steps,
+        batches=shuffled_batches(len(x), config.batch_size, seed=seed),
+        lr=lr,
+        after_step=look,
+    )
+    return Outcome(norm, lr, seed, window_means(losses, config.every), tuple(looks))
+
+
+def run(config: Config) -> Result:
+    """Train every arm at every learning rate with every seed."""
+    jobs: Sequence[tuple[LstmNorm, float, int]] = [
+        (norm, lr, seed) for norm in config.norms for lr in config.lrs for seed in config.seeds
+    ]
+    return Result(tuple(run_one(config, *job) for job in tqdm(jobs, disable=None)))

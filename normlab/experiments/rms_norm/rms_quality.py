@@ -1,0 +1,206 @@
+"""Does a Pre-LN Transformer learn as well with RMSNorm, in the same number of steps?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from normlab.experiments.data.sequences import Task, sequence_batches
+from normlab.experiments.networks.transformer import Transformer, make_transformer
+from normlab.experiments.rms_norm.pre_rms_conversion import pre_norm_blocks
+from normlab.experiments.sequence_training import make_optimizer, train_on_sequences
+from normlab.experiments.settings import check_settings
+from normlab.layers import RMSNorm, prms_norm
+
+__all__ = ["Config", "Outcome", "PartialRMSNorm", "Result", "mean_shares", "run", "run_one"]
+
+StreamNorm = Literal["layer_norm", "rms_norm", "prms_norm"]
+NORMS = ("layer_norm", "rms_norm", "prms_norm")
+
+
+class PartialRMSNorm(RMSNorm):
+    """RMSNorm whose mean square comes from the first features only.
+
+    Args:
+        num_features: H.
+        p: part of the features; see :func:`normlab.layers.prms_norm`.
+
+    Source:
+        zhang2019root, Section 5.
+    """
+
+    def __init__(self, num_features: int, p: float) -> None:
+        super().__init__(num_features)
+        self.p = p
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize `input`."""
+        return prms_norm(input, self.normalized_shape, self.weight, self.eps, self.p)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A Pre-LN Transformer, Adam, no warmup; the arms share weights and batches.
+
+    Attributes:
+        tasks: "reversal" and "sorting" of random tokens.
+        norms: "layer_norm", "rms_norm" or "prms_norm".
+        seeds: of weights and batches.
+        layers: L.
+        width: D.
+        p: part of the features that pRMSNorm uses.
+        lr: learning rate.
+        steps: updates.
+        learned_above: accuracy, as a mean of ten steps, from which a task counts as learned.
+    """
+
+    tasks: tuple[Task, ...] = ("reversal", "sorting")
+    norms: tuple[StreamNorm, ...] = ("layer_norm", "rms_norm")
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    layers: int = 4
+    width: int = 32
+    p: float = 0.0625
+    lr: float = 2e-3
+    steps: int = 250
+    learned_above: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        for norm in self.norms:
+            if norm not in NORMS:
+                raise ValueError(f"norms: got {norm!r}; expected some of {', '.join(NORMS)}")
+        if not 0 < self.p <= 1:
+            raise ValueError(f"p: got {self.p}; expected a part, above 0 and at most 1")
+        if not 0 < self.learned_above < 1:
+            raise ValueError(f"learned_above: got {self.learned_above}; expected 0 to 1")
+        if self.steps < 10:
+            raise ValueError(f"steps: got {self.steps}; expected 10 or more")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One training run.
+
+    Attributes:
+        task: name.
+        norm: arm.
+        seed: of weights and batches.
+        learned_at: first step at which the accuracy, as a mean of the last ten steps, is above
+            the mark; None if there is none.
+        final_loss: mean of the last 20 steps.
+        accuracies: mean accuracy of each ten steps.
+        shares_before: mean² / mean of squares of the input of each norm, from the first block
+            to the final norm, averaged over tokens, before training.
+        shares_after: the same after training.
+    """
+
+    task: str
+    norm: str
+    seed: int
+    learned_at: int | None
+    final_loss: float
+    accuracies: tuple[float, ...]
+    shares_before: tuple[float, ...]
+    shares_after: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """All outcomes."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def values(self, measure: str, task: str, norm: str) -> list[float]:
+        """One number for each seed."""
+        return [getattr(o, measure) for o in self.outcomes if (o.task, o.norm) == (task, norm)]
+
+    def curves(self, task: str, norm: str) -> list[tuple[float, ...]]:
+        """Accuracy over training, one row for each seed."""
+        return [o.accuracies for o in self.outcomes if (o.task, o.norm) == (task, norm)]
+
+
+def _stream_norms(model: Transformer) -> list[nn.Module]:
+    return [block.norm for block in pre_norm_blocks(model)] + [model.final_norm]
+
+
+@torch.no_grad()
+def mean_shares(model: Transformer, tokens: Tensor) -> list[float]:
+    r"""How much of the input of each norm is its mean, which RMSNorm leaves in.
+
+    .. math:: \frac{E[\mu^2]}{E[\frac1H \sum_i x_i^2]}
+
+    Args:
+        model: a Pre-LN Transformer; left as it is.
+        tokens: (N, T).
+
+    Returns:
+        one share for each norm, from the first block to the final norm. A random vector of H
+        independent features of mean 0 has the share 1/H.
+    """
+    shares: list[float] = []
+
+    def measure(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        x = inputs[0].double()
+        shares.append((x.mean(-1).square().mean() / x.square().mean()).item())
+
+    hooks = [norm.register_forward_pre_hook(measure) for norm in _stream_norms(model)]
+    model(tokens)
+    for hook in hooks:
+        hook.remove()
+    return shares
+
+
+def _make_model(config: Config, norm: StreamNorm, seed: int) -> Transformer:
+    model = make_transformer(
+        "pre_norm",
+        layers=config.layers,
+        seed=seed,
+        norm="layer_norm" if norm == "layer_norm" else "rms_norm",
+        width=config.width,
+    )
+    if norm == "prms_norm":
+        for block in pre_norm_blocks(model):
+            block.norm = PartialRMSNorm(config.width, config.p)
+        model.final_norm = PartialRMSNorm(config.width, config.p)
+    return model
+
+
+def run_one(config: Config, task: Task, norm: StreamNorm, seed: int) -> Outcome:
+    """Train one network."""
+    model = _make_model(config, norm, seed)
+    tokens, _ = next(sequence_batches(task, seed=seed, batch_size=128))
+    before = mean_shares(model, tokens)
+    curve = train_on_sequences(
+        model,
+        sequence_batches(task, seed=1000 + seed),
+        steps=config.steps,
+        optimizer=make_optimizer(model, lr=config.lr),
+    )
+    accuracies = curve.accuracies
+    smooth = [sum(accuracies[i - 10 : i]) / 10 for i in range(10, len(accuracies) + 1)]
+    learned = [i + 10 for i, a in enumerate(smooth) if a > config.learned_above]
+    return Outcome(
+        task,
+        norm,
+        seed,
+        learned[0] if learned else None,
+        curve.final_loss(),
+        tuple(smooth[::10]),
+        tuple(before),
+        tuple(mean_shares(model, tokens)),
+    )
+
+
+def run(config: Config) -> Result:
+    """Train every arm on every task with every seed."""
+    return Result(
+        tuple(
+            run_one(config, task, norm, seed)
+            for task in config.tasks
+            for norm in config.norms
+            for seed in config.seeds
+        )
+    )
