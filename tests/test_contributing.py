@@ -1,27 +1,182 @@
-"""The walk-through "how to add a norm" runs as it is written."""
+"""The steps of CONTRIBUTING.md add a norm to a copy of the tree, and each part is missed before."""
 
 from __future__ import annotations
 
+import ast
+import os
 import re
+import shutil
+import subprocess
+import sys
 import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+COPIED = (
+    "_toc.yml",
+    "pyproject.toml",
+    "normlab",
+    "tests/test_every_norm.py",
+    "tests/test_every_norm_is_complete.py",
+    "tests/checks/test_mutants.py",
+    "book/_tools",
+    "book/_static",
+    "book/api",
+    "book/cheat_sheet.md",
+    "book/references.bib",
+)
+GENERATED = {"book/_static/explorer.js", "book/api/norms.md", "book/cheat_sheet.md"}
+# What is missing after each step; "record" is the first.
+STEPS = {
+    "record": "reference layer plain check mutants invariances explorer page API-page",
+    "reference": "layer plain check mutants invariances explorer page API-page",
+    "layer": "plain explorer page API-page",
+    "plain form": "explorer page API-page",
+    "chapter": "explorer API-page",
+    "What is made": "",
+}
 
 
-def test_walk_through_runs():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    blocks = [textwrap.dedent(code) for _, code in BLOCK.findall(text)]
-    assert len(blocks) == 6
-    assert all("assert" in code for code in blocks if "def " not in code)
-    scope: dict[str, object] = {}
-    for code in blocks:
-        exec(compile(code, "CONTRIBUTING.md", "exec"), scope)
+@dataclass
+class Block:
+    """One code block of a step."""
+
+    language: str
+    head: str
+    code: str
 
 
-def test_the_files_it_speaks_of_exist():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+def read_steps() -> Iterator[list[Block]]:
+    """The blocks of each numbered step."""
+    section = TEXT[TEXT.index("## How to add a norm") : TEXT.index("## How to publish")]
+    for step in re.split(r"^\d\. ", section, flags=re.MULTILINE)[1:]:
+        blocks = []
+        for _, language, code in BLOCK.findall(step):
+            text = textwrap.dedent(code)
+            head, _, rest = text.partition("\n")
+            shell = language == "sh"
+            blocks.append(Block(language, "" if shell else head, text if shell else rest))
+        yield blocks
+
+
+def insert(path: Path, line: int, code: str) -> None:
+    """Put code before a line, counted from zero."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([*lines[:line], code, *lines[line:]]), encoding="utf-8")
+
+
+def write(tree: Path, block: Block) -> None:
+    """Do what the first line of a block says."""
+    name, _, place = re.sub(r"^[#%] ", "", block.head).partition(", ")
+    path = tree / name
+    if not place:
+        assert not path.exists(), f"{name} is there already: say where the block belongs"
+        path.write_text(block.code, encoding="utf-8")
+        return
+    text = path.read_text(encoding="utf-8")
+    if place == "at the end":
+        insert(path, len(text.splitlines()), f"\n\n{block.code}")
+    elif place.startswith("after "):
+        (line,) = [i for i, x in enumerate(text.splitlines()) if x == place[7:-1]]
+        insert(path, line + 1, block.code)
+    elif place == "among the imports":
+        imports = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
+        insert(path, imports[-1].lineno, block.code)
+    else:
+        insert(path, find_assignment(text, place.removeprefix("in ")) - 1, block.code)
+
+
+def find_assignment(text: str, name: str) -> int:
+    """The last line, counted from one, of what is assigned to a name."""
+    for node in ast.parse(text).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(t, ast.Name) and t.id == name for t in targets):
+            return node.end_lineno or 0
+    raise AssertionError(f"nothing is assigned to {name}")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in COPIED:
+        source, copy = ROOT / name, tmp_path / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copy)
+    return tmp_path
+
+
+def run(tree: Path, command: str) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        ["bash", "-ec", command], cwd=tree, env=environment, capture_output=True, text=True
+    )
+
+
+def missed(tree: Path, command: str) -> list[str]:
+    """The parts that the completeness test names; a test that fails otherwise is an error."""
+    done = run(tree, f"{command} -p no:cacheprovider -q")
+    output = done.stdout + done.stderr
+    parts = re.findall(r"^E +mad_norm, ([\w ]+): ", output, flags=re.MULTILINE)
+    assert done.returncode == (1 if parts else 0), output
+    assert parts or "1 passed" in output, output
+    return [part.replace(" ", "-") for part in dict.fromkeys(parts)]
+
+
+def changed(tree: Path) -> set[str]:
+    """Files of the copy that the tree does not hold in this form."""
+    names = (p.relative_to(tree).as_posix() for p in tree.rglob("*") if p.is_file())
+    names = (n for n in names if not re.search(r"(^|/)(\.|__pycache__/)", n))
+    return {
+        name
+        for name in names
+        if not (ROOT / name).exists() or (ROOT / name).read_bytes() != (tree / name).read_bytes()
+    }
+
+
+def test_a_norm_is_added_by_the_steps(tree: Path) -> None:
+    command = next(b.code for b in blocks_before_the_steps() if "is_complete" in b.code).strip()
+    *steps, last = read_steps()
+    assert len(steps) == len(STEPS)
+    for blocks, lost in zip(steps, STEPS.values(), strict=True):
+        for block in blocks:
+            if block.language == "sh":
+                done = run(tree, block.code)
+                assert done.returncode == 0, done.stdout + done.stderr
+            else:
+                write(tree, block)
+        assert missed(tree, command) == lost.split()
+
+    done = run(tree, f"{last[0].code.strip()} -p no:cacheprovider -q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed and int(passed[1]) > 20
+    touched = {name for name in changed(tree) - GENERATED if not name.startswith("tests/")}
+    assert touched - {"book/mad_norm.md"} == {
+        "_toc.yml",
+        "normlab/layers/__init__.py",
+        "normlab/layers/mad.py",
+        "normlab/norms.py",
+        "normlab/plain.py",
+        "normlab/reference/__init__.py",
+        "normlab/reference/mad.py",
+    }
+
+
+def blocks_before_the_steps() -> list[Block]:
+    before = TEXT[TEXT.index("## How to add a norm") : TEXT.index("\n1. **")]
+    return [Block(language, "", code) for _, language, code in BLOCK.findall(before)]
+
+
+def test_the_files_it_speaks_of_exist() -> None:
     for name in ("constraints.txt", "book/_data", "tests/test_contributing.py", "_toc.yml"):
-        assert name in text
+        assert name in TEXT
         assert (ROOT / name).exists()

@@ -111,18 +111,18 @@ def _half_prms_norm(a: Tensor, normalized_shape: tuple[int, ...], eps: float) ->
 
 
 def _behind_a_linear_map(name: str, positions: int = 1) -> LinearNorm:
-    record, norm = NORMS[name], getattr(layers, name)
+    record = NORMS[name]
 
-    def apply(a: Tensor, eps: float) -> Tensor:
+    def call(a: Tensor, shape: tuple[int, ...], eps: float) -> Tensor:
         eps = max(eps, SMALLEST_EPS) if record.over_batch else eps
-        y: Tensor = norm(a, *record.arguments(num_groups=2, eps=eps))
+        arguments = record.arguments(normalized_shape=shape, num_groups=2, eps=eps)
+        y: Tensor = getattr(layers, name)(a, *arguments)
         return y
 
     if record.trailing:
-        return over_features(
-            lambda a, shape, eps: norm(a, *record.arguments(normalized_shape=shape, eps=eps))
-        )
-    return LinearNorm(apply, positions=max(positions, 4 if record.needs_positions else 1))
+        return over_features(call)
+    positions = 4 if record.needs_positions else positions
+    return LinearNorm(lambda a, eps: call(a, (), eps), positions=positions)
 
 
 # relatives of a norm, which follow it in the table

@@ -105,13 +105,12 @@ def _statistics(mistake: str, x: Tensor, like: str, dims: tuple[int, ...]) -> tu
 def _divide(like: str, mistake: str, numerator: Tensor, var: Tensor, eps: float) -> Tensor:
     place = mistake.removeprefix("eps_") if mistake in _PLACES else NORMS[like].eps_placement
     if place == "outside":
-        return numerator / (var.sqrt() + eps)
-    if place == "clamp":
-        return numerator / var.sqrt().clamp_min(eps**0.5)
-    root = (var + eps).sqrt()
-    if mistake == "constant_input":
-        root = torch.where(var == 0, var, root)
-    return numerator / root
+        root = var.sqrt() + eps
+    elif place == "clamp":
+        root = var.sqrt().clamp_min(eps**0.5)
+    else:
+        root = (var + eps).sqrt()
+    return numerator / (torch.where(var == 0, var, root) if mistake == "constant_input" else root)
 
 
 def _affine(
