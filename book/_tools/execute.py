@@ -1,22 +1,28 @@
 """Execute notebooks in place: `python book/_tools/execute.py [NOTEBOOK ...]`.
 
 Every notebook gets a fresh kernel. Execution leaves nothing in the file that differs from run
-to run (no timings, one form of the metadata), so the diff of a re-executed notebook shows only
-what changed. Without arguments it executes all notebooks of the book.
+to run (no timings, one form of the metadata, and a stored picture stays where the new one shows the
+same), so the diff of a re-executed notebook shows only what changed. Without arguments it executes
+all notebooks of the book.
 """
 
 from __future__ import annotations
 
+import copy
+import importlib.util
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 BOOK = Path(__file__).resolve().parents[1]
+PNG = "image/png"
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -32,9 +38,30 @@ def find_notebooks() -> list[Path]:
     )
 
 
+def load_hook() -> Any:
+    """`book/conftest.py`, which says when two pictures are the same."""
+    spec = importlib.util.spec_from_file_location("book_conftest", BOOK / "conftest.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def keep_pictures(stored: Sequence[Any], computed: Sequence[Any]) -> None:
+    """Put each stored picture of a cell back where nbval would take the new one for the same."""
+    drawn = [[o for o in outputs if PNG in o.get("data", {})] for outputs in (stored, computed)]
+    if len(drawn[0]) != len(drawn[1]):
+        return
+    for old, new in zip(*drawn, strict=True):
+        before, now = old["data"][PNG], new["data"][PNG]
+        if before != now and not load_hook().difference(before, now):
+            new["data"][PNG] = before
+
+
 def execute(path: Path) -> None:
     """Execute one notebook and write it back, unless a cell raised an error."""
     notebook = nbformat.read(path, as_version=4)
+    stored = copy.deepcopy(notebook.cells)
     client = NotebookClient(
         notebook,
         timeout=300,
@@ -44,6 +71,8 @@ def execute(path: Path) -> None:
         resources={"metadata": {"path": str(path.parent)}},
     )
     client.execute()
+    for old, new in zip(stored, notebook.cells, strict=True):
+        keep_pictures(old.get("outputs", ()), new.get("outputs", ()))
     notebook.metadata = METADATA
     nbformat.validate(notebook)
     nbformat.write(notebook, path)
