@@ -24,7 +24,7 @@ from pathlib import Path
 from book._tools.imports import code_cells, imported_files, parse_cells
 
 KEPT = 4  # keys of one unit: going back to an earlier state need not run it again
-SETTINGS = ("ATEN_CPU_CAPABILITY", "NORMLAB_THREADS", "NORMLAB_BUILT", "OMP_NUM_THREADS")
+SETTINGS = ("ATEN_CPU_CAPABILITY", "NORMLAB_THREADS", "OMP_NUM_THREADS")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")  # see tests/browser
 # What decides how a test runs, whatever it imports.
 ALWAYS = ("pyproject.toml", "constraints.txt", "book/conftest.py")

@@ -151,6 +151,7 @@ class Unchanged:
             edited = any(p.exists() and p.stat().st_mtime > self.start for p in paths)
             # What a notebook's kernel reads stands in its cells; see `find_data`.
             blind = unit in self.reads.untraceable and file.suffix != ".ipynb"
+            blind |= unit.startswith(BROWSER) and "NORMLAB_BUILT" in os.environ  # read elsewhere
             known = not edited and not blind and unit not in self.partial
             units[unit] = {
                 "key": self.key_of(unit, file),
