@@ -26,20 +26,16 @@ def check_restoring_parameters(answer: Answer) -> Grading:
     Source:
         ioffe2015batch, Section 3, with `eps` taken into account.
     """
-    mean = random(3, seed=0)
-    var = random(3, seed=1).square() + 0.1
-    eps = 0.05
+    mean, var, eps = random(3, seed=0), random(3, seed=1).square() + 0.1, 0.05
     root = (var + eps).sqrt()
+    std, inverse = var.sqrt(), 1 / root
     mistakes = {
-        "the layer divides by sqrt(var + eps), so sqrt(var) gives back too little": (
-            var.sqrt(),
-            mean,
-        ),
+        "the layer divides by sqrt(var + eps), so sqrt(var) gives back too little": (std, mean),
         "the weight undoes a standard deviation, not a variance": (var + eps, mean),
         "the bias is added after the division, so it is the mean itself": (root, mean / root),
         "the bias gives the mean back, so its sign is plus": (root, -mean),
         "these are the factor and summand of the layer; you need their inverses": (
-            1 / root,
+            inverse,
             -mean / root,
         ),
     }
@@ -56,40 +52,30 @@ def check_running_statistics(answer: Answer) -> Grading:
     Source:
         ioffe2015batch, Algorithm 2, as moving averages; torch's conventions.
     """
-
-    def buffers(
-        mean: float, var: float, old: float, times: int
-    ) -> tuple[float, float]:  # `old` weighs what was there
-        left = old**times
-        return (1 - left) * mean, left + (1 - left) * var
-
     for mean, var, count, momentum, steps in ((3.0, 4.0, 5, 0.1, 1), (-2.0, 9.0, 4, 0.25, 6)):
         bessel = var * count / (count - 1)
+
+        def buffers(
+            var: float, kept: float, m: float = mean, s: int = steps
+        ) -> tuple[float, float]:
+            return (1 - kept**s) * m, kept**s + (1 - kept**s) * var
+
         old = 1 - momentum
+        right, from_0 = buffers(bessel, old), (1 - old**steps) * bessel
+        corrected = "the buffer keeps the Bessel-corrected variance, var * count / (count - 1)"
+        special = "the first batch is not special: it is averaged with the initial 0 and 1"
         mistakes = {
-            "the buffer keeps the Bessel-corrected variance, var * count / (count - 1)": (
-                buffers(mean, var, old, steps)
-            ),
+            corrected: buffers(var, old),
             "momentum is the weight of the new batch, not of the old value": buffers(
-                mean, bessel, momentum, steps
+                bessel, momentum
             ),
             "momentum is the weight of the new batch, and the variance needs Bessel's "
-            "correction": buffers(mean, var, momentum, steps),
-            "the first batch is not special: it is averaged with the initial 0 and 1": (
-                mean,
-                bessel,
-            ),
-            "the running variance starts at 1, not at 0": (
-                (1 - old**steps) * mean,
-                (1 - old**steps) * bessel,
-            ),
+            "correction": buffers(var, momentum),
+            special: (mean, bessel),
+            "the running variance starts at 1, not at 0": (right[0], from_0),
         }
-        yield Question(
-            (mean, var, count, momentum, steps),
-            buffers(mean, bessel, old, steps),
-            mistakes,
-            hint="write down the buffers after one step, then replace the start by them",
-        )
+        hint = "write down the buffers after one step, then replace the start by them"
+        yield Question((mean, var, count, momentum, steps), right, mistakes, hint)
 
 
 @grader
@@ -109,19 +95,18 @@ def check_channel_norm(answer: Answer) -> Grading:
             var = var * (x.numel() // 3) / divisor
         return centered / (var + eps).sqrt()
 
-    std = (x - x.mean((0, 2, 3), keepdim=True)).square().mean((0, 2, 3), keepdim=True).sqrt()
+    centered, axes = x - x.mean((0, 2, 3), keepdim=True), (0, 2, 3)
+    bessel = norm(axes, x.numel() // 3 - 1)
     mistakes = {
         "one mean for each channel and position; positions share it, too": norm((0,)),
         "one mean for each sample and channel is instance norm": norm((2, 3)),
         "one mean for each sample is layer norm": norm((1, 2, 3)),
         "one mean for each position of a sample is layer norm over channels": norm((1,)),
         "one mean for the whole tensor mixes the channels": norm((0, 1, 2, 3)),
-        "the batch is normalized with the biased variance, divisor n": norm(
-            (0, 2, 3), x.numel() // 3 - 1
-        ),
-        "eps stands inside the root": (x - x.mean((0, 2, 3), keepdim=True)) / (std + eps),
+        "the batch is normalized with the biased variance, divisor n": bessel,
+        "eps stands inside the root": centered / (x.std(axes, correction=0, keepdim=True) + eps),
     }
-    yield Question((x, eps), norm((0, 2, 3)), mistakes)
+    yield Question((x, eps), norm(axes), mistakes)
 
 
 @grader
@@ -146,17 +131,13 @@ def check_folding(answer: Answer) -> Grading:
 
         scale = weight / (var + eps).sqrt()
         folded, right = fold(scale)
+        unscaled, by_var = shift - scale * mean + bias, fold(weight / (var + eps))
         mistakes = {
-            "the bias of the linear layer goes through the norm, too: scale it": (
-                folded,
-                shift - scale * mean + bias,
-            ),
+            "the bias of the linear layer goes through the norm, too: scale it": (folded, unscaled),
             "the bias of the linear layer is missing": (folded, bias - scale * mean),
             "the running mean is missing": (folded, scale * shift + bias),
             "eps stands inside the root": fold(weight / (var.sqrt() + eps)),
-            "the norm divides by the standard deviation, not by the variance": fold(
-                weight / (var + eps)
-            ),
+            "the norm divides by the standard deviation, not by the variance": by_var,
         }
         if outputs == inputs:
             sentence = "a channel is a row of the weight (out, in); you scaled the columns"
@@ -179,14 +160,14 @@ def check_input_gradient(answer: Answer) -> Grading:
     rstd = 1 / (centered.square().mean(0) + 0.01).sqrt()
     x_hat = centered * rstd
     through_mean, through_var = g.mean(0), x_hat * (g * x_hat).mean(0)
+    by_rows = g - g.mean(1, keepdim=True) - x_hat * (g * x_hat).mean(1, keepdim=True)
+    summed = g - 5 * (through_mean + through_var)
     mistakes = {
         "mean and variance depend on x; you took both as constants": rstd * g,
         "the variance depends on x; its path is missing": rstd * (g - through_mean),
         "the mean depends on x; its path is missing": rstd * (g - through_var),
-        "the two subtracted terms are means over the batch, not sums": rstd
-        * (g - g.sum(0) - x_hat * (g * x_hat).sum(0)),
-        "the means run over the batch (axis 0), not over the features": rstd
-        * (g - g.mean(1, keepdim=True) - x_hat * (g * x_hat).mean(1, keepdim=True)),
+        "the two subtracted terms are means over the batch, not sums": rstd * summed,
+        "the means run over the batch (axis 0), not over the features": rstd * by_rows,
         "the factor rstd applies to all three terms": rstd * g - through_mean - through_var,
         "the factor rstd is missing": g - through_mean - through_var,
     }
@@ -209,24 +190,15 @@ def check_synchronized_moments(answer: Answer) -> Grading:
     union = torch.cat(parts)
     mean = union.mean(0)
     var = (union - mean).square().mean(0)
-    share = (counts / counts.sum())[:, None]
+    within = ((counts / counts.sum())[:, None] * variances).sum(0)
     equal = means.mean(0)
-    bessel = len(union) / (len(union) - 1)
+    alike = (variances + (means - equal).square()).mean(0)
+    bessel = var * len(union) / (len(union) - 1)
     mistakes = {
-        "averaging the variances forgets that the means of the devices differ": (
-            mean,
-            (share * variances).sum(0),
-        ),
-        "devices with more samples weigh more; you gave all the same weight": (
-            equal,
-            (variances + (means - equal).square()).mean(0),
-        ),
+        "averaging the variances forgets that the means of the devices differ": (mean, within),
+        "devices with more samples weigh more; you gave all the same weight": (equal, alike),
         "devices weigh by their samples, and their means differ": (equal, variances.mean(0)),
-        "the batch is normalized with the biased variance, divisor n": (mean, var * bessel),
+        "the batch is normalized with the biased variance, divisor n": (mean, bessel),
     }
-    yield Question(
-        (means, variances, counts),
-        (mean, var),
-        mistakes,
-        hint="var = E[x²] - mean² holds for the union: find E[x²] of each device first",
-    )
+    hint = "var = E[x²] - mean² holds for the union: find E[x²] of each device first"
+    yield Question((means, variances, counts), (mean, var), mistakes, hint)

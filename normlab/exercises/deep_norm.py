@@ -80,44 +80,20 @@ def check_constants(answer: Answer) -> Grading:
     Source:
         wang2022deepnet, Figure 2.
     """
-
-    def case(n: int, m: int) -> Question:
-        right = deep_norm_constants(encoder_layers=n, decoder_layers=m)
-        a, b, c, d = right
-        assert a is not None and b is not None
-        single_n, single_m = (2 * n) ** 0.25, (2 * m) ** 0.25
-        exact = 27 ** (-1 / 16)
+    for n, m in ((6, 18), (100, 2)):
+        a, b, c, d = right = tuple(deep_norm_constants(encoder_layers=n, decoder_layers=m))
+        alone = (2 * n) ** 0.25, (8 * n) ** -0.25, (2 * m) ** 0.25, (8 * m) ** -0.25
+        blind = (3 * n) ** 0.25, (12 * n) ** -0.25, c, d
         mistakes = {
-            "the encoder feeds every decoder layer; (3N)^(1/4) does not know M": (
-                (3 * n) ** 0.25,
-                (12 * n) ** -0.25,
-                c,
-                d,
-            ),
-            "those are the constants of two single stacks": (
-                single_n,
-                (8 * n) ** -0.25,
-                single_m,
-                (8 * m) ** -0.25,
-            ),
-            "a decoder layer has three sublayers here, with cross-attention": (
-                a,
-                b,
-                single_m,
-                (8 * m) ** -0.25,
-            ),
+            "the encoder feeds every decoder layer; (3N)^(1/4) does not know M": blind,
+            "those are the constants of two single stacks": alone,
+            "a decoder layer has three sublayers here, with cross-attention": (a, b, *alone[2:]),
             "N and M are exchanged": tuple(deep_norm_constants(encoder_layers=m, decoder_layers=n)),
         }
-        return Question(
-            (n, m),
-            (a, b, c, d),
-            mistakes,
-            hint="compare with the table, entry by entry",
-            tolerance=abs(exact / 0.81 - 1) * 1.1,
-        )
-
-    yield case(6, 18)
-    yield case(100, 2)
+        # 27^(-1/16) and 27^(1/16) / sqrt(2) are as right as the rounded 0.81 and 0.87
+        tolerance = abs(27 ** (-1 / 16) / 0.81 - 1) * 1.1
+        hint = "compare with the table, entry by entry"
+        yield Question((n, m), right, mistakes, hint, tolerance)
 
 
 @grader
@@ -134,12 +110,8 @@ def check_sublayers(answer: Answer) -> Grading:
             "v² + w² is 2 beta², because v and w both start at beta": (s**0.25, s**-0.25),
             "that is alpha², not alpha": (s**0.5, (4 * s) ** -0.25),
         }
-        yield Question(
-            (s,),
-            (s**0.25, (4 * s) ** -0.25),
-            mistakes,
-            hint="put v = w = beta into both conditions and solve for alpha",
-        )
+        hint = "put v = w = beta into both conditions and solve for alpha"
+        yield Question((s,), (s**0.25, (4 * s) ** -0.25), mistakes, hint)
 
 
 @grader

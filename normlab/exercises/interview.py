@@ -21,8 +21,11 @@ __all__ = [
 ]
 
 HALF = (torch.float16, torch.bfloat16)
-# a plain x with weight, bias and eps: where this one raises, no other needs to be tried
-_ROWS = (random(3, 4, seed=0), torch.ones(4).double(), torch.zeros(4).double(), 1e-5)
+
+
+def _rows() -> tuple[Tensor, Tensor, Tensor, float]:
+    """A plain x with weight, bias and eps; where these raise, no others need to be tried."""
+    return random(3, 4, seed=0), torch.ones(4).double(), torch.zeros(4).double(), 1e-5
 
 
 def _upcast(x: Tensor) -> Tensor:
@@ -63,7 +66,7 @@ def check_layer_norm(answer: Answer) -> Grading:
     All of :func:`normlab.checks.check_layer` applies. Casting half precision, missing weights and
     other shapes are taken care of before the answer is called.
     """
-    answer(*_ROWS)
+    answer(*_rows())
     yield what_fails(check_layer(_on_rows(answer), like="layer_norm"))
 
 
@@ -84,7 +87,7 @@ def check_layer_norm_pair(forward: Answer, backward: Answer) -> Grading:
         def backward(ctx: Any, *dy: Tensor) -> Any:
             return (*backward(dy[0], ctx.cache), None)
 
-    made = forward(*_ROWS)
+    made = forward(*_rows())
     if not isinstance(made, tuple) or len(made) != 2:
         yield f"expected (y, cache) of the forward pass, got {type(made).__name__}"
     backward(random(3, 4, seed=1), made[1])
@@ -120,7 +123,7 @@ def check_batch_norm(answer: Answer) -> Grading:
         y = answer(x, running_mean, running_var, weight, bias, training, momentum, eps)
         return y.reshape(channels_last.shape).movedim(-1, 1).to(input.dtype)
 
-    x, weight, bias, eps = _ROWS
+    x, weight, bias, eps = _rows()
     answer(x, bias.clone(), weight.clone(), weight, bias, True, 0.1, eps)
     yield what_fails(check_layer(layer, like="batch_norm"))
 
@@ -131,7 +134,7 @@ def check_rms_norm(answer: Answer) -> Grading:
 
     Nothing is taken care of here: half precision, several axes, no weight, `eps` None.
     """
-    answer(_ROWS[0], (4,))
+    answer(_rows()[0], (4,))
     yield what_fails(check_layer(answer, like="rms_norm"))
 
 

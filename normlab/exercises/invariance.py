@@ -59,12 +59,8 @@ def check_equivalent_eps(answer: Answer) -> Grading:
             "eps matters less for larger weights, and a variance grows with λ²": eps * abs(scale),
             "eps does not scale with the weights, so its effect changes": eps,
         }
-        yield Question(
-            (scale, eps),
-            eps / scale**2,
-            mistakes,
-            hint="multiply numerator and denominator of (λ a) / sqrt(λ² v + eps) by 1 / λ",
-        )
+        hint = "multiply numerator and denominator of (λ a) / sqrt(λ² v + eps) by 1 / λ"
+        yield Question((scale, eps), eps / scale**2, mistakes, hint)
 
 
 @grader
@@ -96,12 +92,9 @@ def check_negative_scale(answer: Answer) -> Grading:
                     dx,
                 ),
             }
+        hint = "differentiate Norm(λ W x) = sign(λ) Norm(W x) by W, then by x"
         yield Question(
-            (dweight, dx, scale),
-            (there.dweight, there.dx),
-            mistakes,
-            hint="differentiate Norm(λ W x) = sign(λ) Norm(W x) by W, then by x",
-            tolerance=1e-9,
+            (dweight, dx, scale), (there.dweight, there.dx), mistakes, hint, tolerance=1e-9
         )
 
 
@@ -175,14 +168,11 @@ def check_equilibrium(answer: Answer) -> Grading:
             "decay acts on ‖W‖², whose change is 2 lr weight_decay ‖W‖²": (2 * fourth) ** 0.25,
             "decay is multiplied by the rate; the growth has its square": (fourth / lr) ** 0.25,
         }
-        yield Question(
-            (lr, decay, gradient),
-            fourth**0.25,
-            mistakes,
-            hint="set the growth lr² ‖g‖² equal to the loss 2 lr weight_decay ‖W‖², with "
-            "‖g‖ = unit_gradient / ‖W‖",
-            tolerance=1e-3,
+        hint = (
+            "set the growth lr² ‖g‖² equal to the loss 2 lr weight_decay ‖W‖², with "
+            "‖g‖ = unit_gradient / ‖W‖"
         )
+        yield Question((lr, decay, gradient), fourth**0.25, mistakes, hint, tolerance=1e-3)
 
 
 @grader
@@ -195,18 +185,13 @@ def check_growing_rates(answer: Answer) -> Grading:
     lr, decay, steps = 0.5, 0.1, 6
     kept = 1 - lr * decay
     t = torch.arange(steps, dtype=torch.float64)
+    falling, later = lr * kept ** (2 * t + 1), lr * kept ** (-2 * (t + 1))
     mistakes = {
-        "the rate has to grow: undecayed weights are longer and so less sensitive": lr
-        * kept ** (2 * t + 1),
+        "the rate has to grow: undecayed weights are longer and so less sensitive": falling,
         "the effective rate goes with ‖W‖², so the exponent has a 2": lr * kept ** -(t + 1),
         "the effective rate goes with ‖W‖², so the exponent has a 2 t": lr * kept**-t,
         "check the first step: decay happens in it, too": lr * kept ** (-2 * t),
-        "in step t the weights have been decayed t times, not t + 1": lr * kept ** (-2 * (t + 1)),
+        "in step t the weights have been decayed t times, not t + 1": later,
     }
-    yield Question(
-        (lr, decay, steps),
-        lr * kept ** -(2 * t + 1),
-        mistakes,
-        hint="let W_t = kept^t V_t and write down the step of V",
-        tolerance=1e-5,
-    )
+    hint = "let W_t = kept^t V_t and write down the step of V"
+    yield Question((lr, decay, steps), lr * kept ** -(2 * t + 1), mistakes, hint, tolerance=1e-5)

@@ -46,47 +46,35 @@ def check_layer_norm(answer: Answer) -> Grading:
         size = x.shape[-1]
         weight, bias = random(size, seed=seed), random(size, seed=seed + 1)
         centered = x - x.mean(-1, keepdim=True)
-        var = centered.square().mean(-1, keepdim=True)
-        total = centered.square().sum(-1, keepdim=True)
-        mistakes = {
+        var, bessel = (x.var(-1, correction=c, keepdim=True) for c in (0, 1))
+        root = (var + eps).sqrt()
+        both = "two things: the divisor is H, not H - 1, and eps belongs inside the root"
+        x_hats = {
             "the divisor is H; torch's var() and std() divide by H - 1": centered
-            / (total / (size - 1) + eps).sqrt()
-            * weight
-            + bias,
-            "eps belongs inside the root": centered / (var.sqrt() + eps) * weight + bias,
-            "two things: the divisor is H, not H - 1, and eps belongs inside the root": centered
-            / ((total / (size - 1)).sqrt() + eps)
-            * weight
-            + bias,
-            "the sum of squares needs its 1/H": centered / (total + eps).sqrt() * weight + bias,
-            "that divides by the variance, not by its root": centered / (var + eps) * weight + bias,
-            "the mean is not subtracted in the numerator": x / (var + eps).sqrt() * weight + bias,
-            "weight and bias are missing": centered / (var + eps).sqrt(),
-            "the bias is added before the weight multiplies it": (
-                centered / (var + eps).sqrt() + bias
-            )
-            * weight,
+            / (bessel + eps).sqrt(),
+            "eps belongs inside the root": centered / (var.sqrt() + eps),
+            both: centered / (bessel.sqrt() + eps),
+            "the sum of squares needs its 1/H": centered / (size * var + eps).sqrt(),
+            "that divides by the variance, not by its root": centered / (var + eps),
+            "the mean is not subtracted in the numerator": x / root,
         }
         if x.dim() == 2:
-            mean0 = x.mean(0)
-            columns = (x - mean0) / ((x - mean0).square().mean(0) + eps).sqrt() * weight + bias
-            mistakes["that takes means over the samples, which is a batch norm"] = columns
+            of_columns = (x - x.mean(0)) / (x.var(0, correction=0) + eps).sqrt()
+            x_hats["that takes means over the samples, which is a batch norm"] = of_columns
         if x.dim() == 2 and x.shape[0] == size:
-            flat = x - x.mean(-1)
-            lost = flat / (x.var(-1, correction=0) + eps).sqrt() * weight + bias
-            mistakes["without keepdim=True the means of the rows are spread over the columns"] = (
-                lost
-            )
+            lost = (x - x.mean(-1)) / (x.var(-1, correction=0) + eps).sqrt()
+            x_hats["without keepdim=True the means of the rows are spread over the columns"] = lost
         if x.dim() == 3:
-            whole = x - x.mean((1, 2), keepdim=True)
-            pooled = (whole.square().mean((1, 2), keepdim=True) + eps).sqrt()
-            mistakes["each token is normalized alone, not the sequence as a whole"] = (
-                whole / pooled * weight + bias
-            )
+            whole = layer_norm(x, x.shape[1:], eps=eps)
+            x_hats["each token is normalized alone, not the sequence as a whole"] = whole
+        mistakes = {sentence: x_hat * weight + bias for sentence, x_hat in x_hats.items()}
+        mistakes |= {
+            "weight and bias are missing": centered / root,
+            "the bias is added before the weight multiplies it": (centered / root + bias) * weight,
+        }
         return Question((x, weight, bias, eps), layer_norm(x, (size,), weight, bias, eps), mistakes)
 
-    square = case(random(4, 4, seed=0), 0.1, seed=1)
-    yield square
+    yield case(random(4, 4, seed=0), 0.1, seed=1)
     yield case(2 + random(3, 4, seed=3), 0.1, seed=4)
     yield case(random(2, 3, 4, seed=6), 1e-5, seed=7)
 

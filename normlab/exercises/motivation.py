@@ -59,31 +59,19 @@ def check_zca(answer: Answer) -> Grading:
     x = random(12, 3, seed=0) @ random(3, 3, seed=1) + torch.tensor([3.0, -1.0, 0.5])
     centered = x - x.mean(0)
     covariance = make_covariance(x)
-    root = zca_matrix(covariance)
-    bessel = (11 / 12) ** 0.5
-    std = covariance.diag().sqrt()
-    raw = zca_matrix(x.T @ x / 12)
+    root, std = zca_matrix(covariance), covariance.diag().sqrt()
+    right, raw = centered @ root, zca_matrix(x.T @ x / 12)
+    pca = centered @ pca_matrix(covariance).T
     mistakes = {
-        "this divides by each feature's standard deviation; the correlations stay": (
-            centered / std
-        ),
-        "this is the inverse of the covariance; you need its inverse root": (
-            centered @ root @ root
-        ),
-        "this is the PCA whitening; rotate back to the axes of the features": (
-            centered @ pca_matrix(covariance).T
-        ),
+        "this divides by each feature's standard deviation; the correlations stay": centered / std,
+        "this is the inverse of the covariance; you need its inverse root": right @ root,
+        "this is the PCA whitening; rotate back to the axes of the features": pca,
         "the mean is still in the output; subtract it first": x @ root,
         "the covariance is about the mean: center before you multiply": x @ raw,
-        "divide by N, as batch norm does, not by N - 1": bessel * centered @ root,
+        "divide by N, as batch norm does, not by N - 1": (11 / 12) ** 0.5 * right,
     }
-    yield Question(
-        (x,),
-        centered @ root,
-        mistakes,
-        hint="eigenvalues l and eigenvectors U of the covariance give U diag(l**-0.5) U.T",
-        tolerance=1e-6,
-    )
+    hint = "eigenvalues l and eigenvectors U of the covariance give U diag(l**-0.5) U.T"
+    yield Question((x,), right, mistakes, hint, tolerance=1e-6)
 
 
 @grader
@@ -95,28 +83,26 @@ def check_learning_rate(answer: Answer) -> Grading:
     shrinks in a step.
     """
     for low, high in ((1.0, 3.0), (0.5, 20.0)):
-        lr = 2 / (low + high)
+        lr, factor, end = 2 / (low + high), (high - low) / (high + low), low / high
         mistakes = {
             "1 / largest is safe, and not the best: there the flat direction is slow and "
-            "the steep one done": (1 / high, 1 - low / high),
+            "the steep one done": (1 / high, 1 - end),
             "2 / largest is where the steep direction begins to swing without end": (2 / high, 1.0),
             "1 / smallest makes the steep direction diverge": (1 / low, high / low - 1),
             "the learning rate is right; the factor is |1 - lr * eigenvalue|, not its square": (
                 lr,
-                ((high - low) / (high + low)) ** 2,
+                factor**2,
             ),
             "the learning rate is right; the factor is |1 - lr * eigenvalue| at either end": (
                 lr,
-                low / high,
+                end,
             ),
         }
-        yield Question(
-            (low, high),
-            (lr, (high - low) / (high + low)),
-            mistakes,
-            hint="along an eigenvector the error is multiplied by 1 - lr * eigenvalue; make "
-            "the two extreme factors equal in size",
+        hint = (
+            "along an eigenvector the error is multiplied by 1 - lr * eigenvalue; make "
+            "the two extreme factors equal in size"
         )
+        yield Question((low, high), (lr, factor), mistakes, hint)
 
 
 @grader
@@ -139,18 +125,21 @@ def check_inverse_root(answer: Answer) -> Grading:
         m = (3 * eye - unscaled_z @ unscaled_y) / 2
         unscaled_y, unscaled_z = unscaled_y @ m, m @ unscaled_z
     mistakes = {
-        "the iteration needs eigenvalues below 3: divide by the trace first": (unscaled_z),
+        "the iteration needs eigenvalues below 3: divide by the trace first": unscaled_z,
         "undo the division by the trace at the end: divide by its root": z,
-        "multiply or divide? (S / t)^(-1/2) = t^(1/2) S^(-1/2), so divide": (z * trace.sqrt()),
-        "Y tends to the root of the covariance; Z tends to its inverse": (y * trace.sqrt()),
-        "Y tends to the root of the scaled covariance; Z tends to its inverse": (y / trace.sqrt()),
+        "multiply or divide? (S / t)^(-1/2) = t^(1/2) S^(-1/2), so divide": z * trace.sqrt(),
+        "Y tends to the root of the covariance; Z tends to its inverse": y * trace.sqrt(),
+        "Y tends to the root of the scaled covariance; Z tends to its inverse": y / trace.sqrt(),
     }
+    hint = (
+        "start from Y = S / trace, Z = I; in every step use the old Y and Z in "
+        "M = (3 I - Z Y) / 2 before you replace both"
+    )
     yield Question(
         (covariance, steps),
         newton_schulz_matrix(covariance, steps=steps),
         mistakes,
-        hint="start from Y = S / trace, Z = I; in every step use the old Y and Z in "
-        "M = (3 I - Z Y) / 2 before you replace both",
+        hint,
         tolerance=1e-8,
     )
 
@@ -165,29 +154,22 @@ def check_shift_measure(answer: Answer) -> Grading:
     scales = torch.tensor([0.1, 1.0, 5.0], dtype=torch.float64)
     before = random(20, 3, seed=3) * scales + torch.tensor([1.0, 0.0, -2.0])
     after = before.flip(0) * 1.3 + torch.tensor([0.2, -0.5, 1.0])
-    moved = after.mean(0) - before.mean(0)
-    var = (before - before.mean(0)).square().mean(0)
-    pooled = (before - before.mean()).square().mean().sqrt()
-    later = (after - after.mean(0)).square().mean(0).sqrt()
-    by_sample = (before - before.mean(1, keepdim=True)).square().mean(1).sqrt()
+    change = after.mean(0) - before.mean(0)
+    moved, std = change.abs(), before.std(0, correction=0)
+    pooled, later = before.std(correction=0), after.std(0, correction=0)
+    by_sample = (after.mean(1) - before.mean(1)).abs() / before.std(1, correction=0)
+    entries = (after - before).abs().mean(0) / std
     mistakes = {
-        "units that move up and down cancel: take the size of each move": (
-            moved / var.sqrt()
-        ).mean(),
-        "a unit's own standard deviation is its yardstick, not that of all": (
-            moved.abs() / pooled
-        ).mean(),
-        "divide by the standard deviation, not by the variance": (moved.abs() / var).mean(),
-        "the yardstick is the standard deviation before, not after": (moved.abs() / later).mean(),
-        "compare the distributions: the mean over samples first, then the difference": (
-            (after - before).abs().mean(0) / var.sqrt()
-        ).mean(),
-        "the mean is over samples, axis 0, not over units": (
-            (after.mean(1) - before.mean(1)).abs() / by_sample
-        ).mean(),
-        "without a yardstick the largest unit decides alone": moved.abs().mean(),
+        "units that move up and down cancel: take the size of each move": change / std,
+        "a unit's own standard deviation is its yardstick, not that of all": moved / pooled,
+        "divide by the standard deviation, not by the variance": moved / std.square(),
+        "the yardstick is the standard deviation before, not after": moved / later,
+        "compare the distributions: the mean over samples first, then the difference": entries,
+        "the mean is over samples, axis 0, not over units": by_sample,
+        "without a yardstick the largest unit decides alone": moved,
     }
-    yield Question((before, after), (moved.abs() / var.sqrt()).mean(), mistakes)
+    mistakes = {sentence: value.mean() for sentence, value in mistakes.items()}
+    yield Question((before, after), (moved / std).mean(), mistakes)
 
 
 @grader
@@ -202,10 +184,8 @@ def check_correlation_of_normalized(answer: Answer) -> Grading:
             "there are m - 1 other samples for each one to be balanced by": -1 / m,
             "a sum that is always 0 pulls values apart: the sign is minus": 1 / (m - 1),
         }
-        yield Question(
-            (m,),
-            -1 / (m - 1),
-            mistakes,
-            hint="the values sum to 0, so the variance of the sum is 0: write it as m "
-            "variances and m (m - 1) covariances",
+        hint = (
+            "the values sum to 0, so the variance of the sum is 0: write it as m "
+            "variances and m (m - 1) covariances"
         )
+        yield Question((m,), -1 / (m - 1), mistakes, hint)

@@ -52,13 +52,13 @@ def check_half_size(answer: Answer) -> Grading:
         return Question((eps, place), right, mistakes, f"wrong value for eps {eps} {place}")
 
     mistakes = {
-        "at sqrt(eps) the output is 1/sqrt(2): solve s / sqrt(s² + eps) = 1/2": (3e-6**0.5),
+        "at sqrt(eps) the output is 1/sqrt(2): solve s / sqrt(s² + eps) = 1/2": 3e-6**0.5,
         "inside the root eps has the units of a variance: take a root": 3e-6,
         "the equation is s² + eps = 4 s²; you have s² + eps = 2 s": 1.5e-6,
     }
     yield case(3e-6, "inside", 1e-3, mistakes)
     mistakes = {
-        "outside the root eps has the units of x; there is nothing to take a root of": (1e-2),
+        "outside the root eps has the units of x; there is nothing to take a root of": 1e-2,
         "that is the value for eps inside the root": (1e-4 / 3) ** 0.5,
         "solve s / (s + eps) = 1/2": 5e-5,
     }
@@ -81,34 +81,23 @@ def check_merging(answer: Answer) -> Grading:
     def case(a: tuple[int, float, float], b: tuple[int, float, float]) -> Question:
         n = a[0] + b[0]
         both = merge(*(Moments(k, np.asarray(m), np.asarray(v)) for k, m, v in (a, b)))
-        right = (n, float(both.mean), float(both.var))
-        within = (a[0] * a[2] + b[0] * b[2]) / n
-        mistakes: dict[str, Any] = {
-            "the means differ; their distance adds to the variance": (n, right[1], within),
-            "the term between the means needs both shares: n_a n_b / n²": (
+        mean, var = float(both.mean), float(both.var)
+        within, between = (a[0] * a[2] + b[0] * b[2]) / n, (b[1] - a[1]) ** 2
+        plain, even = (a[1] + b[1]) / 2, (a[2] + b[2]) / 2
+        product, bessel = within + between * a[0] * b[0] / n, var * n / (n - 1)
+        mistakes = {
+            "the means differ; their distance adds to the variance": (n, mean, within),
+            "the term between the means needs both shares: n_a n_b / n²": (n, mean, product),
+            "a variance of n values needs the divisor n, not n - 1": (n, mean, bessel),
+            "the larger set has more weight in the mean": (n, plain, var),
+            "sets of different size: weigh means and variances by n": (n, plain, even),
+            "the larger set has more weight in the mean, and so in the variance": (
                 n,
-                right[1],
-                within + (b[1] - a[1]) ** 2 * a[0] * b[0] / n,
-            ),
-            "a variance of n values needs the divisor n, not n - 1": (
-                n,
-                right[1],
-                right[2] * n / (n - 1),
+                plain,
+                even + between / 4,
             ),
         }
-        plain = (a[1] + b[1]) / 2
-        if a[0] != b[0]:
-            mistakes["the larger set has more weight in the mean"] = (n, plain, right[2])
-            mistakes["sets of different size: weigh means and variances by n"] = (
-                n,
-                plain,
-                (a[2] + b[2]) / 2,
-            )
-            mistakes["the larger set has more weight in the mean, and so in the variance"] = (
-                n,
-                plain,
-                (a[2] + b[2]) / 2 + (b[1] - a[1]) ** 2 / 4,
-            )
+        right = (n, mean, var)
         return Question((*a, *b), right, mistakes, "wrong moments; return (n, mean, var)", 1e-9)
 
     yield case((8, 1.0, 4.0), (2, 6.0, 1.0))
@@ -130,23 +119,15 @@ def check_masked_moments(answer: Answer) -> Grading:
         real = x.transpose(0, 2, 1)[mask]
         mean, var = real.mean(0), real.var(0)
         zeroed, n = np.where(m, x, 0.0), mask.sum()
-        uncentered = ((zeroed - mean[:, None]) ** 2).sum((0, 2)) / n
+        more = ((zeroed - mean[:, None]) ** 2).sum((0, 2)) / n
         each = np.stack([x[i][:, row].mean(-1) for i, row in enumerate(mask)]).mean(0)
-        bessel = var * n / (n - 1)
-        mistakes: dict[str, Any] = {
+        bessel, diluted = var * n / (n - 1), var * n / mask.size
+        zeros = zeroed.mean((0, 2)), zeroed.var((0, 2))
+        mistakes = {
             "the padding is counted: use the mask": (x.mean((0, 2)), x.var((0, 2))),
-            "zeros instead of padding still count; divide by the number of real positions": (
-                zeroed.mean((0, 2)),
-                zeroed.var((0, 2)),
-            ),
-            "the mean is right, but the variance counts (0 - mean)² for each padding": (
-                mean,
-                uncentered,
-            ),
-            "the mean is right, the sum of squares is divided by all positions": (
-                mean,
-                var * n / mask.size,
-            ),
+            "zeros instead of padding still count; divide by the number of real positions": zeros,
+            "the mean is right, but the variance counts (0 - mean)² for each padding": (mean, more),
+            "the mean is right, the sum of squares is divided by all positions": (mean, diluted),
             "divide by n, not by n - 1; the norm uses the biased variance": (mean, bessel),
             "a long sequence has more weight than a short one: no mean of means": (each, var),
         }
@@ -163,32 +144,20 @@ def check_porting(answer: Answer) -> Grading:
     The arguments are those of a Keras batch norm trained on batches of `n` values per channel;
     the results go to torch's, which is to train on in the same way and to evaluate the same.
     """
-
-    def case(momentum: float, epsilon: float, var: float, n: int) -> Question:
-        new = 1 - momentum
-        mistakes: dict[str, Any] = {
-            "momentum is the weight of the old average there and of the new batch here": (
-                momentum,
-                epsilon,
-                var,
-            ),
+    for old, eps, var, n in ((0.9, 1e-3, 4.0, 8), (0.75, 1e-2, 0.25, 3)):
+        new = 1 - old
+        same = "momentum is the weight of the old average there and of the new batch here"
+        added = "eps is added when the buffer is used, in both; do not add it to the buffer"
+        mistakes = {
+            same: (old, eps, var),
             "take eps along: a default of another library is another layer": (new, 1e-5, var),
             "evaluation divides by the root of the buffer as it stands; with Bessel's factor it "
-            "would compute something else": (new, epsilon, var * n / (n - 1)),
-            "the buffer holds a variance in both": (new, epsilon, var**0.5),
-            "eps is added when the buffer is used, in both; do not add it to the buffer": (
-                new,
-                epsilon,
-                var + epsilon,
-            ),
+            "would compute something else": (new, eps, var * n / (n - 1)),
+            "the buffer holds a variance in both": (new, eps, var**0.5),
+            added: (new, eps, var + eps),
         }
         hint = "wrong; return (momentum, eps, running_var)"
-        return Question(
-            (momentum, epsilon, var, n), (new, epsilon, var), mistakes, hint, tolerance=1e-9
-        )
-
-    yield case(0.9, 1e-3, 4.0, 8)
-    yield case(0.75, 1e-2, 0.25, 3)
+        yield Question((old, eps, var, n), (new, eps, var), mistakes, hint, tolerance=1e-9)
 
 
 @grader
@@ -204,40 +173,34 @@ def check_conv_folding(answer: Answer) -> Grading:
     eps = 0.1
 
     def case(outputs: int, inputs: int, height: int, width: int) -> Question:
-        kernel, bias = (
-            rng.standard_normal((outputs, inputs, height, width)),
-            rng.normal(size=outputs),
-        )
-        mean, shift = rng.standard_normal(outputs), rng.standard_normal(outputs)
+        kernel = rng.standard_normal((outputs, inputs, height, width))
+        bias, mean, shift = rng.standard_normal((3, outputs))
         var, weight = rng.uniform(0.5, 2.0, outputs), rng.uniform(0.5, 2.0, outputs)
         scale = weight / np.sqrt(var + eps)
 
         def fold(s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return s[:, None, None, None] * kernel, s * (bias - mean) + shift
 
-        right = fold(scale)
+        folded, right = fold(scale)
+        lost = shift - scale * mean
         mistakes = {
-            "the bias of the convolution passes through the norm as well": (
-                right[0],
-                shift - scale * mean,
-            ),
-            "the bias of the convolution is scaled, too": (right[0], bias - scale * mean + shift),
-            "the running mean is missing": (right[0], scale * bias + shift),
+            "the bias of the convolution passes through the norm as well": (folded, lost),
+            "the bias of the convolution is scaled, too": (folded, bias + lost),
+            "the running mean is missing": (folded, scale * bias + shift),
             "eps is missing": fold(weight / np.sqrt(var)),
             "divide by the root of the variance": fold(weight / (var + eps)),
             "eps belongs inside the root": fold(weight / (np.sqrt(var) + eps)),
             "the weight of the norm is missing": fold(1 / np.sqrt(var + eps)),
         }
         if outputs == inputs == width:
-            mistakes |= {
-                "the norm scales output channels, the first axis of the kernel": (
-                    scale[None, :, None, None] * kernel,
-                    right[1],
-                ),
-                "that broadcasts along the last axis of the kernel": (scale * kernel, right[1]),
-            }
+            sentence = "the norm scales output channels, the first axis of the kernel"
+            mistakes[sentence] = (scale[:, None, None] * kernel, right)
+            sentence = "that broadcasts along the last axis of the kernel"
+            mistakes[sentence] = (scale * kernel, right)
         args = (kernel, bias, mean, var, weight, shift, eps)
-        return Question(args, right, mistakes, "wrong values; return (kernel, bias)", 1e-9)
+        return Question(
+            args, (folded, right), mistakes, "wrong values; return (kernel, bias)", 1e-9
+        )
 
     yield case(3, 3, 3, 3)
     yield case(4, 3, 2, 5)

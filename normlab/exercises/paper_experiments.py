@@ -21,7 +21,7 @@ __all__ = [
 
 @grader
 def check_uses_batch_norm(answer: Answer) -> Grading:
-    """Grade `answer(experiment) -> bool`: is batch norm an arm of that experiment of the paper?
+    """Grade `answer(experiment) -> bool`: is batch norm compared in that experiment of the paper?
 
     The experiments are "order embeddings", "attentive reader", "skip-thoughts", "DRAW",
     "handwriting", "MNIST" and "convnet".
@@ -70,18 +70,16 @@ def check_lstm_sums(answer: Answer) -> Grading:
     def by_gate(a: Tensor) -> Tensor:
         return norm(a.view(3, 4, 2)).view(3, 8)
 
+    both, inside = norm(from_x + from_h), norm(from_x + b) + norm(from_h)
+    late = norm(from_x + from_h + b)
+    gates = by_gate(from_x) + by_gate(from_h) + b
     mistakes = {
-        "the two products are normalized apart, not their sum": norm(from_x + from_h) + b,
-        "the two products are normalized apart, and the bias comes after": norm(
-            from_x + from_h + b
-        ),
-        "here the bias comes after the norms; inside is the variant of this page": norm(from_x + b)
-        + norm(from_h),
+        "the two products are normalized apart, not their sum": both + b,
+        "the two products are normalized apart, and the bias comes after": late,
+        "here the bias comes after the norms; inside is the variant of this page": inside,
         "the bias is missing": norm(from_x) + norm(from_h),
         "the summed inputs are normalized, not x and h": norm(x) @ w.T + norm(h) @ u.T + b,
-        "one mean is over all four gates, not one for each gate": by_gate(from_x)
-        + by_gate(from_h)
-        + b,
+        "one mean is over all four gates, not one for each gate": gates,
     }
     yield Question((x, h, w, u, b), norm(from_x) + norm(from_h) + b, mistakes, tolerance=1e-9)
 
@@ -131,16 +129,16 @@ def check_loss_in_other_units(answer: Answer) -> Grading:
     of `unit` pixels. What is it for the same displacements measured in pixels?
     """
     loss, unit = 0.5, 3.0
+    shift = math.log(unit)
     mistakes = {
-        "a displacement has two coordinates, so the density changes by unit ** 2": loss
-        + math.log(unit),
+        "a displacement has two coordinates, so the density changes by unit ** 2": loss + shift,
         "a density per pixel is smaller than one per larger unit, so the loss grows": loss
-        - 2 * math.log(unit),
+        - 2 * shift,
         "densities carry units; the loss is not the same": loss,
         "the density is scaled, so its logarithm is shifted": loss * unit,
         "the density is scaled, so its logarithm is shifted, not multiplied": loss * unit**2,
     }
-    yield Question((loss, unit), loss + 2 * math.log(unit), mistakes, tolerance=1e-9)
+    yield Question((loss, unit), loss + 2 * shift, mistakes, tolerance=1e-9)
 
 
 @grader

@@ -28,20 +28,12 @@ def check_cpu_function(answer: Answer) -> Grading:
     yield Question(("native_layer_norm",), "layer_norm_cpu", {fallback: "math_native_layer_norm"})
     yield Question(("native_group_norm",), "native_group_norm", {fallback: "math_group_norm"})
     mistakes = {"that needs a GPU; the composite runs on a CPU": "_fused_rms_norm_cuda"}
-    yield Question(
-        ("_fused_rms_norm",),
-        "rms_norm_composite",
-        mistakes,
-        "_fused_rms_norm lists no CPU function; then the composite one runs",
-    )
+    hint = "_fused_rms_norm lists no CPU function; then the composite one runs"
+    yield Question(("_fused_rms_norm",), "rms_norm_composite", mistakes, hint)
     yield Question(("layer_norm",), "layer_norm_symint")
     mistakes = {"that one lies deeper; what does batch_norm itself run?": "batch_norm_cpu"}
-    yield Question(
-        ("batch_norm",),
-        "batch_norm",
-        mistakes,
-        "an operator without a list is one function with the operator's name",
-    )
+    hint = "an operator without a list is one function with the operator's name"
+    yield Question(("batch_norm",), "batch_norm", mistakes, hint)
 
 
 @grader
@@ -86,13 +78,8 @@ def check_rms_coefficients(answer: Answer) -> Grading:
         "one factor r comes from dx, two from x_hat: r to the third": (r, b / r**2),
         "that is LayerNorm's b; RMSNorm subtracts no mean": (r, (db * mean - ds) * r**3 / 6),
     }
-    yield Question(
-        (dy, x, weight, r),
-        (r, b),
-        mistakes,
-        "wrong value; a and b have shape (rows, 1)",
-        tolerance=1e-9,
-    )
+    hint = "wrong value; a and b have shape (rows, 1)"
+    yield Question((dy, x, weight, r), (r, b), mistakes, hint, tolerance=1e-9)
 
 
 @grader
@@ -178,13 +165,8 @@ def check_lane_sum(answer: Answer) -> Grading:
             ),
             "that is one sum from left to right; each lane has its own": float(one_by_one),
         }
-        return Question(
-            (x, lanes),
-            _lane_sum(x, lanes),
-            mistakes,
-            "another order of additions than the one described",
-            tolerance=0.0,
-        )
+        hint = "another order of additions than the one described"
+        return Question((x, lanes), _lane_sum(x, lanes), mistakes, hint, tolerance=0.0)
 
     rng = np.random.default_rng(0)
     rows = []

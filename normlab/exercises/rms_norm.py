@@ -34,11 +34,10 @@ def check_rms_norm(answer: Answer) -> Grading:
         size = x.shape[-1]
         weight = 1.5 + 0.5 * random(size, seed=seed)
         square = _mean(x.square())
+        spread = x / (_mean((x - _mean(x)).square()) + eps).sqrt() * weight
         mistakes = {
             "that is LayerNorm; RMSNorm subtracts no mean": layer_norm(x, (size,), weight, eps=eps),
-            "the mean is not subtracted in the root either: mean of squares, not variance": x
-            / (_mean((x - _mean(x)).square()) + eps).sqrt()
-            * weight,
+            "the mean is not subtracted in the root either: mean of squares, not variance": spread,
             "eps belongs inside the root": x / (square.sqrt() + eps) * weight,
             "the sum of squares needs its 1/H": x / (size * square + eps).sqrt() * weight,
             "that divides by the mean square, not by its root": x / (square + eps) * weight,
@@ -49,12 +48,8 @@ def check_rms_norm(answer: Answer) -> Grading:
             mistakes["one mean square for each row, not for each feature"] = (
                 x / (x.square().mean(0) + eps).sqrt() * weight
             )
-        return Question(
-            (x, weight, eps),
-            rms_norm(x, (size,), weight, eps),
-            mistakes,
-            "wrong value; in torch, keepdim=True keeps one mean square beside each row",
-        )
+        hint = "wrong value; in torch, keepdim=True keeps one mean square beside each row"
+        return Question((x, weight, eps), rms_norm(x, (size,), weight, eps), mistakes, hint)
 
     yield case(0.7 + random(3, 4, seed=0), 1e-5, 1)
     yield case(random(5, 8, seed=2), 0.1, 3)
@@ -164,11 +159,9 @@ def check_fold_into_linear(answer: Answer) -> Grading:
             shift + (matrix * weight) @ bias,
         ),
     }
+    hint = "wrong value; the weight multiplies the columns of the matrix, one per input"
     yield Question(
-        (matrix, shift, weight, bias),
-        (matrix * weight, shift + matrix @ bias),
-        mistakes,
-        "wrong value; the weight multiplies the columns of the matrix, one per input",
+        (matrix, shift, weight, bias), (matrix * weight, shift + matrix @ bias), mistakes, hint
     )
     mistakes = {
         "the weight multiplies the columns of the matrix, not the rows": (

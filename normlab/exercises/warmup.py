@@ -22,22 +22,15 @@ __all__ = [
 @grader
 def check_warmup_factor(answer: Answer) -> Grading:
     """Grade `answer(t, warmup_steps) -> float`, the share of the peak at update t = 1, 2, ..."""
-
-    def case(t: int, w: int) -> Question:
+    w = 4
+    for t in (1, 3, 4, 9):
         mistakes = {
             "the first update would have rate zero and be lost: count from 1": min(1, (t - 1) / w),
             "update w should be the first at the peak, not update w - 1": min(1, (t + 1) / w),
             "the rate goes on growing beyond the peak": t / w,
         }
-        right = min(1.0, t / w)
-        return Question((t, w), right, {k: v for k, v in mistakes.items() if v != right})
-
-    no_warmup = Question((1, 0), 1.0, {}, hint="a warmup of 0 steps starts at the peak")
-    yield case(1, 4)
-    yield case(3, 4)
-    yield case(4, 4)
-    yield case(9, 4)
-    yield no_warmup
+        yield Question((t, w), min(1.0, t / w), mistakes)
+    yield Question((1, 0), 1.0, hint="a warmup of 0 steps starts at the peak")
 
 
 @grader
@@ -47,26 +40,21 @@ def check_transformer_rate(answer: Answer) -> Grading:
     Source:
         vaswani2017attention, Eq. 3.
     """
-
-    def case(t: int, d: int, w: int) -> Question:
+    for t, d, w in ((2, 512, 4000), (9000, 512, 4000), (30, 64, 30)):
         up, down = t * w**-1.5, t**-0.5
-        right = d**-0.5 * min(up, down)
+        smaller = min(up, down)
+        share = min(t / w, math.sqrt(w / t))
+        other = d**-0.5 * min(t * w**-0.5, down)
         mistakes = {
             "the smaller of the two branches counts, not the larger": d**-0.5 * max(up, down),
-            "the factor of the width is missing": min(up, down),
-            "a wider network gets a smaller rate: the exponent of the width is negative": d**0.5
-            * min(up, down),
-            "the branches must meet at t = w: the exponent of the warmup is -3/2": d**-0.5
-            * min(t * w**-0.5, down),
-            "that is the share of the peak; the peak itself is one over the root of d w": min(
-                t / w, math.sqrt(w / t)
+            "the factor of the width is missing": smaller,
+            "a wider network gets a smaller rate: the exponent of the width is negative": (
+                d**0.5 * smaller
             ),
+            "the branches must meet at t = w: the exponent of the warmup is -3/2": other,
+            "that is the share of the peak; the peak itself is one over the root of d w": share,
         }
-        return Question((t, d, w), right, {k: v for k, v in mistakes.items() if v != right})
-
-    yield case(2, 512, 4000)
-    yield case(9000, 512, 4000)
-    yield case(30, 64, 30)
+        yield Question((t, d, w), d**-0.5 * smaller, mistakes)
 
 
 @grader
@@ -75,28 +63,19 @@ def check_plateau(answer: Answer) -> Grading:
 
     `counts` says how often each token is the right output.
     """
-
-    def case(counts: list[int]) -> Question:
-        total = sum(counts)
-        shares = [c / total for c in counts if c]
+    for counts in ([5, 3, 1, 1], [7, 7, 7], [6, 2, 0]):
+        shares = [c / sum(counts) for c in counts if c]
         right = -sum(p * math.log(p) for p in shares)
+        alike = math.log(len(counts))
         mistakes = {
-            "that guesses all tokens alike; the best guess knows which are frequent": math.log(
-                len(counts)
-            ),
+            "that guesses all tokens alike; the best guess knows which are frequent": alike,
             "the loss is in nats: the natural logarithm": right / math.log(2),
             "that is the perplexity; the loss is its logarithm": math.exp(right),
             "always naming the most frequent token with its share as confidence is not the loss: "
             "average over all tokens": -math.log(max(shares)),
             "the sign: a loss is not negative": -right,
         }
-        return Question(
-            (counts,), right, {k: v for k, v in mistakes.items() if abs(v - right) > 1e-9}
-        )
-
-    yield case([5, 3, 1, 1])
-    yield case([7, 7, 7])
-    yield case([6, 2, 0])
+        yield Question((counts,), right, mistakes)
 
 
 @grader
@@ -107,29 +86,20 @@ def check_token_variance(answer: Answer) -> Grading:
         return ((x - x.mean(dim, keepdim=True)).square().mean() / x.square().mean()).item()
 
     x = random(3, 5, 4, seed=0) + 2 * random(3, 1, 4, seed=1)
-    right = share(x, 1)
+    right, size = share(x, 1), x.square().mean()
+    var, of_one_mean = x.var(1, correction=0).mean(), share(x, (0, 1))
     mistakes = {
         "that varies over the features; the tokens of a sequence are axis 1": share(x, 2),
         "that varies over the sequences; the tokens of a sequence are axis 1": share(x, 0),
-        "different sequences may have different means: take one mean per sequence": share(
-            x, (0, 1)
-        ),
-        "divide by the mean square, so that the size of the vectors drops out": x.var(
-            1, correction=0
-        )
-        .mean()
-        .item(),
-        "the divisor is T, not T - 1": (x.var(1).mean() / x.square().mean()).item(),
-        "divide by the mean square, not by the variance of all entries": (
-            x.var(1, correction=0).mean() / x.var(correction=0)
-        ).item(),
+        "different sequences may have different means: take one mean per sequence": of_one_mean,
+        "divide by the mean square, so that the size of the vectors drops out": var,
+        "the divisor is T, not T - 1": x.var(1).mean() / size,
+        "divide by the mean square, not by the variance of all entries": var / x.var(correction=0),
         "that is the share that all tokens have in common": 1 - right,
     }
-    same = x[:, :1].expand(3, 5, 4)
-    scaled = Question((100 * x,), right, {}, hint="scaling all vectors must not change the share")
     yield Question((x,), right, mistakes)
-    yield Question((same,), 0.0, {}, hint="equal tokens: 0")
-    yield scaled
+    yield Question((x[:, :1].expand(3, 5, 4),), 0.0, hint="equal tokens: 0")
+    yield Question((100 * x,), right, hint="scaling all vectors must not change the share")
 
 
 @grader
@@ -146,7 +116,7 @@ def check_first_adam_step(answer: Answer) -> Grading:
         w = torch.zeros_like(g, requires_grad=True)
         w.grad = g.clone()
         torch.optim.Adam([w], lr=lr, eps=eps).step()
-        right = w.detach()
+        right, by_norm = w.detach(), -lr * g / (g.norm() + eps)
         mistakes = {
             "that is a step of SGD; Adam divides by the root of the second moment": -lr * g,
             "the sign: a step goes against the gradient": -right,
@@ -154,9 +124,7 @@ def check_first_adam_step(answer: Answer) -> Grading:
             "the second moment is corrected too": -lr * g / (v.sqrt() + eps),
             "the first moment is corrected too": -lr * m / (g.abs() + eps),
             "eps belongs outside the root": -lr * g / (g.square() + eps).sqrt(),
-            "each weight is divided by its own gradient, not by the norm of all": -lr
-            * g
-            / (g.norm() + eps),
+            "each weight is divided by its own gradient, not by the norm of all": by_norm,
         }
         return Question((g, lr, eps), right, mistakes)
 
@@ -173,23 +141,15 @@ def check_stable_rate(answer: Answer) -> Grading:
     The steps are those of gradient descent with an averaged gradient, which is Adam with its
     denominator held at one: `m = beta1 m + (1 - beta1) g`, then `w -= rate m`.
     """
-
-    def case(curvature: float, beta: float) -> Question:
-        right = 2 * (1 + beta) / ((1 - beta) * curvature)
+    for curvature, beta in ((4.0, 0.9), (0.5, 0.5), (3.0, 0.0)):
+        factor = 2 * (1 + beta) / (1 - beta)
+        right, summed = factor / curvature, 2 * (1 + beta) / curvature
+        halved = 2 / ((1 - beta) * curvature)
         mistakes = {
             "that is the limit without averaging": 2 / curvature,
-            "that is the limit when the gradients are summed up, m = beta1 m + g": 2
-            * (1 + beta)
-            / curvature,
+            "that is the limit when the gradients are summed up, m = beta1 m + g": summed,
             "twice as much is still stable": right / 2,
-            "the limit falls with the curvature": 2 * (1 + beta) / (1 - beta) * curvature,
-            "averaging raises the limit, but by (1 + beta1) / (1 - beta1)": 2
-            / ((1 - beta) * curvature),
+            "the limit falls with the curvature": factor * curvature,
+            "averaging raises the limit, but by (1 + beta1) / (1 - beta1)": halved,
         }
-        return Question(
-            (curvature, beta), right, {k: v for k, v in mistakes.items() if abs(v - right) > 1e-9}
-        )
-
-    yield case(4.0, 0.9)
-    yield case(0.5, 0.5)
-    yield case(3.0, 0.0)
+        yield Question((curvature, beta), right, mistakes)

@@ -160,6 +160,29 @@ def test_a_grader_that_never_asks_is_an_error() -> None:
         check(lambda: 1)
 
 
+def test_what_cannot_be_tested_is_wrong() -> None:
+    @grader
+    def check(answer: Answer) -> Grading:
+        """Grade `answer(x)`, of which a check of whole layers makes nothing."""
+        answer(1.0)
+        yield from ()
+        raise ValueError("layer: it could not be tested")
+
+    said = check(lambda x: x)
+    assert said == "wrong: the check of its result raised ValueError: layer: it could not be tested"
+
+
+def test_the_random_stream_is_left_as_it_was() -> None:
+    @grader
+    def check(answer: Answer) -> Grading:
+        """Grade `answer()`, which draws."""
+        yield Question((), 1.0)
+
+    before = torch.get_rng_state()
+    assert check(lambda: torch.rand(()) * 0 + 1) == "right"
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_grader_that_looks_at_one_case_only_is_found() -> None:
     @grader
     def blind(answer: Answer) -> Grading:
