@@ -13,7 +13,7 @@ from normlab.checks import check_layer
 from normlab.fingerprint import Fingerprint, identify
 from normlab.inspection.biases import check_biases
 from normlab.inspection.padding import check_padding
-from normlab.inspection.report import Examination, Norm
+from normlab.inspection.report import Examination, Finding, Norm
 from normlab.inspection.rules import (
     check_buffers,
     check_counts,
@@ -23,7 +23,8 @@ from normlab.inspection.rules import (
     check_optimizer,
     check_wrong_axes,
 )
-from normlab.inspection.tracing import Call, Example, Trace, trace_model
+from normlab.inspection.seen import Seen
+from normlab.inspection.tracing import Example, ModuleCall, Trace, trace_model
 from normlab.probing.state import preserve_state
 
 __all__ = ["doctor"]
@@ -66,27 +67,38 @@ def doctor(
     example, out = Example.of(example_input), Examination()
     with preserve_state([model]):
         trace = trace_model(model, example)
-        modules = dict(model.named_modules())
         out.norms = _find_norms(trace, out)
-        check_counts(out.norms, modules, out)
-        check_frozen(out.norms, modules, out)
-        check_buffers(out.norms, modules, out)
-        check_eps(out.norms, out)
-        check_wrong_axes(out.norms, trace, out)
-        check_padding(out.norms, model, example, out)
-        if _runs(model, example):
-            check_biases(out.norms, trace, model, example, out)
-        if optimizer is not None:
-            check_optimizer(out.norms, modules, optimizer, out)
-        if not _is_half(example):
-            try:
-                under = trace_model(model, example, half=True)
-            except ValueError as error:
-                out.notes.append(f"not run under autocast: {error}")
-            else:
-                check_half_precision(out.norms, modules, under, out)
+        modules, half = dict(model.named_modules()), _under_autocast(model, example, out)
+        seen = Seen(model, example, trace, half, out.norms, modules, optimizer)
+        for rule in _RULES:
+            out.findings += rule(seen)
         _conform(out, modules)
     return out
+
+
+_RULES = (
+    check_counts,
+    check_frozen,
+    check_buffers,
+    check_eps,
+    check_wrong_axes,
+    check_padding,
+    check_biases,
+    check_optimizer,
+    check_half_precision,
+)
+
+
+def _under_autocast(model: nn.Module, example: Example, out: Examination) -> dict[str, ModuleCall]:
+    other = (torch.float16, torch.bfloat16, torch.float64)
+    if any(t.dtype in other for t in example.tensors().values()):
+        return {}
+    try:
+        with preserve_state([model]):
+            return trace_model(model, example, half=True).calls
+    except ValueError as error:
+        out.notes.append(f"not run under autocast: {error}")
+        return {}
 
 
 def _find_norms(trace: Trace, out: Examination) -> list[Norm]:
@@ -100,7 +112,7 @@ def _find_norms(trace: Trace, out: Examination) -> list[Norm]:
     return norms
 
 
-def _may_be_norm(call: Call, known: list[str]) -> bool:
+def _may_be_norm(call: ModuleCall, known: list[str]) -> bool:
     module = call.module
     if call.name == "" or call.returned is None or call.returned[2] != call.shape:
         return False
@@ -126,7 +138,7 @@ def _entries(shape: tuple[int, ...]) -> int:
     return int(torch.Size(shape[1:] or shape).numel())
 
 
-def _identify_finite(call: Call, out: Examination) -> Fingerprint | None:
+def _identify_finite(call: ModuleCall, out: Examination) -> Fingerprint | None:
     try:
         with _finite(call.module):
             return identify(call.module, shape=call.shape)
@@ -138,31 +150,11 @@ def _identify_finite(call: Call, out: Examination) -> Fingerprint | None:
 @contextlib.contextmanager
 def _finite(module: nn.Module) -> Iterator[None]:
     """Without NaN and infinities in parameters and buffers, so that they hide nothing else."""
-    saved = [(t, t.detach().clone()) for t in (*module.parameters(), *module.buffers())]
-    try:
-        with torch.no_grad():
-            for tensor, _ in saved:
-                if tensor.is_floating_point():
-                    tensor.nan_to_num_(nan=1.0, posinf=1.0, neginf=1.0)
+    with preserve_state([module]):
+        for tensor in (*module.parameters(), *module.buffers()):
+            if tensor.is_floating_point():
+                tensor.data.nan_to_num_(nan=1.0, posinf=1.0, neginf=1.0)
         yield
-    finally:
-        with torch.no_grad():
-            for tensor, value in saved:
-                tensor.copy_(value)
-
-
-def _runs(model: nn.Module, example: Example) -> bool:
-    try:
-        with torch.no_grad():
-            model(*example.args, **example.kwargs)
-    except Exception:  # then it ran in evaluation mode only, which the trace has settled
-        return False
-    return True
-
-
-def _is_half(example: Example) -> bool:
-    other = (torch.float16, torch.bfloat16, torch.float64)
-    return any(t.dtype in other for t in example.tensors().values())
 
 
 def _conform(out: Examination, modules: dict[str, nn.Module]) -> None:
@@ -197,14 +189,12 @@ def _conform(out: Examination, modules: dict[str, nn.Module]) -> None:
             # half precision matters where the model runs in it: the rule half_statistics
             if "float16" not in failure.check:
                 message = f"{failure.check}: {failure.message}"
-                out.add("does_not_conform", norm.module, message)
+                out.findings.append(Finding("does_not_conform", norm.module, message))
 
 
 def _small_shape(norm: Norm) -> tuple[int, ...]:
     """The shape with few samples and positions, and more than one of each."""
-    fixed = {1}
-    if norm.fingerprint.family in ("layer_norm", "rms_norm"):
-        fixed = set(norm.fingerprint.reduced_axes or ())
+    fixed = set(norm.fingerprint.reduced_axes or ()) if norm.record.trailing else {1}
     return tuple(
         size if axis in fixed else min(max(size, 2), 3 + axis)
         for axis, size in enumerate(norm.shape)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from normlab.inspection.report import Examination, Norm
+from normlab.inspection.report import Finding
+from normlab.inspection.seen import Seen
 from normlab.inspection.tracing import Example
 
 __all__ = ["check_padding", "find_padding"]
@@ -46,32 +47,21 @@ def find_padding(model: nn.Module, example: Example) -> tuple[Tensor, str] | Non
     return None
 
 
-def check_padding(
-    norms: Sequence[Norm], model: nn.Module, example: Example, out: Examination
-) -> None:
-    """Norms that average over the axis of the padded positions.
-
-    Args:
-        norms: of the model.
-        model: that they belong to.
-        example: its arguments.
-        out: to be filled.
-    """
-    seen = find_padding(model, example)
-    if seen is None:
+def check_padding(seen: Seen) -> Iterator[Finding]:
+    """Norms that average over the axis of the padded positions."""
+    padding = find_padding(seen.model, seen.example)
+    if padding is None:
         return
-    mask, how = seen
+    mask, how = padding
     rows, steps = mask.shape
     share = float(mask.double().mean())
-    for norm in norms:
+    for norm in seen.norms:
         axes, shape = norm.fingerprint.reduced_axes or (), norm.shape
         over_steps = shape[0] == rows and any(shape[a] == steps for a in axes if a > 0)
         flattened = shape[0] == rows * steps and 0 in axes
-        channels = norm.fingerprint.family in ("layer_norm", "rms_norm") and axes == (
-            len(shape) - 1,
-        )
+        channels = norm.record.trailing and axes == (len(shape) - 1,)
         if (over_steps or flattened) and not channels:
-            out.add(
+            yield Finding(
                 "padding_in_statistics",
                 norm.module,
                 f"{share:.0%} of the positions are padding ({how}), and its statistics over axes "

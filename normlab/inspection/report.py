@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from normlab import norms
 from normlab.fingerprint import Fingerprint
 
 __all__ = ["Examination", "Finding", "Norm"]
@@ -41,6 +42,11 @@ class Norm:
     shape: tuple[int, ...]
     fingerprint: Fingerprint
 
+    @property
+    def record(self) -> norms.Norm:
+        """What is known of its family."""
+        return norms.NORMS[str(self.fingerprint.family)]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         place = {"module": self.module, "kind": self.kind, "shape": list(self.shape)}
@@ -60,10 +66,6 @@ class Examination:
     findings: list[Finding] = field(default_factory=list)
     norms: list[Norm] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    def add(self, rule: str, module: str, message: str) -> None:
-        """Report a fault."""
-        self.findings.append(Finding(rule, module, message))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

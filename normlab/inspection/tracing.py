@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Call", "Example", "Trace", "run_once", "trace_model"]
+__all__ = ["Example", "ModuleCall", "Trace", "run_once", "trace_model"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Call:
+class ModuleCall:
     """The first call of a module, if one tensor went in.
 
     Attributes:
@@ -70,7 +70,7 @@ class Trace:
         kept: all tensors that were seen, so that no address is used twice.
     """
 
-    calls: dict[str, Call]
+    calls: dict[str, ModuleCall]
     kept: list[Tensor]
 
 
@@ -92,7 +92,9 @@ def _watched(model: nn.Module) -> Iterator[Trace]:
             if isinstance(output, Tensor):
                 trace.kept.append(output)
                 returned = _layout(output)
-            trace.calls[name] = Call(name, module, tuple(x.shape), x.dtype, _layout(x), returned)
+            trace.calls[name] = ModuleCall(
+                name, module, tuple(x.shape), x.dtype, _layout(x), returned
+            )
 
         return record
 
