@@ -95,7 +95,7 @@ def test_wrong_statements_that_can_be_tested_are_tried() -> None:
 
 def test_every_notebook_is_run_and_imports_the_package() -> None:
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert re.search(r"pytest --nbval (?:[^\n]|\\\n)* book$", recipe, flags=re.MULTILINE)
+    assert re.search(r"^\t\$\(PYTEST\) --nbval (?:[^\n]|\\\n)* book$", recipe, flags=re.MULTILINE)
     notebooks = [
         p for p in BOOK.rglob("*.ipynb") if not p.relative_to(BOOK).parts[0].startswith("_")
     ]
