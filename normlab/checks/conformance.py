@@ -88,12 +88,17 @@ def check_layer(
     error allowed is a small multiple of torch's own error on the same inputs, so that torch's
     layers pass by measurement and what is hard for torch is not charged to others.
 
+    A layer that raises for an input that its signature, its rank and its dtype admit does not
+    conform. One that takes no float32 input at all cannot be tested; one that takes no input of a
+    16-bit dtype may conform, and the report's `untested` says so.
+
     Args:
         layer: a function or a module.
         like: "layer_norm", "rms_norm", "batch_norm", "group_norm" or "instance_norm".
-        shape: shape of an input; for a module it is inferred where possible, and inputs of two
-            ranks are tried where it takes them. A layer or RMS norm whose parameters fit axis 1
-            alone is one over the channels of (N, C, H, W).
+        shape: shape of an input; for a module it is inferred where possible, and every rank that
+            its parameters fit is asked of it, but one rank alone of a batch or instance norm. A
+            layer or RMS norm whose parameters fit axis 1 alone is one over the channels of
+            (N, C, H, W).
         double_backward: also differentiate twice.
         raise_on_failure: raise instead of returning a report with failures.
         conventions: choices that are not mistakes: `eps`, `eps_placement` ("inside", "outside",
@@ -107,7 +112,8 @@ def check_layer(
 
     Raises:
         TypeError: an unknown convention, or `layer` is not callable or is a class.
-        ValueError: an unknown family or value, or a shape that cannot be inferred.
+        ValueError: an unknown family or value, a shape that cannot be inferred, or a layer that
+            could not be tested, because it raises for every input.
         CheckFailed: something failed and `raise_on_failure` is set.
 
     Example:
@@ -159,7 +165,9 @@ def examine(
         formula = _expected_formula(like, subject.declared_eps, conventions)
         check_unchanged(subject, report)
         actual = check_values(subject, formula, report, seeds)
-        if "input unchanged" not in report.checks:  # now the inputs that it takes are known
+        if (
+            "input unchanged" not in report.checks and subject.cases
+        ):  # now the inputs that it takes are known
             check_unchanged(subject, report)
         if actual is not None:
             weight_cast = conventions.get("weight_cast")

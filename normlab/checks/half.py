@@ -7,7 +7,8 @@ from torch import Tensor
 
 from normlab.checks.formula import Formula
 from normlab.checks.mistakes import make_failure
-from normlab.checks.report import Report
+from normlab.checks.refusals import charge_refusals
+from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import error_budget, max_error
 from normlab.checks.trials import (
     Regime,
@@ -19,6 +20,7 @@ from normlab.checks.trials import (
     torch_baseline,
     torch_formula,
 )
+from normlab.norms import Case
 from normlab.probing.modules import AnySubject
 
 __all__ = ["check_half_precision", "check_weight_cast"]
@@ -67,41 +69,93 @@ def check_half_precision(
     subject: AnySubject, formula: Formula, report: Report, weight_cast: str | None
 ) -> None:
     """16-bit input gives 16-bit output, computed from statistics that do not overflow."""
-    for dtype, regime in (
-        (torch.bfloat16, _UNIT),
-        (torch.float16, _UNIT),
-        (torch.float16, _LARGE),
-    ):
-        name = f"{str(dtype).removeprefix('torch.')}, {regime.name} input"
-        trial = make_trial(subject.cases[0], regime, dtype, seed=0)
+    for dtype, regimes in ((torch.bfloat16, (_UNIT,)), (torch.float16, (_UNIT, _LARGE))):
+        for regime in regimes:
+            name = f"{str(dtype).removeprefix('torch.')}, {regime.name} input"
+            if not _check_dtype(subject, formula, dtype, regime, name, report, weight_cast):
+                break
+
+
+def _check_dtype(
+    subject: AnySubject,
+    formula: Formula,
+    dtype: torch.dtype,
+    regime: Regime,
+    name: str,
+    report: Report,
+    weight_cast: str | None,
+) -> bool:
+    """Every case of one dtype at one scale; False where the layer takes none of them."""
+
+    def takes(case: Case) -> bool:
         try:
-            got, half_parameters = _observe(subject, trial)
-        except Exception as error:  # 16 bits are not everybody's; that is no wrong norm
-            report.notes.append(f"{name}: {type(error).__name__}: {error}")
-            continue
-        report.checks.append(name)
-        if got.dtype != dtype:
-            if not half_parameters:
-                report.notes.append(f"{name}: float32 parameters make the output {got.dtype}")
-                continue
-            sentence = f"the output has dtype {got.dtype}; expected that of the input, {dtype}"
-            report.failures.append(make_failure(name, sentence, "output_dtype"))
-            continue
-        theirs = torch_baseline(formula.like, trial, dtype, backward=False).y
-        right = oracle(torch_formula(formula.like), trial, backward=False).y
-        # either order of weight and cast is within what is allowed
-        expected = _expected(formula, trial, weight_cast or "before", rounded=False)
-        # one rounding of the output, and one more for each of weight and bias in 16 bits
-        budget = error_budget(
-            expected, dtype, max_error(theirs, right), factor=regime.factor, ulps=4
-        )
-        difference = max_error(got, expected)
-        if not difference <= budget:
-            sentence = (
-                "the statistics look computed in half precision; square and sum in float32. "
-                f"Error {difference:.1e}, allowed {budget:.1e}"
-            )
-            report.failures.append(make_failure(name, sentence, "half_precision_statistics"))
+            _observe(subject, make_trial(case, regime, dtype, seed=0))
+        except Exception:  # the layer under test may fail in any way; said where it is first seen
+            return False
+        return True
+
+    refused: dict[Case, str] = {}
+    found: list[tuple[Trial, Tensor, bool]] = []
+    for case in subject.cases:
+        trial = make_trial(case, regime, dtype, seed=0)
+        try:
+            found.append((trial, *_observe(subject, trial)))
+        except Exception as error:  # the layer under test may fail in any way
+            text = f"{type(error).__name__} for an input of shape {case.shape}: {error}"
+            refused[case] = text
+    if not found and regime is _UNIT:  # 16 bits are not everybody's; that is no wrong norm
+        text = f"every {dtype} input is refused: {next(iter(refused.values()))}"
+        report.untested.append(text)
+        return False
+    report.checks.append(name)
+    accepted = [trial.case for trial, *_ in found]
+    if accepted:
+        charge_refusals(subject, name, refused, accepted, takes, report)
+    else:
+        said = next(iter(refused.values()))
+        text = f"raises when it is given an input of rms {regime.rms:g}: {said}"
+        report.failures.append(Failure(name, text, "scale_raises"))
+    for trial, got, half_parameters in found:
+        report.cases += 1
+        failure = _judge(formula, trial, got, half_parameters, regime, name, weight_cast)
+        if failure is not None:
+            if failure.mistake is None:
+                report.notes.append(f"{name}: {failure.message}")
+            else:
+                report.failures.append(failure)
+            break
+    return True
+
+
+def _judge(
+    formula: Formula,
+    trial: Trial,
+    got: Tensor,
+    half_parameters: bool,
+    regime: Regime,
+    name: str,
+    weight_cast: str | None,
+) -> Failure | None:
+    dtype = trial.x.dtype
+    if got.dtype != dtype:
+        if not half_parameters:
+            return Failure(name, f"float32 parameters make the output {got.dtype}")
+        sentence = f"the output has dtype {got.dtype}; expected that of the input, {dtype}"
+        return make_failure(name, sentence, "output_dtype")
+    theirs = torch_baseline(formula.like, trial, dtype, backward=False).y
+    right = oracle(torch_formula(formula.like), trial, backward=False).y
+    # either order of weight and cast is within what is allowed
+    expected = _expected(formula, trial, weight_cast or "before", rounded=False)
+    # one rounding of the output, and one more for each of weight and bias in 16 bits
+    budget = error_budget(expected, dtype, max_error(theirs, right), factor=regime.factor, ulps=4)
+    difference = max_error(got, expected)
+    if difference <= budget:
+        return None
+    sentence = (
+        "the statistics look computed in half precision; square and sum in float32. "
+        f"Error {difference:.1e}, allowed {budget:.1e}"
+    )
+    return make_failure(name, sentence, "half_precision_statistics")
 
 
 def check_weight_cast(
@@ -118,6 +172,7 @@ def check_weight_cast(
         except Exception as error:  # said by the checks of half precision already
             report.notes.append(f"weight cast: {type(error).__name__}: {error}")
             return
+        report.cases += 1
         for order in agreed:
             expected = _expected(formula, trial, order, rounded=True)
             agreed[order] += float((got == expected).double().mean()) / len(seeds)

@@ -13,6 +13,7 @@ __all__ = ["KINDS", "KillMatrix", "compute_kill_matrix"]
 # checks that ask the same question of different inputs count as one
 KINDS: dict[str, tuple[str, ...]] = {
     "values": ("ordinary input", "small input", "input near eps"),
+    "call": ("call",),
     "shifted input": ("shifted input",),
     "gradients": (
         "gradient, ordinary input",

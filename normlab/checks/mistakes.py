@@ -43,6 +43,13 @@ REMEDIES: dict[str, str] = {
     "half_precision_statistics": "Cast to float32 before squaring: x.float()",
     "in_place": "Work on a copy: no x.sub_(), no x -= mean",
     "non_contiguous": "Use reshape, not view, and strides, not the order in memory",
+    "weight_raises": "Reshape a weight of the channels before it multiplies, and no other",
+    "bias_raises": "Reshape a bias of the channels before it is added, and no other",
+    "no_weight_raises": "The signature lets the weight be None: multiply only where there is one",
+    "no_bias_raises": "The signature lets the bias be None: add only where there is one",
+    "no_running_raises": "The signature lets running statistics be None: record only into some",
+    "axes_raises": "Take the mean over all axes of normalized_shape",
+    "rank_raises": "Count axes from the end; if one rank alone is meant, pass shape=",
     "empty_input": "Return an empty tensor of the input's shape",
 }
 

@@ -13,10 +13,12 @@ from normlab.checks.comparison import ORDINARY, SHIFTED, SMALL, ULPS, Comparison
 from normlab.checks.diagnosis import Evidence, explain_forward, explains
 from normlab.checks.formula import Formula
 from normlab.checks.mistakes import make_failure
+from normlab.checks.refusals import attribute_refusal, charge_refusals
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
 from normlab.checks.trials import (
     BackwardFailed,
+    NoTensor,
     Outcome,
     Regime,
     Trial,
@@ -26,6 +28,7 @@ from normlab.checks.trials import (
     oracle,
     torch_baseline,
     torch_formula,
+    works,
 )
 from normlab.norms import Case
 from normlab.probing.modules import AnySubject, FunctionSubject
@@ -33,6 +36,7 @@ from normlab.probing.modules import AnySubject, FunctionSubject
 __all__ = ["check_values"]
 
 NEAR_EPS = "input near eps"
+_CALL = "call"
 _PROBES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10, 1e-12, 1e-14)
 
 
@@ -58,42 +62,15 @@ def check_values(
     """
     formula = _read_clamp(subject, formula)
     results: dict[str, list[Comparison]] = {}
-    skipped: dict[Case, str] = {}
+    report.checks.append(_CALL)
     regimes = [*_regimes(formula), SHIFTED]
     for regime in regimes:
         report.checks += [regime.name, f"gradient, {regime.name}"]
-        results[regime.name] = []
-        for case in subject.cases:
-            if case in skipped:
-                continue
-            for seed in seeds:
-                trial = make_trial(case, regime, torch.float32, seed)
-                try:
-                    got = _observe(subject, trial, report)
-                except BackwardFailed as error:
-                    report.failures.append(_backward_failure(str(error)))
-                    return None
-                except Exception as error:  # the layer under test may fail in any way
-                    text = f"{type(error).__name__} for an input of shape {case.shape}: {error}"
-                    if len(subject.cases) > 1:
-                        what = "weight or bias None: " if case.lacks_parameters else ""
-                        skipped[case] = what + text
-                        break
-                    report.failures.append(_call_failure(subject, trial, text))
-                    return None
-                if not _well_formed(got.y, trial, report):
-                    return None
-                theirs = torch_baseline(formula.like, trial, torch.float32)
-                right = oracle(torch_formula(formula.like), trial)
-                results[regime.name].append(Comparison(regime, trial, got, theirs, right))
-
-    accepted = [c for c in subject.cases if c not in skipped]
-    if not accepted:
-        trial = make_trial(subject.cases[0], ORDINARY, torch.float32, seeds[0])
-        report.failures.append(_call_failure(subject, trial, skipped[subject.cases[0]]))
-        return None
-    subject.cases = accepted
-    report.notes += skipped.values()
+        found = _compare(subject, formula, regime, report, seeds)
+        if found is None:
+            return None
+        results[regime.name] = found
+        report.cases += len(found)
     centered = [r for regime in regimes[:-1] for r in results[regime.name]]
     actual = _check_forward(subject, centered, results[SHIFTED.name], formula, report)
     if actual is not None:
@@ -103,51 +80,116 @@ def check_values(
     return actual
 
 
+def _compare(
+    subject: AnySubject, formula: Formula, regime: Regime, report: Report, seeds: Sequence[int]
+) -> list[Comparison] | None:
+    """Every case at one scale; None where the outputs cannot be compared.
+
+    What the layer refuses is charged to it, unless it may, and is no case from here on.
+    """
+    found: list[Comparison] = []
+    refused: dict[Case, str] = {}
+    for case in subject.cases:
+        for seed in seeds:
+            trial = make_trial(case, regime, torch.float32, seed)
+            try:
+                got = _observe(subject, trial, report)
+            except BackwardFailed as error:
+                report.failures.append(_backward_failure(subject, trial, str(error)))
+                return None
+            except NoTensor as error:
+                report.failures.append(Failure(_CALL, str(error)))
+                return None
+            except Exception as error:  # the layer under test may fail in any way
+                text = f"{type(error).__name__} for an input of shape {case.shape}: {error}"
+                refused[case] = text
+                break
+            if not _well_formed(got.y, trial, report):
+                return None
+            theirs = torch_baseline(formula.like, trial, torch.float32)
+            right = oracle(torch_formula(formula.like), trial)
+            found.append(Comparison(regime, trial, got, theirs, right))
+    if refused:
+        _charge(subject, regime, refused, report, seeds)
+    return [c for c in found if c.trial.case in subject.cases] if subject.cases else None
+
+
+def _charge(
+    subject: AnySubject,
+    regime: Regime,
+    refused: dict[Case, str],
+    report: Report,
+    seeds: Sequence[int],
+) -> None:
+    """Tell what the layer refuses from what it takes."""
+    if regime is not ORDINARY:  # at another scale it takes them all
+        said = next(iter(refused.values()))
+        text = f"raises when it is given {regime.name}: {said}"
+        report.failures.append(Failure(_CALL, text, "scale_raises"))
+    accepted = [c for c in subject.cases if c not in refused]
+
+    def takes(case: Case) -> bool:
+        trials = (make_trial(case, regime, torch.float32, seed) for seed in seeds)
+        return all(works(subject, trial, backward=False) for trial in trials)
+
+    if regime is ORDINARY and not charge_refusals(subject, _CALL, refused, accepted, takes, report):
+        case, text = next(iter(refused.items()))
+        raise ValueError(f"layer: could not be tested: {_untestable(subject, case, text)}")
+    subject.cases = accepted
+
+
+def _untestable(subject: AnySubject, case: Case, text: str) -> str:
+    """Why, and what would help. Perhaps it takes float64?"""
+    if works(subject, make_trial(case, ORDINARY, torch.float64, 0), backward=False):
+        return (
+            f"float32 input is refused, float64 input is not: {text}. Cast inside of the layer to "
+            "the dtype that it needs, and back"
+        )
+    given = [name for name in ("weight", "bias") if getattr(case, name)]
+    return (
+        f"it raises for every input, the first time{' with ' * bool(given)}{' and '.join(given)}: "
+        f"{text}. Pass the shape of an input that it takes, such as shape=(4, 16)"
+    )
+
+
 def _observe(subject: AnySubject, trial: Trial, report: Report) -> Outcome:
     """One call; a function that needs running statistics gets them."""
     try:
         return observe(subject, trial)
-    except BackwardFailed:
+    except (BackwardFailed, NoTensor):
         raise
     except Exception as error:  # the layer under test may fail in any way
-        function = isinstance(subject, FunctionSubject) and subject.has_running
-        if not function or subject.needs_running:  # type: ignore[union-attr]
+        if not isinstance(subject, FunctionSubject) or not subject.has_running:
             raise
-        subject.needs_running = True  # type: ignore[union-attr]
+        if subject.needs_running:
+            raise
+        subject.needs_running = True
         try:
             outcome = observe(subject, trial)
         except Exception:
-            subject.needs_running = False  # type: ignore[union-attr]
+            subject.needs_running = False
             raise error from None
-        report.notes.append(f"running statistics None: {type(error).__name__}: {error}")
+        text = f"{type(error).__name__}: {error}"
+        if subject.admits_none("running_mean"):
+            sentence = f"raises when it is given no running statistics: {text}"
+            report.failures.append(make_failure(_CALL, sentence, "no_running_raises"))
+        else:
+            report.notes.append(f"running statistics None: {text}")
         return outcome
 
 
-def _call_failure(subject: AnySubject, trial: Trial, text: str) -> Failure:
-    """A layer that cannot be called in float32; perhaps in float64?"""
-    wide = Trial(
+def _backward_failure(subject: AnySubject, trial: Trial, text: str) -> Failure:
+    if "invalid gradient" in text:
+        sentence = "the gradient by the weight or bias is not summed over the other axes: "
+        return Failure("backward", sentence + text, "unreduced")
+    refusal = attribute_refusal(
+        subject,
         trial.case,
-        trial.x.double(),
-        None if trial.weight is None else trial.weight.double(),
-        None if trial.bias is None else trial.bias.double(),
-        trial.dy.double(),
+        lambda case: works(subject, make_trial(case, ORDINARY, torch.float32, 0)),
+        (),
     )
-    try:
-        observe(subject, wide, backward=False)
-    except Exception:  # it fails in float64, too: what it said in float32 stands
-        return Failure("call", text)
-    sentence = f"float32 input is refused, float64 input is not: {text}"
-    return Failure("call", sentence, "float64_only")
-
-
-def _backward_failure(text: str) -> Failure:
-    unreduced = "invalid gradient" in text
-    sentence = "the gradient by the weight or bias is not summed over the other axes: "
-    return Failure(
-        "backward",
-        (sentence if unreduced else "the backward pass raises ") + text,
-        "unreduced" if unreduced else "backward_raises",
-    )
+    sentence = f"the backward pass raises when the layer is given {refusal.given}: {text}"
+    return Failure("backward", sentence, "backward_raises")
 
 
 def _well_formed(y: Tensor, trial: Trial, report: Report) -> bool:

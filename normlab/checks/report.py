@@ -37,36 +37,41 @@ class Report:
         checks: names of the checks that ran, in order.
         failures: those that were not passed.
         notes: what could not be checked, and why.
+        untested: dtypes of which the layer refuses every input, a sentence for each.
+        cases: calls that were compared.
     """
 
     like: str
     checks: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    untested: list[str] = field(default_factory=list)
+    cases: int = 0
 
     @property
     def passed(self) -> bool:
-        """Whether at least one check ran and none failed."""
-        return bool(self.checks) and not self.failures
+        """Whether something was compared and no check failed."""
+        return bool(self.checks) and self.cases > 0 and not self.failures
 
     def to_dict(self) -> dict[str, Any]:
         """The report as lists, strings and one bool, ready for JSON.
 
         Example:
-            >>> Report("layer_norm", checks=["shape"]).to_dict()["passed"]
+            >>> Report("layer_norm", checks=["shape"], cases=1).to_dict()["passed"]
             True
         """
         return {"passed": self.passed, **asdict(self)}
 
     def __str__(self) -> str:
         if self.passed:
-            head = f"conforms to {self.like}: {len(self.checks)} checks passed"
+            head = f"conforms to {self.like}: {len(self.checks)} checks"
         else:
             head = (
                 f"does not conform to {self.like}: "
                 f"{len({f.check for f in self.failures})} of {len(self.checks)} checks failed"
             )
-        lines = [head]
+        lines = [f"{head}, {self.cases} case{'s' if self.cases != 1 else ''}"]
         lines += [f"  {f.check}: {f.message}" for f in self.failures]
+        lines += [f"  not tested: {sentence}" for sentence in self.untested]
         lines += [f"  not checked: {note}" for note in self.notes]
         return "\n".join(lines)

@@ -152,6 +152,7 @@ def check_residual(build: Callable[..., Any], *, like: ResidualName = "deep_norm
         except Exception as error:  # the block under test may fail in any way
             report.failures.append(Failure("formula", f"it raised {type(error).__name__}: {error}"))
             return report
+        report.cases += 1
         expected = FORMULAS[like](x, branch, norm, alpha)
         if got.shape != expected.shape:
             shapes = f"returned shape {tuple(got.shape)} for {tuple(x.shape)}"
@@ -236,7 +237,7 @@ def check_deep_norm_init(init: Callable[[nn.Module, float], Any], *, beta: float
             name: p.detach().clone() for name, p in block.named_parameters() if "bias" in name
         }
         init(block, beta)
-    report = Report("deep_norm_init", checks=["gains", "biases"])
+    report = Report("deep_norm_init", checks=["gains", "biases"], cases=len(GAINS))
     weights = {name: block.get_parameter(f"{name}.weight") for name in GAINS}
     gains = {name: _gain(weight) for name, weight in weights.items()}
     expected = {name: beta if scaled else 1.0 for name, (_, scaled) in GAINS.items()}

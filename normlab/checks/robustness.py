@@ -49,6 +49,7 @@ def check_handling(subject: AnySubject, formula: Formula, report: Report) -> Non
         if want.isfinite().all():
             report.checks.append("constant input")
             failure = _try(subject, constant, want, 1e-2, "constant input")
+            report.cases += 1
             report.failures += [failure] if failure else []
 
     _check_empty(subject, formula, trial, report)
@@ -59,6 +60,7 @@ def check_handling(subject: AnySubject, formula: Formula, report: Report) -> Non
             alone = dataclasses.replace(trial, case=one, x=trial.x[:1], dy=trial.dy[:1])
             want = oracle(formula, alone, backward=False).y
             failure = _try(subject, alone, want, _GROSS * float(want.abs().max()), "batch of one")
+            report.cases += 1
             report.failures += [failure] if failure else []
 
 
@@ -70,6 +72,7 @@ def check_unchanged(subject: AnySubject, report: Report) -> None:
     except Exception:  # a layer that cannot be called is reported by the next check
         return
     report.checks.append("input unchanged")
+    report.cases += 1
     if damaged:
         text = f"the layer writes into its {damaged} (in-place damage)"
         report.failures.append(make_failure("input unchanged", text, "in_place"))
@@ -79,6 +82,7 @@ def check_unchanged(subject: AnySubject, report: Report) -> None:
     if not (isinstance(y, Tensor) and y.requires_grad and y.shape == dy.shape):
         return
     report.checks.append("upstream gradient unchanged")
+    report.cases += 1
     with contextlib.suppress(Exception):  # reported by the checks of gradients
         y.backward(dy)
     if not torch.equal(dy, trial.dy):
@@ -92,8 +96,13 @@ def _damaged(subject: AnySubject, trial: Trial) -> str:
     for training in (True, False) if isinstance(subject, ModuleSubject) else (True,):
         x, weight, bias = now = [None if t is None else t.clone() for t in before]
         assert x is not None
-        with torch.no_grad():
-            subject(trial.case, x, weight, bias, training=training)
+        try:
+            with torch.no_grad():
+                subject(trial.case, x, weight, bias, training=training)
+        except Exception:
+            if training:
+                raise
+            break  # what raises in evaluation is reported by its own check
         for name, a, b in zip(("input", "weight", "bias"), now, before, strict=True):
             if a is not None and b is not None and not torch.equal(a, b):
                 return name
@@ -104,9 +113,15 @@ def _check_eps_argument(
     subject: FunctionSubject, formula: Formula, trial: Trial, report: Report
 ) -> None:
     report.checks.append("eps argument")
+    report.cases += 1
     want = oracle(formula.replace(eps=0.1), trial, backward=False).y
-    with torch.no_grad():
-        got, _ = subject(trial.case, trial.x.clone(), trial.weight, trial.bias, eps=0.1)
+    try:
+        with torch.no_grad():
+            got, _ = subject(trial.case, trial.x.clone(), trial.weight, trial.bias, eps=0.1)
+    except Exception as error:  # the layer under test may fail in any way
+        text = f"raises when it is given eps=0.1: {type(error).__name__}: {error}"
+        report.failures.append(Failure("eps argument", text, "eps_raises"))
+        return
     if not max_error(got, want) <= _GROSS * float(want.abs().max()):
         text = "eps=0.1 gives another output than the formula with eps 0.1"
         report.failures.append(Failure("eps argument", text, "eps_argument"))
@@ -137,6 +152,7 @@ def _check_strides(subject: AnySubject, formula: Formula, trial: Trial, report: 
         expected = oracle(formula, laid, backward=False).y
         if not expected.isfinite().all():
             continue
+        report.cases += 1
         allowed = _GROSS * max(1.0, float(expected.abs().max()))
         failure = _try(subject, laid, expected, allowed, name)
         failure = failure or _try_backward(subject, laid, name)
@@ -178,10 +194,11 @@ def _check_empty(subject: AnySubject, formula: Formula, trial: Trial, report: Re
         return
     empty = trial.x.new_zeros(0, *trial.x.shape[1:])
     failure = _try(subject, dataclasses.replace(trial, x=empty), empty, 0.0, "empty input")
-    if failure is not None and failure.mistake == "raises" and not by_token:
+    if failure is not None and failure.mistake == "empty_input_raises" and not by_token:
         report.notes.append(f"empty input: {failure.message}")
         return
     report.checks.append("empty input")
+    report.cases += 1
     if failure is not None:
         report.failures.append(make_failure("empty input", failure.message, "empty_input"))
 
@@ -192,7 +209,9 @@ def _try(
     try:
         got = _call(subject, trial, trial.x)
     except Exception as error:  # the layer under test may fail in any way
-        return Failure(name, f"{type(error).__name__}: {error}", "raises")
+        article = "an" if name.startswith("e") else "a"
+        text = f"raises when it is given {article} {name}: {type(error).__name__}: {error}"
+        return Failure(name, text, name.replace(" ", "_") + "_raises")
     if got.shape != expected.shape:
         shapes = f"the output has shape {tuple(got.shape)}, expected {tuple(expected.shape)}"
         return Failure(name, shapes)
@@ -215,11 +234,12 @@ def check_double_backward(subject: AnySubject, formula: Formula, report: Report)
     try:
         y, _ = subject(trial.case, x, trial.weight, trial.bias)
         got = _second(y, x, trial.dy)
-    except RuntimeError as error:
+    except Exception as error:  # the layer under test may fail in any way
         what = "module" if module else "function"
         text = f"the {what} cannot be differentiated twice: {error}"
         report.failures.append(Failure("double backward", text, "once"))
         return
+    report.cases += 1
     difference = max_error(got, expected)
     if not difference <= 1e-3 * float(expected.abs().max()):
         text = f"the second derivative is off by {difference:.1e}"

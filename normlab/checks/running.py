@@ -135,8 +135,10 @@ def check_running(
         try:
             got, attached = _observe(subject, trials, momentum, start)
         except Exception as error:  # the layer under test may fail in any way
-            report.failures.append(Failure(check, f"{type(error).__name__}: {error}"))
+            text = f"raises when it records: {type(error).__name__}: {error}"
+            report.failures.append(Failure(check, text, "running_raises"))
             return
+        report.cases += 1
         if attached:
             text = (
                 "the running statistics stay in the autograd graph, which grows with every "

@@ -14,7 +14,7 @@ from normlab.checks.report import Failure, Report
 from normlab.checks.running import BATCH, close, running_case
 from normlab.checks.tolerances import max_error
 from normlab.checks.trials import Regime, Trial, formula_for, make_trial
-from normlab.norms import NORMS
+from normlab.norms import NORMS, Case
 from normlab.probing.modules import AnySubject, ModuleSubject
 
 __all__ = ["check_evaluation", "check_saved_state"]
@@ -37,29 +37,45 @@ def check_evaluation(
     if not subject.has_training:
         report.notes.append("evaluation: the function takes no training flag")
         return
+    if not (subject.has_running or isinstance(subject, ModuleSubject)):
+        return
     report.checks.append("evaluation")
-    try:
-        if subject.has_running:
-            failures = _with_running(subject, formula) or _kept_from_before(subject)
-            if failures and declared != formula:
-                again = _with_running(subject, declared)
-                failures = again if len(again) < len(failures) else failures
-        elif isinstance(subject, ModuleSubject):
-            failures = _without_running(subject, formula)
-        else:
-            return
-    except Exception as error:  # the layer under test may fail in any way
-        text = f"{type(error).__name__}: {error}"
-        failures = [Failure("evaluation", text)]
-    report.failures += failures
+    found: list[Failure] = []
+    first = running_case(subject)
+    for case in dict.fromkeys((first, *subject.cases[1:])):
+        report.cases += 1
+        try:
+            found = _evaluate_case(subject, case, formula)
+            if found and declared != formula and subject.has_running:
+                again = _evaluate_case(subject, case, declared)
+                found = again if len(again) < len(found) else found
+            if not found and case == first and subject.has_running:
+                found = _kept_from_before(subject)
+        except Exception as error:  # the layer under test may fail in any way
+            given = [("a " if getattr(case, k) else "no ") + k for k in ("weight", "bias")]
+            text = (
+                f"raises in evaluation mode, given {' and '.join(given)}: {type(error).__name__} "
+                f"for an input of shape {case.shape}: {error}"
+            )
+            found = [Failure("evaluation", text, "evaluation_raises")]
+        if found:
+            break
+    report.failures += found
+
+
+def _evaluate_case(subject: AnySubject, case: Case, formula: Formula) -> list[Failure]:
+    if subject.has_running:
+        return _with_running(subject, case, formula)
+    assert isinstance(subject, ModuleSubject)
+    return _without_running(subject, case, formula)
 
 
 def _declares_no_tracking(module: nn.Module) -> bool:
     return any(getattr(m, "track_running_stats", None) is False for m in module.modules())
 
 
-def _without_running(subject: ModuleSubject, formula: Formula) -> list[Failure]:
-    t = make_trial(subject.cases[0], BATCH, torch.float32, seed=50)
+def _without_running(subject: ModuleSubject, case: Case, formula: Formula) -> list[Failure]:
+    t = make_trial(case, BATCH, torch.float32, seed=50)
     with torch.no_grad():
         training, _ = subject(t.case, t.x.clone(), t.weight, t.bias, training=True)
         evaluation, _ = subject(t.case, t.x.clone(), t.weight, t.bias, training=False)
@@ -93,8 +109,7 @@ def _kept_from_before(subject: AnySubject) -> list[Failure]:
     return [make_failure("evaluation", text, "eval_stale")]
 
 
-def _with_running(subject: AnySubject, formula: Formula) -> list[Failure]:
-    case = running_case(subject)
+def _with_running(subject: AnySubject, case: Case, formula: Formula) -> list[Failure]:
     size = case.parameter_shape[0]
     for regime, means, variances in (
         (BATCH, (-1.0, 1.0), (0.5, 2.0)),
@@ -226,6 +241,20 @@ def check_saved_state(subject: AnySubject, report: Report) -> None:
         )
         report.failures.append(make_failure("saved state", text, "unregistered"))
         return
+    if any(f.mistake == "evaluation_raises" for f in report.failures):
+        report.notes.append("saved state, because evaluation raises")
+        return
+    report.cases += 1
+    try:
+        text = _lost(subject)
+    except Exception as error:  # the layer under test may fail in any way
+        text = f"raises after save and load: {type(error).__name__}: {error}"
+    if text:
+        report.failures.append(make_failure("saved state", text, "state_lost"))
+
+
+def _lost(subject: ModuleSubject) -> str:
+    """What a module that is saved and loaded does otherwise; empty if nothing."""
     case = running_case(subject)
     trained = subject.with_dtype(torch.float32).train()
     fresh = copy.deepcopy(subject.module).float()
@@ -239,20 +268,16 @@ def check_saved_state(subject: AnySubject, report: Report) -> None:
         try:
             fresh.load_state_dict(trained.state_dict())
         except Exception as error:  # a module may override it in any way
-            text = f"state_dict cannot be loaded: {type(error).__name__}: {error}"
-            report.failures.append(Failure("saved state", text, "state_lost"))
-            return
+            return f"state_dict cannot be loaded: {type(error).__name__}: {error}"
         x = make_trial(case, BATCH, torch.float32, seed=63).x
-        same = torch.equal(trained.eval()(x.clone()), fresh.eval()(x.clone()))
-        text = (
-            "after save and load the module evaluates differently: running statistics that "
-            "are plain attributes, or not persistent, are lost"
-        )
-        if same:  # a cumulative average also needs the number of its batches
-            for module in (trained.train(), fresh.train()):
-                module(x.clone())
-            y = make_trial(case, BATCH, torch.float32, seed=64).x
-            same = torch.equal(trained.eval()(y.clone()), fresh.eval()(y.clone()))
-            text = "after save and load the running statistics go on differently: a count is lost"
-    if not same:
-        report.failures.append(make_failure("saved state", text, "state_lost"))
+        if not torch.equal(trained.eval()(x.clone()), fresh.eval()(x.clone())):
+            return (
+                "after save and load the module evaluates differently: running statistics that "
+                "are plain attributes, or not persistent, are lost"
+            )
+        for module in (trained.train(), fresh.train()):
+            module(x.clone())  # a cumulative average also needs the number of its batches
+        y = make_trial(case, BATCH, torch.float32, seed=64).x
+        if not torch.equal(trained.eval()(y.clone()), fresh.eval()(y.clone())):
+            return "after save and load the running statistics go on differently: a count is lost"
+    return ""

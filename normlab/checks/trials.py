@@ -14,6 +14,7 @@ from normlab.probing.modules import AnySubject
 
 __all__ = [
     "BackwardFailed",
+    "NoTensor",
     "Outcome",
     "Regime",
     "Trial",
@@ -23,11 +24,16 @@ __all__ = [
     "oracle",
     "torch_baseline",
     "torch_formula",
+    "works",
 ]
 
 
 class BackwardFailed(Exception):
     """The forward pass went through and the backward pass raised."""
+
+
+class NoTensor(Exception):
+    """The layer returned something else than one tensor."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +129,22 @@ def observe(subject: AnySubject, trial: Trial, *, backward: bool = True, **call:
         # a leaf forbids it; a layer that writes into its input must be able to, to be told so
         y, leaves = subject(trial.case, x.clone(), weight, bias, **call)
     if not isinstance(y, Tensor):
-        raise TypeError(f"the layer returned a {type(y).__name__}; expected one tensor")
+        raise NoTensor(f"the layer returned a {type(y).__name__}; expected one tensor")
     if backward and y.shape == x.shape and y.requires_grad:
         try:
             y.backward(trial.dy.to(y.dtype, copy=True))
         except Exception as error:  # the layer under test may fail in any way
             raise BackwardFailed(f"{type(error).__name__}: {error}") from error
     return Outcome(y.detach(), _grad(x), _grad(leaves[0]), _grad(leaves[1]))
+
+
+def works(subject: AnySubject, trial: Trial, **call: Any) -> bool:
+    """Whether the layer takes an input."""
+    try:
+        observe(subject, trial, **call)
+    except Exception:  # the layer under test may fail in any way; said where it is first seen
+        return False
+    return True
 
 
 def oracle(formula: Formula, trial: Trial, *, backward: bool = True) -> Outcome:

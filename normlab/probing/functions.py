@@ -66,7 +66,7 @@ class FunctionSubject:
         self._parameters = _signature(function)
         self._roles = None if self._parameters is None else _roles(self._parameters, like)
         norm = NORMS[like]
-        known = norm.roles if self._roles is None else self._roles
+        known = self.known = norm.roles if self._roles is None else tuple(self._roles)
         self.has_running = "running_mean" in known and "running_var" in known
         self.has_training = "training" in known
         self.has_momentum = "momentum" in known
@@ -79,6 +79,16 @@ class FunctionSubject:
         ]
         if "normalized_shape" not in known and norm.trailing:
             self.cases = [c for c in self.cases if c.normalized_ndim == 1]
+
+    def admits_none(self, role: str) -> bool:
+        """Whether the signature lets an argument be None: by its default or its annotation."""
+        parameters = [] if self._parameters is None else self._parameters[1:]
+        roles = NORMS[self.like].roles if self._roles is None else self._roles
+        for p, its_role in zip(parameters, roles, strict=False):
+            if its_role == role and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                annotation = "" if p.annotation is p.empty else str(p.annotation)
+                return p.default is None or "None" in annotation or "Optional" in annotation
+        return False
 
     def __call__(
         self,

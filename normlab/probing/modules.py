@@ -91,6 +91,10 @@ class ModuleSubject:
                 return (found.mean, found.var) if found else (mean, var)
         return mean, var
 
+    def admits_none(self, role: str) -> bool:
+        """A module has the parameters that it has."""
+        return False
+
     def with_dtype(self, dtype: torch.dtype) -> nn.Module:
         """A fresh copy whose floating parameters and buffers have this dtype."""
         if self._kept is None:

@@ -99,13 +99,20 @@ class Probe:
         plus, minus = self.measure(x), self.measure(-x)
         return (plus - minus) / 2, (plus + minus) / 2
 
-    def accepts(self, shape: Sequence[int]) -> bool:
-        """Whether an input of this shape gives one tensor of the same shape."""
+    def refusal(self, shape: Sequence[int]) -> str:
+        """Why an input of this shape does not give one tensor of the same shape; "" if it does."""
+        shape = tuple(shape)
         try:
             y = self(make_input(shape, 1))
-        except Exception:  # a layer may refuse a shape in any way
-            return False
-        return isinstance(y, Tensor) and y.shape == tuple(shape) and y.is_floating_point()
+        except Exception as error:  # a layer may refuse a shape in any way
+            return f"{type(error).__name__} for an input of shape {shape}: {error}"
+        if isinstance(y, Tensor) and y.shape == shape and y.is_floating_point():
+            return ""
+        return f"the output for an input of shape {shape} is no floating tensor of this shape"
+
+    def accepts(self, shape: Sequence[int]) -> bool:
+        """Whether an input of this shape gives one tensor of the same shape."""
+        return not self.refusal(shape)
 
     def with_shape(self, shape: Sequence[int]) -> Probe:
         """The same layer, called with another shape."""

@@ -39,6 +39,17 @@ def _parameter_shape(
     return None
 
 
+def _fits(parameter: Tensor | None, like: str, shape: tuple[int, ...]) -> bool:
+    """Whether a module must take this shape, because its parameters can be broadcast against it."""
+    axes = 1 if parameter is None else parameter.dim()
+    if NORMS[like].trailing:
+        return len(shape) >= axes
+    if axes < 2:
+        return True
+    assert parameter is not None
+    return len(shape) == axes + (parameter.shape[0] > 1)
+
+
 def _candidates(like: str, parameter_shape: tuple[int, ...]) -> list[tuple[tuple[int, ...], bool]]:
     """Shapes to try, each with whether the channels come first (of layer and RMS norm)."""
     size = parameter_shape[0]
@@ -83,6 +94,13 @@ def _check_fit(
         )
 
 
+def _smaller(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape with a shorter first axis, where a large one would only cost time."""
+    few = (3, *shape[1:])
+    numel = torch.Size(shape).numel()
+    return few if numel > 100_000 and shape[0] > 3 and not _refusal(module, few) else shape
+
+
 def find_cases(
     probe: Probe,
     like: str,
@@ -90,7 +108,11 @@ def find_cases(
     parameter: Tensor | None,
     num_groups: int | None,
 ) -> list[Case]:
-    """The inputs that a module is called with: one, or two of different rank.
+    """The inputs that a module is called with: one, or several of different rank.
+
+    A batch or instance norm is of one rank, as torch's are. Others take every rank that their
+    parameters fit, so that a shape that a module refuses and should take is among the cases,
+    behind those that it takes.
 
     A layer or RMS norm takes trailing axes, unless its parameters fit axis 1 alone: a norm over
     the channels of (N, C, H, W), as timm's LayerNorm2d.
@@ -109,36 +131,13 @@ def find_cases(
             raise ValueError("num_groups: the module has no such attribute; pass num_groups=")
     channels_first = False
     shapes: list[tuple[int, ...]] = []
+    missing: list[tuple[int, ...]] = []
+    said: list[str] = []
     if shape is not None:
         probe.shape = tuple(shape)
         shapes = [shorten(probe, [0])]
         if parameter_shape is not None and norm.trailing:
             channels_first = _channels_first(shapes[0], parameter_shape)
     elif parameter_shape is not None:
+        several = norm.trailing or norm.grouped
         for candidate, first in _candidates(like, parameter_shape):
-            # what is right for rows may take wrong axes where there are more
-            if (not shapes or first == channels_first) and probe.accepts(candidate):
-                shapes, channels_first = [*shapes, candidate], first
-            if len(shapes) == (2 if norm.trailing or norm.grouped else 1):
-                break
-    if not shapes:
-        raise ValueError(
-            "shape: could not be inferred from the module's parameters and attributes; "
-            "pass the shape of an input, such as shape=(4, 16)"
-        )
-    if parameter_shape is None:
-        parameter_shape = shapes[0][-1:] if norm.trailing else shapes[0][1:2]
-    elif channels_first:
-        parameter_shape = parameter_shape[:1]
-    for each in shapes if own else ():
-        _check_fit(each, parameter_shape, like, channels_first)
-    return [
-        Case(
-            each,
-            parameter_shape if own else (),
-            normalized_ndim=len(parameter_shape),
-            num_groups=num_groups or 1,
-            channels_first=channels_first,
-        )
-        for each in shapes
-    ]

@@ -1,0 +1,133 @@
+"""What do the inputs have in common that a layer raises for? Found by what works instead."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from normlab.checks.mistakes import make_failure
+from normlab.checks.report import Report
+from normlab.norms import NORMS, Case
+from normlab.probing.modules import AnySubject, FunctionSubject
+
+__all__ = ["Refusal", "attribute_refusal", "charge_refusals"]
+
+# ranks of an input that one type of torch's layers takes: BatchNorm1d, BatchNorm2d, ...
+_TYPES: tuple[set[int], ...] = ({2, 3}, {4}, {5})
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """Why a layer raises.
+
+    Attributes:
+        mistakes: short names.
+        given: what it raises for.
+    """
+
+    mistakes: tuple[str, ...]
+    given: str
+
+
+def _other_parameters(subject: AnySubject, case: Case) -> Iterator[tuple[Refusal, Case]]:
+    """The same case without a weight or bias that it has, or with one that it lacks."""
+    if not isinstance(subject, FunctionSubject):
+        return
+    keys = [key for key in ("bias", "weight") if key in subject.known]
+    for changed in [[key] for key in keys] + ([keys] if len(keys) > 1 else []):
+        had = [key if getattr(case, key) else f"no_{key}" for key in changed]
+        given = " and ".join(f"a {h}".replace("a no_", "no ") for h in had)
+        other = {key: not getattr(case, key) for key in changed}
+        yield (
+            Refusal(tuple(f"{h}_raises" for h in had), given),
+            dataclasses.replace(case, **other),
+        )
+
+
+def _at_rank(case: Case, like: str, other: Case) -> Case | None:
+    """The same size with as many axes as another case, and with a weight and bias as there."""
+    rank = len(other.shape)
+    if NORMS[like].trailing and not case.channels_first:
+        leading = rank - len(case.parameter_shape)
+        shape = (*(5, 3, 2)[3 - leading :], *case.parameter_shape) if 0 < leading < 4 else None
+    else:
+        shape = (3, *case.shape[1:2], 4, 5, 2)[:rank]
+    if shape is None:
+        return None
+    return dataclasses.replace(case, shape=shape, weight=other.weight, bias=other.bias)
+
+
+def attribute_refusal(
+    subject: AnySubject, case: Case, works: Callable[[Case], bool], accepted: Sequence[Case]
+) -> Refusal:
+    """Vary one thing about a case that raises, until it does not.
+
+    Args:
+        subject: the layer.
+        case: raises.
+        works: whether a case does not.
+        accepted: cases that do not.
+    """
+    for refusal, other in _other_parameters(subject, case):
+        if works(other):
+            return refusal
+    if case.normalized_ndim > 1 and isinstance(subject, FunctionSubject):
+        last = dataclasses.replace(case, normalized_ndim=1, parameter_shape=case.shape[-1:])
+        if works(last):
+            return Refusal(("axes_raises",), "several normalized axes")
+    by_rank = {len(c.shape): c for c in accepted}
+    if by_rank and len(case.shape) not in by_rank:
+        others = [_at_rank(case, subject.like, other) for other in by_rank.values()]
+        if not any(others) or any(works(other) for other in others if other):
+            return Refusal(("rank_raises",), f"an input of rank {len(case.shape)}")
+    return Refusal(("shape_raises",), f"an input of shape {case.shape}")
+
+
+def _why_admissible(subject: AnySubject, refusal: Refusal, accepted: Sequence[Case]) -> str:
+    """Why a right layer may raise here; empty if it may not."""
+    for mistake in refusal.mistakes:
+        role = mistake.removeprefix("no_").removesuffix("_raises")
+        if mistake.startswith("no_") and not subject.admits_none(role):
+            return "weight or bias None: "
+    norm = NORMS[subject.like]
+    # torch has a type for each rank of channel norms that are not over groups
+    if refusal.mistakes == ("rank_raises",) and not norm.trailing and not norm.grouped:
+        ranks = {len(c.shape) for c in accepted}
+        if any(ranks <= taken for taken in _TYPES):
+            return "another rank: "
+    return ""
+
+
+def charge_refusals(
+    subject: AnySubject,
+    check: str,
+    refused: Mapping[Case, str],
+    accepted: Sequence[Case],
+    works: Callable[[Case], bool],
+    report: Report,
+) -> bool:
+    """A failure for each thing that the layer raises for and should take; else a note.
+
+    Args:
+        subject: the layer.
+        check: name of the check.
+        refused: cases that raise -> what the layer says.
+        accepted: cases that do not.
+        works: whether a case does not raise.
+        report: filled.
+
+    Returns:
+        whether it is known what the layer takes instead.
+    """
+    known = bool(accepted)
+    for case, error in refused.items():
+        refusal = attribute_refusal(subject, case, works, accepted)
+        known = known or refusal.mistakes != ("shape_raises",)
+        allowed = _why_admissible(subject, refusal, accepted)
+        mistake = "+".join(refusal.mistakes)
+        if allowed:
+            report.notes.append(allowed + error)
+        elif known and (check, mistake) not in {(f.check, f.mistake) for f in report.failures}:
+            sentence = f"raises when it is given {refusal.given}: {error}"
+            report.failures.append(make_failure(check, sentence, mistake))
+    return known
