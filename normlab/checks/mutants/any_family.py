@@ -42,6 +42,10 @@ FORWARD_MISTAKES: dict[str, str] = {
     "eps_argument": "ignores the eps that it is given",
     "constant_input": "an input without variance gives NaN",
     "batch_of_one": "squeezes the batch axis away",
+    "weight_raises": "lays the weight along the batch, where it does not fit",
+    "bias_raises": "lays the bias along the batch, where it does not fit",
+    "no_weight_raises": "multiplies by a weight that may be None",
+    "rank_raises": "takes two axes or four, and not three",
 }
 
 
@@ -118,6 +122,14 @@ def _affine(
 ) -> Tensor:
     factor = None if weight is None else weight.view(shape)
     summand = None if bias is None else bias.view(shape)
+    own = next((axis for axis, size in enumerate(shape) if size > 1), 0)
+    if mistake == "weight_raises" and factor is not None:
+        factor = factor.transpose(0, own)
+    if mistake == "bias_raises" and summand is not None:
+        summand = summand.transpose(0, own)
+    if mistake == "no_weight_raises":
+        x_hat = x_hat * weight.view(shape)  # type: ignore[union-attr]
+        return x_hat if summand is None else x_hat + summand
     if mistake == "weight_offset" and factor is not None:
         factor = 1 + factor
     if mistake == "bias_first" and factor is not None and summand is not None:
@@ -175,6 +187,8 @@ def normalize(
         eps = eps / 10
     if mistake == "in_place":
         x.data.sub_(x.data.mean())
+    if mistake == "rank_raises" and x.dim() == 3:
+        x = x.flatten(2, 3)
     if mistake == "non_contiguous":
         x = x.as_strided(x.shape, torch.empty(x.shape).stride())
     half = dtype in (torch.float16, torch.bfloat16)

@@ -49,7 +49,13 @@ _OF_THE_MEAN = {"uncentered_numerator", "missing_centering", "missing_mean_term"
 _OF_THE_VARIANCE = {"bessel", "one_pass"}
 # of a spread that is no mean of squares, and its gradient
 _OF_SQUARES = {"half_precision_statistics", *_OF_THE_VARIANCE, *BACKWARD_MISTAKES}
-_OF_THE_WEIGHT = {"weight_offset", "weight_after_projection", "missing_weight", "averaged"}
+_OF_THE_WEIGHT = {
+    "weight_offset",
+    "weight_after_projection",
+    "missing_weight",
+    "averaged",
+    "no_weight_raises",
+}
 _BY_TOKEN = {"empty_input"}  # channel norms that refuse it are right, too
 # the report's name of a mistake, where it is another
 _REPORTED = {"upstream_overwritten": "in_place", "constant_input": "", "batch_of_one": ""}
@@ -90,6 +96,11 @@ def _applies(like: str, mistake: str) -> bool:
         # with one weight for all cells of a mean it commutes
         "weight_after_projection": not per_mean and norm.parameters != "scalar",
         "bias_first": norm.has_bias,
+        "bias_raises": norm.has_bias,
+        # a scalar fits anywhere
+        "weight_raises": norm.parameters in ("channel", "shape"),
+        # a batch or instance norm may be of one rank
+        "rank_raises": norm.over_batch or not norm.needs_positions,
         "centered": not norm.centered,
         "wrong_grouping": norm.grouped,
         "batch_of_one": "batch of one" not in norm.not_demanded,
@@ -125,6 +136,7 @@ def exhibits(like: str | None = None) -> Iterator[Exhibit]:
             **(RUNNING_MISTAKES if running else {}),
         }
         lost = {"state_lost"} if running else {"unregistered", "eval_differs"}
+        lost.add("evaluation_raises")
         for mistakes, make in ((functions, _function), (MODULE_MISTAKES, _module)):
             for name, description in mistakes.items():
                 if (make is _module and name not in lost) or not _applies(family, name):

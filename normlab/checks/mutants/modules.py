@@ -15,6 +15,7 @@ MODULE_MISTAKES: dict[str, str] = {
     "unregistered": "parameters in a Python list, which parameters() does not find",
     "state_lost": "running statistics that state_dict does not have",
     "eval_differs": "another output in evaluation",
+    "evaluation_raises": "reads in evaluation an attribute that it never sets",
 }
 
 
@@ -42,6 +43,8 @@ class WrongModule(nn.Module):
             if self.mistake == "unregistered"
             else (self.weight, getattr(self, "bias", None))
         )
+        if self.mistake == "evaluation_raises" and not self.training:
+            weight = self.folded
         norm = NORMS[self.like]
         own = self.num_groups if norm.grouped else self.normalized_shape
         bias = bias if norm.has_bias else None
@@ -54,6 +57,7 @@ class WrongRunningModule(nn.Module):
 
     def __init__(self, like: str, size: int, mistake: str = ""):
         super().__init__()
+        self.mistake = mistake
         self.norm = make_wrong_running(like, mistake)
         self.weight = nn.Parameter(torch.ones(size))
         self.bias = nn.Parameter(torch.zeros(size))
@@ -64,4 +68,6 @@ class WrongRunningModule(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize and record."""
         running = self.running_mean, self.running_var
+        if self.mistake == "evaluation_raises" and not self.training:
+            running = self.folded
         return self.norm(x, *running, self.weight, self.bias, self.training)
