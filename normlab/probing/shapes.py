@@ -94,13 +94,6 @@ def _check_fit(
         )
 
 
-def _smaller(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape with a shorter first axis, where a large one would only cost time."""
-    few = (3, *shape[1:])
-    numel = torch.Size(shape).numel()
-    return few if numel > 100_000 and shape[0] > 3 and not _refusal(module, few) else shape
-
-
 def find_cases(
     probe: Probe,
     like: str,
@@ -141,3 +134,35 @@ def find_cases(
     elif parameter_shape is not None:
         several = norm.trailing or norm.grouped
         for candidate, first in _candidates(like, parameter_shape):
+            volumes = not norm.trailing and len(candidate) == 5
+            if shapes and (first != channels_first or volumes or not several):
+                break
+            said.append(probe.refusal(candidate))
+            # what is right for rows may take wrong axes where there are more
+            if not said[-1]:
+                shapes, channels_first = [*shapes, candidate], first
+            elif not first:
+                missing.append(candidate)
+        if several and shapes and not channels_first:
+            shapes += [s for s in missing if _fits(parameter if own else None, like, s)]
+    if not shapes:
+        raise ValueError(
+            "shape: could not be inferred from the module's parameters and attributes; "
+            "pass the shape of an input, such as shape=(4, 16)" + (f". {said[0]}" if said else "")
+        )
+    if parameter_shape is None:
+        parameter_shape = shapes[0][-1:] if norm.trailing else shapes[0][1:2]
+    elif channels_first:
+        parameter_shape = parameter_shape[:1]
+    for each in shapes if own else ():
+        _check_fit(each, parameter_shape, like, channels_first)
+    return [
+        Case(
+            each,
+            parameter_shape if own else (),
+            normalized_ndim=len(parameter_shape),
+            num_groups=num_groups or 1,
+            channels_first=channels_first,
+        )
+        for each in shapes
+    ]
