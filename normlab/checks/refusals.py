@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Report
@@ -37,7 +38,7 @@ def _other_parameters(subject: AnySubject, case: Case) -> Iterator[tuple[Refusal
     for changed in [[key] for key in keys] + ([keys] if len(keys) > 1 else []):
         had = [key if getattr(case, key) else f"no_{key}" for key in changed]
         given = " and ".join(f"a {h}".replace("a no_", "no ") for h in had)
-        other = {key: not getattr(case, key) for key in changed}
+        other: dict[str, Any] = {key: not getattr(case, key) for key in changed}
         yield (
             Refusal(tuple(f"{h}_raises" for h in had), given),
             dataclasses.replace(case, **other),

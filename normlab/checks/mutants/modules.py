@@ -15,7 +15,7 @@ MODULE_MISTAKES: dict[str, str] = {
     "unregistered": "parameters in a Python list, which parameters() does not find",
     "state_lost": "running statistics that state_dict does not have",
     "eval_differs": "another output in evaluation",
-    "evaluation_raises": "reads in evaluation an attribute that it never sets",
+    "evaluation_raises": "expects in evaluation what nobody has folded",
 }
 
 
@@ -44,7 +44,7 @@ class WrongModule(nn.Module):
             else (self.weight, getattr(self, "bias", None))
         )
         if self.mistake == "evaluation_raises" and not self.training:
-            weight = self.folded
+            raise AttributeError("nothing was folded into the weight before evaluation")
         norm = NORMS[self.like]
         own = self.num_groups if norm.grouped else self.normalized_shape
         bias = bias if norm.has_bias else None
@@ -69,5 +69,5 @@ class WrongRunningModule(nn.Module):
         """Normalize and record."""
         running = self.running_mean, self.running_var
         if self.mistake == "evaluation_raises" and not self.training:
-            running = self.folded
+            raise AttributeError("nothing was folded into the weight before evaluation")
         return self.norm(x, *running, self.weight, self.bias, self.training)
