@@ -20,7 +20,7 @@ from normlab.experiments.networks.transformer import (
     Transformer,
     make_transformer,
 )
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 
 __all__ = [
     "Config",
@@ -222,17 +222,17 @@ class Config:
     task: Task = "reversal"
     placement: Placement = "post_norm"
     norm: TokenNorm = "layer_norm"
-    layers: int = 6
-    width: int = 32
-    heads: int = 4
-    expansion: int = 4
-    vocabulary: int = 10
-    length: int = 12
-    batch_size: int = 32
-    steps: int = 300
-    lr: float = 1e-2
+    layers: Count = 6
+    width: Count = 32
+    heads: Count = 4
+    expansion: Count = 4
+    vocabulary: Count = 10
+    length: Count = 12
+    batch_size: Count = 32
+    steps: Count = 300
+    lr: Positive = 1e-2
     optimizer: OptimizerName = "adam"
-    seed: int = 0
+    seed: Index = 0
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -233,7 +233,7 @@ def test_a_batch_of_rows_is_summed_in_float32():
     ("make", "says"),
     [
         (lambda: half_weight_gradients.Config(norms=("ln",)), "norms: got 'ln'; expected"),
-        (lambda: half_weight_gradients.Config(rows=0), "expected positive"),
+        (lambda: half_weight_gradients.Config(rows=0), "rows: got 0; expected 1 or more"),
         (lambda: double_backward.Config(norms=("ln",)), "norms: got 'ln'; expected"),
         (lambda: saved_for_backward.Config(norms=("ln",)), "norms: got 'ln'; expected"),
         (lambda: saved_for_backward.Config(features=6), "features: got 6"),

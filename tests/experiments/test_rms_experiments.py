@@ -278,7 +278,7 @@ def test_times_are_measured_and_not_judged():
         (rms_conventions, {"conventions": ("mine",)}, "conventions: got 'mine'"),
         (rms_conventions, {"dtypes": ("float8",)}, "dtypes: got 'float8'"),
         (rms_conventions, {"scales": (0.0,)}, "scales: got"),
-        (rms_conventions, {"rows": 0}, "features, rows"),
+        (rms_conventions, {"rows": 0}, "rows: got 0; expected 1 or more"),
         (rms_quality, {"norms": ("batch_norm",)}, "norms: got 'batch_norm'"),
         (rms_quality, {"p": 0.0}, "p: got 0"),
         (rms_quality, {"learned_above": 1.5}, "learned_above: got 1.5"),

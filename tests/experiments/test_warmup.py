@@ -229,7 +229,7 @@ BAD = [
     (warmup_need.Config, {"steps": 0}, "^steps: got 0"),
     (warmup_need.Config, {"warmup": 301}, "^warmup: got 301 for 300 steps.*Shorten"),
     (warmup_need.Config, {"warmup": -1}, "^warmup: got -1"),
-    (warmup_need.Config, {"lrs": (-0.1,)}, "^lrs: got -0.1; expected positive"),
+    (warmup_need.Config, {"lrs": (-0.1,)}, "^lrs: got -0.1; expected a positive number"),
     (warmup_mechanism.Config, {"arms": ("post",)}, "^arms: got"),
     (warmup_mechanism.Config, {"check_at": (1, 2)}, "^check_at: got"),
     (warmup_mechanism.Config, {"check_at": (0, 2, 2)}, "^check_at: got"),

@@ -8,6 +8,7 @@ import torch
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.training import class_batches, evaluate, train
 
 __all__ = ["Config", "Outcome", "Result", "run", "run_one"]
@@ -28,12 +29,12 @@ class Config:
     """
 
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
-    classes_per_batch: tuple[int, ...] = (10, 2, 1)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[int, ...] = (64, 128, 128, 10)
-    batch_size: int = 40
-    steps: int = 240
-    lr: float = 1e-3
+    classes_per_batch: tuple[Count, ...] = (10, 2, 1)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    widths: tuple[Count, ...] = (64, 128, 128, 10)
+    batch_size: Count = 40
+    steps: Count = 240
+    lr: Positive = 1e-3
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from normlab.experiments.settings import Count, Index, Positive
+
 __all__ = ["Config", "Result", "run"]
 
 
@@ -22,12 +24,12 @@ class Config:
         seed: of u and of the targets.
     """
 
-    steps: int = 2000
-    lr: float = 0.5
-    batch_size: int = 64
+    steps: Count = 2000
+    lr: Positive = 0.5
+    batch_size: Count = 64
     target_mean: float = 0.25
     through_statistics: bool = False
-    seed: int = 0
+    seed: Index = 0
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import ImageNorm, Init, make_convnet
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.training import evaluate, shuffled_batches, train
 
 __all__ = ["ARMS", "Arm", "Config", "Outcome", "Result", "differing_share", "run", "run_one"]
@@ -46,11 +47,11 @@ class Config:
     """
 
     arms: tuple[str, ...] = tuple(ARMS)
-    lrs: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-    batches: tuple[tuple[int, int], ...] = ((128, 120), (4, 600))
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    channels: tuple[int, ...] = (1, 16, 16, 32, 32)
-    solved_below: float = 0.5
+    lrs: tuple[Positive, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+    batches: tuple[tuple[Count, Count], ...] = ((128, 120), (4, 600))
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    channels: tuple[Count, ...] = (1, 16, 16, 32, 32)
+    solved_below: Positive = 0.5
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
+from normlab.experiments.settings import Count, Index
 
 __all__ = ["Config", "Profile", "Result", "predicted_growth", "run", "run_one"]
 
@@ -39,10 +40,10 @@ class Config:
     """
 
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
-    depth: int = 30
-    width: int = 512
-    batch_size: int = 128
-    seeds: tuple[int, ...] = (0, 1, 2)
+    depth: Count = 30
+    width: Count = 512
+    batch_size: Count = 128
+    seeds: tuple[Index, ...] = (0, 1, 2)
 
 
 @dataclass(frozen=True)

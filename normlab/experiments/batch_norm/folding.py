@@ -9,6 +9,7 @@ from torch import nn
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.training import shuffled_batches, train
 from normlab.layers import BatchNorm1d
 
@@ -80,11 +81,11 @@ class Config:
         lr: of Adam.
     """
 
-    seed: int = 0
-    widths: tuple[int, ...] = (64, 128, 128, 10)
-    batch_size: int = 128
-    steps: int = 60
-    lr: float = 1e-3
+    seed: Index = 0
+    widths: tuple[Count, ...] = (64, 128, 128, 10)
+    batch_size: Count = 128
+    steps: Count = 60
+    lr: Positive = 1e-3
 
 
 @dataclass(frozen=True)

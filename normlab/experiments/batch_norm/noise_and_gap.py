@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d
 
@@ -61,13 +62,13 @@ class Config:
         lr: of Adam.
     """
 
-    ghost_sizes: tuple[int, ...] = (0, 128, 32, 8, 4, 2)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    train_size: int = 256
-    batch_size: int = 128
-    widths: tuple[int, ...] = (64, 128, 128, 10)
-    steps: int = 200
-    lr: float = 1e-2
+    ghost_sizes: tuple[Index, ...] = (0, 128, 32, 8, 4, 2)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    train_size: Count = 256
+    batch_size: Count = 128
+    widths: tuple[Count, ...] = (64, 128, 128, 10)
+    steps: Count = 200
+    lr: Positive = 1e-2
 
 
 @dataclass(frozen=True)

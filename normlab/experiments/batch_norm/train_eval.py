@@ -8,6 +8,7 @@ import torch
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
+from normlab.experiments.settings import Count, Index, Positive, Share
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d
 
@@ -27,12 +28,12 @@ class Config:
         lr: of Adam.
     """
 
-    momenta: tuple[float, ...] = (0.1, 0.01)
-    check_at: tuple[int, ...] = (1, 3, 10, 30, 100, 200)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    widths: tuple[int, ...] = (64, 128, 128, 10)
-    batch_size: int = 128
-    lr: float = 1e-3
+    momenta: tuple[Share, ...] = (0.1, 0.01)
+    check_at: tuple[Index, ...] = (1, 3, 10, 30, 100, 200)
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    widths: tuple[Count, ...] = (64, 128, 128, 10)
+    batch_size: Count = 128
+    lr: Positive = 1e-3
 
 
 @dataclass(frozen=True)

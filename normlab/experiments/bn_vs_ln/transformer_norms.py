@@ -19,7 +19,7 @@ from normlab.experiments.sequence_training import (
     sequence_loss,
     train_on_sequences,
 )
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.layers import BatchNorm1d, LayerNorm
 
 __all__ = [
@@ -93,18 +93,18 @@ class Config:
 
     norms: tuple[Norm, ...] = ("layer_norm", "rms_norm", "batch_norm")
     placements: tuple[Placement, ...] = ("pre_norm",)
-    lrs: tuple[float, ...] = (3e-3, 1e-2)
+    lrs: tuple[Positive, ...] = (3e-3, 1e-2)
     batches: tuple[Batches, ...] = ("mixed", "small", "adjacent")
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    layers: int = 3
-    steps: int = 300
-    characters: int = 200_000
-    held_out: int = 40_000
-    test_batches: int = 30
-    batch_size: int = 16
-    small_batch_size: int = 2
-    width: int = 32
-    length: int = 32
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    layers: Count = 3
+    steps: Count = 300
+    characters: Count = 200_000
+    held_out: Count = 40_000
+    test_batches: Count = 30
+    batch_size: Count = 16
+    small_batch_size: Count = 2
+    width: Count = 32
+    length: Count = 32
 
     def __post_init__(self) -> None:
         check_settings(self)

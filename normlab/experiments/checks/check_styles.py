@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import layer_norm as torch_layer_norm
 
 from normlab.checks import LAYER_NORM_MUTANTS, error_budget, max_error
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.layers import layer_norm
 
 __all__ = ["STYLES", "Config", "Outcome", "Result", "run"]
@@ -31,10 +32,10 @@ class Config:
         shift: added to the shifted input.
     """
 
-    seeds: tuple[int, ...] = (0, 1, 2)
-    sizes: tuple[int, ...] = (4, 64, 256)
-    rows: int = 24
-    tolerance: float = 1e-4
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    sizes: tuple[Count, ...] = (4, 64, 256)
+    rows: Count = 24
+    tolerance: Positive = 1e-4
     small: float = 3e-3
     shift: float = 1e4
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from normlab.checks.formula import FAMILIES
 from normlab.checks.kill_matrix import KINDS, compute_kill_matrix
 from normlab.checks.mutants import exhibits
+from normlab.experiments.settings import Index
 
 __all__ = ["Config", "Outcome", "Result", "run"]
 
@@ -22,7 +23,7 @@ class Config:
     """
 
     families: tuple[str, ...] = tuple(FAMILIES)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d
 
@@ -37,13 +38,13 @@ class Config:
         lr: of Adam.
     """
 
-    seeds: tuple[int, ...] = (0, 1, 2)
-    widths: tuple[int, ...] = (64, 64, 64, 10)
-    steps: int = 150
-    epochs: int = 2
-    steps_per_epoch: int = 20
-    batch_size: int = 32
-    lr: float = 1e-2
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    widths: tuple[Count, ...] = (64, 64, 64, 10)
+    steps: Count = 150
+    epochs: Count = 2
+    steps_per_epoch: Count = 20
+    batch_size: Count = 32
+    lr: Positive = 1e-2
 
 
 @dataclass(frozen=True)

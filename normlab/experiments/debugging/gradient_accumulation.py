@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, check_settings
 
 __all__ = ["Config", "Outcome", "Result", "accumulate", "run"]
 
@@ -29,9 +29,9 @@ class Config:
 
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm", "rms_norm")
     parts: tuple[int, ...] = (2, 4, 8, 16)
-    batch_size: int = 64
-    widths: tuple[int, ...] = (64, 64, 64, 10)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    batch_size: Count = 64
+    widths: tuple[Count, ...] = (64, 64, 64, 10)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 
 from normlab.checks import check_layer
 from normlab.checks.mutants import exhibits
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, check_settings
 from normlab.layers import layer_norm
 
 __all__ = ["Check", "Config", "Outcome", "Result", "run"]
@@ -33,9 +33,9 @@ class Config:
     """
 
     mistakes: tuple[str, ...] = ("bessel", "missing_projection_term", "missing_weight")
-    rows: int = 3
-    features: int = 5
-    seed: int = 0
+    rows: Count = 3
+    features: Count = 5
+    seed: Index = 0
 
     def __post_init__(self) -> None:
         check_settings(self)

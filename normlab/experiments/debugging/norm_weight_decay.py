@@ -10,7 +10,7 @@ from torch import nn
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
 
@@ -35,11 +35,11 @@ class Config:
 
     norms: tuple[FeatureNorm, ...] = ("batch_norm", "layer_norm")
     decay: float = 1.0
-    steps: int = 200
-    seeds: tuple[int, ...] = (0, 1, 2)
-    widths: tuple[int, ...] = (64, 64, 64, 10)
-    batch_size: int = 64
-    lr: float = 3e-3
+    steps: Count = 200
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    widths: tuple[Count, ...] = (64, 64, 64, 10)
+    batch_size: Count = 64
+    lr: Positive = 3e-3
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
+from normlab.experiments.settings import Count, Index, Positive, Share
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d, BatchNorm2d
 
@@ -31,12 +32,12 @@ class Config:
         lr: of Adam.
     """
 
-    momentum: float = 0.001
-    steps: int = 100
-    seeds: tuple[int, ...] = (0, 1, 2)
-    widths: tuple[int, ...] = (64, 64, 64, 10)
-    batch_size: int = 64
-    lr: float = 3e-3
+    momentum: Share = 0.001
+    steps: Count = 100
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    widths: tuple[Count, ...] = (64, 64, 64, 10)
+    batch_size: Count = 64
+    lr: Positive = 3e-3
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, check_settings
 from normlab.layers import batch_norm, layer_norm
 
 __all__ = ["Config", "Method", "Moments", "Outcome", "Result", "measure_moments", "merge", "run"]
@@ -30,9 +30,9 @@ class Config:
     """
 
     shares: tuple[int, ...] = (6, 6, 12)
-    features: int = 5
+    features: Count = 5
     shift: float = 0.0
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
         check_settings(self)

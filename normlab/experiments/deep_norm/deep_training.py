@@ -9,7 +9,7 @@ from normlab.experiments.data.sequences import reversal_batches
 from normlab.experiments.deep_norm.depth_profiles import ARMS
 from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import Curve, make_optimizer, train_on_sequences
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 
 __all__ = ["Config", "Outcome", "Result", "run", "run_one"]
 
@@ -33,16 +33,16 @@ class Config:
     """
 
     arms: tuple[str, ...] = ("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only")
-    depths: tuple[int, ...] = (50, 100)
-    steps: tuple[int, ...] = (110, 70)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    lr: float = 2e-3
-    width: int = 32
-    heads: int = 4
-    expansion: int = 2
-    vocabulary: int = 6
-    length: int = 6
-    batch_size: int = 16
+    depths: tuple[Count, ...] = (50, 100)
+    steps: tuple[Count, ...] = (110, 70)
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    lr: Positive = 2e-3
+    width: Count = 32
+    heads: Count = 4
+    expansion: Count = 2
+    vocabulary: Count = 6
+    length: Count = 6
+    batch_size: Count = 16
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -12,7 +12,7 @@ from normlab.experiments.data.sequences import reversal_batches
 from normlab.experiments.networks.transformer import Placement, Transformer, make_transformer
 from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import gradient_norms, token_variance
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, check_settings
 from normlab.residual import deep_norm_constants
 
 __all__ = ["ARMS", "Arm", "Config", "Outcome", "Result", "run", "run_one"]
@@ -74,14 +74,14 @@ class Config:
     """
 
     arms: tuple[str, ...] = ("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only")
-    depths: tuple[int, ...] = (10, 20, 50, 100, 300, 1000)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    width: int = 16
-    heads: int = 2
-    expansion: int = 2
-    vocabulary: int = 8
-    length: int = 8
-    batch_size: int = 16
+    depths: tuple[Count, ...] = (10, 20, 50, 100, 300, 1000)
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    width: Count = 16
+    heads: Count = 2
+    expansion: Count = 2
+    vocabulary: Count = 8
+    length: Count = 8
+    batch_size: Count = 16
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -12,7 +12,7 @@ from torch import nn
 from normlab.experiments.data.sequences import reversal_batches
 from normlab.experiments.networks.transformer import Transformer, make_transformer
 from normlab.experiments.sequence_training import sequence_loss
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.residual import DeepNorm, PostNorm
 
 __all__ = ["Config", "Result", "convert_to_post_norm", "run"]
@@ -31,12 +31,12 @@ class Config:
         seed: of weights and batches.
     """
 
-    layers: int = 4
+    layers: Count = 4
     alpha: float = 2.5
-    lr: float = 0.1
-    steps: int = 20
+    lr: Positive = 0.1
+    steps: Count = 20
     rescale_lr: bool = True
-    seed: int = 0
+    seed: Index = 0
 
     def __post_init__(self) -> None:
         check_settings(self)

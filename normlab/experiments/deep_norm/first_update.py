@@ -14,7 +14,7 @@ from normlab.experiments.deep_norm.depth_profiles import ARMS
 from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import sequence_loss
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 
 __all__ = ["Config", "Outcome", "Result", "Step", "Subset", "run", "run_one", "update_bound"]
 
@@ -44,18 +44,18 @@ class Config:
     """
 
     arms: tuple[str, ...] = ("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only")
-    depths: tuple[int, ...] = (10, 20, 50, 100, 300, 1000)
+    depths: tuple[Count, ...] = (10, 20, 50, 100, 300, 1000)
     subsets: tuple[Subset, ...] = get_args(Subset)
     steps: tuple[Step, ...] = get_args(Step)
-    gradient_lr: float = 1e-4
-    sign_lr: float = 1e-6
-    seeds: tuple[int, ...] = (0, 1, 2)
-    width: int = 16
-    heads: int = 2
-    expansion: int = 2
-    vocabulary: int = 8
-    length: int = 8
-    batch_size: int = 16
+    gradient_lr: Positive = 1e-4
+    sign_lr: Positive = 1e-6
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    width: Count = 16
+    heads: Count = 2
+    expansion: Count = 2
+    vocabulary: Count = 8
+    length: Count = 8
+    batch_size: Count = 16
 
     def __post_init__(self) -> None:
         check_settings(self)

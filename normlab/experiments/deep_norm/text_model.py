@@ -13,7 +13,7 @@ from normlab.experiments.sequence_training import (
     make_optimizer,
     train_on_sequences,
 )
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 
 __all__ = ["Config", "Outcome", "Result", "run", "run_one"]
 
@@ -37,16 +37,16 @@ class Config:
     """
 
     arms: tuple[str, ...] = ("post_norm", "pre_norm", "deep_norm")
-    lrs: tuple[float, ...] = (3e-3, 1e-2, 3e-2)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    layers: int = 6
-    steps: int = 300
-    characters: int = 200_000
-    width: int = 32
-    heads: int = 4
-    expansion: int = 4
-    length: int = 32
-    batch_size: int = 16
+    lrs: tuple[Positive, ...] = (3e-3, 1e-2, 3e-2)
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    layers: Count = 6
+    steps: Count = 300
+    characters: Count = 200_000
+    width: Count = 32
+    heads: Count = 4
+    expansion: Count = 4
+    length: Count = 32
+    batch_size: Count = 16
 
     def __post_init__(self) -> None:
         check_settings(self)

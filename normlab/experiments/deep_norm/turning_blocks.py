@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.layers import RMSNorm
 from normlab.residual import DeepNorm
 
@@ -74,11 +74,11 @@ class Config:
     """
 
     arms: tuple[Arm, ...] = get_args(Arm)
-    depths: tuple[int, ...] = (10, 30, 100)
+    depths: tuple[Count, ...] = (10, 30, 100)
     steps: tuple[Step, ...] = get_args(Step)
-    lr: float = 1e-5
-    features: int = 4
-    seed: int = 0
+    lr: Positive = 1e-5
+    features: Count = 4
+    seed: Index = 0
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -9,7 +9,7 @@ import torch
 
 from normlab.checks.invariances import find_linear_norm
 from normlab.experiments.invariance.invariant_mlp import HIDDEN_NORMS, HiddenNorm
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 
 __all__ = ["Config", "Outcome", "Result", "run", "run_one"]
 
@@ -33,12 +33,12 @@ class Config:
     """
 
     norms: tuple[HiddenNorm, ...] = ("none", "batch_norm", "layer_norm", "rms_norm")
-    gains: tuple[float, ...] = (0.5, 1.0, 2.0)
-    data_scales: tuple[float, ...] = (1.0, 100.0)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    depth: int = 30
-    width: int = 64
-    samples: int = 32
+    gains: tuple[Positive, ...] = (0.5, 1.0, 2.0)
+    data_scales: tuple[Positive, ...] = (1.0, 100.0)
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    depth: Count = 30
+    width: Count = 64
+    samples: Count = 32
     activation: Literal["none", "relu"] = "none"
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from normlab.experiments.recording import (
     read_outcomes,
     read_record,
 )
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, NotNegative, Positive, check_settings
 
 __all__ = [
     "Config",
@@ -94,15 +94,15 @@ class Config:
     """
 
     norms: tuple[HiddenNorm, ...] = ("batch_norm", "layer_norm")
-    start_scales: tuple[float, ...] = (0.3, 1.0, 3.0)
-    weight_decays: tuple[float, ...] = (0.0, 0.02)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    widths: tuple[int, ...] = (64, 32, 32, 10)
-    lr: float = 0.5
-    steps: int = 800
-    batch_size: int = 64
-    every: int = 10
-    window: int = 300
+    start_scales: tuple[Positive, ...] = (0.3, 1.0, 3.0)
+    weight_decays: tuple[NotNegative, ...] = (0.0, 0.02)
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    widths: tuple[Count, ...] = (64, 32, 32, 10)
+    lr: Positive = 0.5
+    steps: Count = 800
+    batch_size: Count = 64
+    every: Count = 10
+    window: Count = 300
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from normlab.checks.invariances import find_linear_norm, make_problem
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, NotNegative, check_settings
 
 __all__ = ["Config", "Outcome", "Result", "eps_deviation", "eps_deviation_bound", "run"]
 
@@ -55,10 +55,10 @@ class Config:
 
     norms: tuple[str, ...] = ("batch_norm", "layer_norm", "rms_norm")
     exponents: tuple[float, ...] = tuple(-4 + 0.5 * i for i in range(17))
-    eps: tuple[float, ...] = (0.0, 1e-12, 1e-5)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    samples: int = 32
-    size: int = 15
+    eps: tuple[NotNegative, ...] = (0.0, 1e-12, 1e-5)
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    samples: Count = 32
+    size: Count = 15
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -14,7 +14,7 @@ from normlab.experiments.invariance.invariant_mlp import (
     TrainedRun,
     train_once,
 )
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, NotNegative, Positive, check_settings
 
 __all__ = ["Config", "Outcome", "Pair", "Result", "growing_lr", "run", "run_one"]
 
@@ -69,14 +69,14 @@ class Config:
 
     pairs: tuple[Pair, ...] = get_args(Pair)
     norms: tuple[HiddenNorm, ...] = ("none", "batch_norm", "layer_norm")
-    seeds: tuple[int, ...] = (0,)
-    start_scale: float = 3.0
-    lr: float = 0.5
-    adam_lr: float = 0.01
-    weight_decay: float = 0.05
-    widths: tuple[int, ...] = (64, 32, 32, 10)
-    steps: int = 60
-    batch_size: int = 64
+    seeds: tuple[Index, ...] = (0,)
+    start_scale: Positive = 3.0
+    lr: Positive = 0.5
+    adam_lr: Positive = 0.01
+    weight_decay: NotNegative = 0.05
+    widths: tuple[Count, ...] = (64, 32, 32, 10)
+    steps: Count = 60
+    batch_size: Count = 64
 
     def __post_init__(self) -> None:
         check_settings(self)

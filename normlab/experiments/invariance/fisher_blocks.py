@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.invariances import find_linear_norm, make_problem
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, check_settings
 
 __all__ = ["Config", "Outcome", "Result", "fisher_matrix", "run"]
 
@@ -55,9 +55,9 @@ class Config:
         samples: N.
     """
 
-    features: tuple[int, ...] = (4, 8, 32)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    samples: int = 16
+    features: tuple[Count, ...] = (4, 8, 32)
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    samples: Count = 16
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.settings import Count, Index
 from normlab.layers import batch_norm, layer_norm
 
 __all__ = ["Config", "Outcome", "Result", "kept_order", "run"]
@@ -23,9 +24,9 @@ class Config:
         features: H.
     """
 
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    samples: int = 128
-    features: int = 32
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    samples: Count = 128
+    features: Count = 32
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from normlab.experiments.settings import Count, Index, NotNegative, Positive
 from normlab.layers import layer_norm
 
 __all__ = ["Config", "Result", "run"]
@@ -24,10 +25,10 @@ class Config:
         seeds: of the rows.
     """
 
-    scales: tuple[float, ...] = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-    eps: float = 1e-5
-    features: int = 64
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    scales: tuple[Positive, ...] = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+    eps: NotNegative = 1e-5
+    features: Count = 64
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.layers import layer_norm
 
 __all__ = ["Arm", "Config", "Result", "Trace", "run"]
@@ -28,11 +29,11 @@ class Config:
     """
 
     arms: tuple[Arm, ...] = ("none", "layer_norm")
-    gains: tuple[float, ...] = (0.5, 1.5)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    units: int = 64
-    samples: int = 16
-    steps: int = 60
+    gains: tuple[Positive, ...] = (0.5, 1.5)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    units: Count = 64
+    samples: Count = 16
+    steps: Count = 60
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from normlab.experiments.layer_norm.recurrent import StepNorm, make_gru
+from normlab.experiments.settings import Count, Index, Positive
 
 __all__ = ["GUESS", "Config", "Outcome", "Result", "adding_problem", "run"]
 
@@ -33,14 +34,14 @@ class Config:
     """
 
     norms: tuple[StepNorm, ...] = ("none", "layer_norm", "batch_norm")
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    length: int = 30
-    test_lengths: tuple[int, ...] = (30, 60, 120)
-    hidden: int = 32
-    steps: int = 500
-    batch_size: int = 32
-    lr: float = 5e-3
-    test_size: int = 512
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    length: Count = 30
+    test_lengths: tuple[Count, ...] = (30, 60, 120)
+    hidden: Count = 32
+    steps: Count = 500
+    batch_size: Count = 32
+    lr: Positive = 5e-3
+    test_size: Count = 512
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d, LayerNorm
 
@@ -51,12 +52,12 @@ class Config:
 
     arrangements: tuple[Arrangement, ...] = ARRANGEMENTS
     questions: tuple[Question, ...] = ("color", "size")
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    count: int = 1024
-    hidden: int = 32
-    steps: int = 300
-    batch_size: int = 64
-    lr: float = 3e-3
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    count: Count = 1024
+    hidden: Count = 32
+    steps: Count = 300
+    batch_size: Count = 64
+    lr: Positive = 3e-3
 
 
 @dataclass(frozen=True)

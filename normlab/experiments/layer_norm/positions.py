@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from normlab.experiments.settings import Count, Index
 from normlab.layers import batch_norm, layer_norm
 
 __all__ = ["SENTENCES", "Arm", "Config", "Influence", "Result", "embed", "run"]
@@ -40,10 +41,10 @@ class Config:
     """
 
     sentences: tuple[str, ...] = SENTENCES
-    features: int = 16
-    seed: int = 0
-    sentence: int = 1
-    position: int = 0
+    features: Count = 16
+    seed: Index = 0
+    sentence: Index = 1
+    position: Index = 0
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.layer_norm.recurrent import Gru, StepNorm, make_gru
 from normlab.experiments.recording import rounded
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.experiments.training import evaluate, shuffled_batches, train
 
 __all__ = ["Config", "Outcome", "Result", "run", "run_one", "set_gain"]
@@ -33,13 +33,13 @@ class Config:
     """
 
     norms: tuple[StepNorm, ...] = ("none", "layer_norm", "batch_norm")
-    gains: tuple[float, ...] = (1.0, 0.1)
-    batch_sizes: tuple[int, ...] = (32, 4)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    hidden: int = 32
-    steps: int = 200
-    lr: float = 2e-3
-    window: int = 10
+    gains: tuple[Positive, ...] = (1.0, 0.1)
+    batch_sizes: tuple[Count, ...] = (32, 4)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    hidden: Count = 32
+    steps: Count = 200
+    lr: Positive = 2e-3
+    window: Count = 10
 
     def __post_init__(self) -> None:
         check_settings(self)

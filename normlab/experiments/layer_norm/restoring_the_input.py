@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.settings import Count, Index
 from normlab.layers import batch_norm, layer_norm, rms_norm
 
 __all__ = ["Config", "Outcome", "Result", "Source", "run"]
@@ -29,9 +30,9 @@ class Config:
     """
 
     sources: tuple[Source, ...] = ("normal", "digits")
-    features: tuple[int, ...] = (4, 8, 16, 64, 256)
-    samples: int = 1000
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    features: tuple[Count, ...] = (4, 8, 16, 64, 256)
+    samples: Count = 1000
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
+from normlab.experiments.settings import Count, Index, Positive, Share
 from normlab.experiments.training import evaluate, shuffled_batches
 from normlab.layers import BatchNorm1d
 
@@ -32,12 +33,12 @@ class Config:
     """
 
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    rare: float = 0.05
-    width: int = 64
-    batch_size: int = 32
-    steps: int = 400
-    lr: float = 2e-3
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    rare: Share = 0.05
+    width: Count = 64
+    batch_size: Count = 32
+    steps: Count = 400
+    lr: Positive = 2e-3
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import layer_norm as torch_layer_norm
 
 from normlab.checks import LAYER_NORM_MUTANTS, check_layer
+from normlab.experiments.settings import Index, Positive
 
 __all__ = ["CHECKS", "Check", "Config", "Result", "run"]
 
@@ -35,9 +36,9 @@ class Config:
         tolerance: of the usual checks, absolute.
     """
 
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: tuple[Index, ...] = (0, 1, 2)
     shape: tuple[int, ...] = (4, 6, 64)
-    tolerance: float = 1e-4
+    tolerance: Positive = 1e-4
 
 
 @dataclass(frozen=True)

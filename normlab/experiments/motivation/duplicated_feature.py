@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, check_settings
 
 __all__ = ["Config", "Outcome", "Result", "make_two_classes", "run", "run_one"]
 
@@ -30,9 +30,9 @@ class Config:
     """
 
     models: tuple[Model, ...] = MODELS
-    copies: tuple[int, ...] = (1, 2, 5, 20)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    count: int = 2000
+    copies: tuple[Count, ...] = (1, 2, 5, 20)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    count: Count = 2000
     distances: tuple[float, float] = (1.0, 2.0)
 
     def __post_init__(self) -> None:

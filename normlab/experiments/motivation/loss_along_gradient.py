@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import Activation, FeatureNorm, Init, make_mlp
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.experiments.training import shuffled_batches
 
 __all__ = ["Config", "Look", "Result", "Trace", "gradient_shift", "look_along", "run", "run_one"]
@@ -36,15 +36,15 @@ class Config:
     """
 
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
-    seeds: tuple[int, ...] = (0, 1, 2)
-    widths: tuple[int, ...] = (64, 64, 64, 64, 64, 64, 64, 10)
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    widths: tuple[Count, ...] = (64, 64, 64, 64, 64, 64, 64, 10)
     activation: Activation = "relu"
     init: Init = "he"
-    lr: float = 0.1
-    batch_size: int = 128
-    steps: int = 150
-    every: int = 10
-    multiples: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+    lr: Positive = 0.1
+    batch_size: Count = 128
+    steps: Count = 150
+    every: Count = 10
+    multiples: tuple[Positive, ...] = (0.5, 1.0, 2.0, 4.0)
 
     def __post_init__(self) -> None:
         check_settings(self)

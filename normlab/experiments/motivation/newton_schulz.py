@@ -12,7 +12,7 @@ from normlab.experiments.motivation.whitening_conditioning import (
     make_correlated,
     prepare,
 )
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, check_settings
 from normlab.whitening import (
     make_covariance,
     newton_schulz_matrix,
@@ -40,10 +40,10 @@ class Config:
 
     forms: tuple[str, ...] = FORMS
     correlations: tuple[float, ...] = (0.0, 0.5, 0.9, 0.99)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    features: int = 32
-    samples: int = 2048
-    max_steps: int = 24
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    features: Count = 32
+    samples: Count = 2048
+    max_steps: Count = 24
 
     def __post_init__(self) -> None:
         check_settings(self)

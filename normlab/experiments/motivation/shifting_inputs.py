@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from normlab.experiments.data.digits import DigitsSplit, load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, NotNegative, Positive, Share, check_settings
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d
 
@@ -52,18 +52,18 @@ class Config:
     """
 
     arms: tuple[Arm, ...] = ("none", "batch_norm", "noisy_batch_norm")
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: tuple[Index, ...] = (0, 1, 2)
     activation: Literal["sigmoid", "tanh"] = "sigmoid"
-    gain: float = 1.0
-    lr: float = 0.05
-    momentum: float = 0.9
-    depth: int = 5
-    width: int = 100
-    batch_size: int = 64
-    steps: int = 300
-    every: int = 20
-    noise: float = 1.0
-    unit: int = 0
+    gain: Positive = 1.0
+    lr: Positive = 0.05
+    momentum: Share = 0.9
+    depth: Count = 5
+    width: Count = 100
+    batch_size: Count = 64
+    steps: Count = 300
+    every: Count = 20
+    noise: NotNegative = 1.0
+    unit: Index = 0
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -10,7 +10,7 @@ from torch import nn
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 
 __all__ = ["Config", "Profile", "Result", "run", "run_one"]
 
@@ -30,12 +30,12 @@ class Config:
     """
 
     norms: tuple[FeatureNorm, ...] = ("none", "layer_norm", "batch_norm")
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     activation: Literal["sigmoid", "tanh", "relu"] = "sigmoid"
-    gain: float = 1.0
-    depth: int = 6
-    width: int = 100
-    batch_size: int = 256
+    gain: Positive = 1.0
+    depth: Count = 6
+    width: Count = 100
+    batch_size: Count = 256
 
     def __post_init__(self) -> None:
         check_settings(self)

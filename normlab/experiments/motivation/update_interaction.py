@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import Activation, FeatureNorm, Init, make_mlp
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.experiments.training import shuffled_batches, train
 
 __all__ = ["Config", "Outcome", "Result", "run", "run_one"]
@@ -37,15 +37,15 @@ class Config:
     """
 
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
-    promises: tuple[float, ...] = (0.01, 0.1, 0.5)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    widths: tuple[int, ...] = (64, 64, 64, 64, 64, 64, 64, 10)
+    promises: tuple[Positive, ...] = (0.01, 0.1, 0.5)
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    widths: tuple[Count, ...] = (64, 64, 64, 64, 64, 64, 64, 10)
     activation: Activation = "relu"
     init: Init = "he"
-    lr: float = 0.01
-    batch_size: int = 128
-    steps: int = 50
-    every: int = 10
+    lr: Positive = 0.01
+    batch_size: Count = 128
+    steps: Count = 50
+    every: Count = 10
 
     def __post_init__(self) -> None:
         check_settings(self)

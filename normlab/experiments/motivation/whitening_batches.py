@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normlab.experiments.motivation.whitening_conditioning import condition_number, make_correlated
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, check_settings
 from normlab.whitening import make_covariance, whiten
 
 __all__ = ["Config", "Outcome", "Result", "run"]
@@ -32,10 +32,10 @@ class Config:
     """
 
     treatments: tuple[Treatment, ...] = TREATMENTS
-    batch_sizes: tuple[int, ...] = (33, 40, 64, 128, 256, 1024)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    features: int = 32
-    others: int = 20000
+    batch_sizes: tuple[Count, ...] = (33, 40, 64, 128, 256, 1024)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    features: Count = 32
+    others: Count = 20000
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.whitening import make_covariance, whiten
 
 __all__ = [
@@ -45,12 +45,12 @@ class Config:
 
     preparations: tuple[Preparation, ...] = PREPARATIONS
     correlations: tuple[float, ...] = (0.0, 0.5, 0.9, 0.99)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    features: int = 32
-    samples: int = 2048
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    features: Count = 32
+    samples: Count = 2048
     decades: float = 2.0
-    tolerance: float = 1e-6
-    max_steps: int = 20000
+    tolerance: Positive = 1e-6
+    max_steps: Count = 20000
 
     def __post_init__(self) -> None:
         check_settings(self)

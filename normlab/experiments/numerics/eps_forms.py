@@ -9,6 +9,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from normlab.experiments.settings import Count, Index, NotNegative, Positive
+
 __all__ = [
     "Config",
     "Outcome",
@@ -89,10 +91,23 @@ class Config:
         seeds: of the rows.
     """
 
-    eps: float = 1e-5
-    stds: tuple[float, ...] = (1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
-    features: int = 64
-    seeds: tuple[int, ...] = (0, 1, 2)
+    eps: NotNegative = 1e-5
+    stds: tuple[Positive, ...] = (
+        1.0,
+        0.3,
+        0.1,
+        3e-2,
+        1e-2,
+        3e-3,
+        1e-3,
+        3e-4,
+        1e-4,
+        3e-5,
+        1e-5,
+        1e-6,
+    )
+    features: Count = 64
+    seeds: tuple[Index, ...] = (0, 1, 2)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, NotNegative, check_settings
 
 __all__ = ["Config", "Method", "Outcome", "Result", "add_in_order", "normalize_in", "run"]
 
@@ -31,10 +31,10 @@ class Config:
 
     means: tuple[float, ...] = (0.0, 10.0, 100.0)
     dtypes: tuple[str, ...] = ("float16", "bfloat16")
-    features: int = 768
-    rows: int = 16
-    eps: float = 1e-5
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    features: Count = 768
+    rows: Count = 16
+    eps: NotNegative = 1e-5
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -15,6 +15,7 @@ from normlab.experiments.networks.transformer import (
     Transformer,
     make_transformer,
 )
+from normlab.experiments.settings import Count, Index
 from normlab.layers import BatchNorm2d, LayerNorm
 
 __all__ = [
@@ -163,10 +164,10 @@ class Config:
         spread: standard deviation of biases, means, and logarithms of weights and variances.
     """
 
-    seeds: tuple[int, ...] = (0, 1, 2)
-    channels: int = 6
-    side: int = 9
-    layers: int = 3
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    channels: Count = 6
+    side: Count = 9
+    layers: Count = 3
     spread: float = 0.3
 
 

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from normlab.experiments.settings import Count, Index
 from normlab.layers import (
     batch_norm,
     group_norm,
@@ -56,12 +57,12 @@ class Config:
         seeds: of the values.
     """
 
-    lengths: tuple[int, ...] = (12, 9, 7, 4)
-    extra: tuple[int, ...] = (0, 4, 20, 100)
-    channels: int = 8
-    groups: int = 2
+    lengths: tuple[Count, ...] = (12, 9, 7, 4)
+    extra: tuple[Index, ...] = (0, 4, 20, 100)
+    channels: Count = 8
+    groups: Count = 2
     mean: float = 2.0
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from normlab.experiments.settings import Count, Index, NotNegative
 from normlab.layers.standardization import standardize
 from normlab.reference.moments import Moments, naive_one_pass, two_pass, welford
 
@@ -37,10 +38,10 @@ class Config:
     """
 
     means: tuple[float, ...] = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
-    features: int = 768
-    rows: int = 16
-    eps: float = 1e-5
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    features: Count = 768
+    rows: Count = 16
+    eps: NotNegative = 1e-5
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from tqdm import tqdm
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.recording import rounded
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d
 
@@ -40,11 +41,11 @@ class Config:
     """
 
     arms: tuple[Arm, ...] = ("none", "layer_norm", "batch_norm", "batch norm, logits too")
-    batch_sizes: tuple[int, ...] = (128, 4)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[int, ...] = (64, 128, 128, 10)
-    epochs: int = 12
-    lr: float = 1e-3
+    batch_sizes: tuple[Count, ...] = (128, 4)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    widths: tuple[Count, ...] = (64, 128, 128, 10)
+    epochs: Count = 12
+    lr: Positive = 1e-3
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from normlab.experiments.paper_experiments.latent_models import (
 )
 from normlab.experiments.paper_experiments.lstm import LstmNorm
 from normlab.experiments.recording import rounded
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.training import shuffled_batches
 
 __all__ = [
@@ -53,11 +54,11 @@ class Config:
 
     autoencoder_norms: tuple[FeatureNorm, ...] = ("none", "layer_norm", "batch_norm")
     draw_norms: tuple[LstmNorm, ...] = ("none", "cell", "sums")
-    lrs: tuple[float, ...] = (1e-3, 3e-3)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    batch_size: int = 64
-    steps: int = 400
-    every: int = 25
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    batch_size: Count = 64
+    steps: Count = 400
+    every: Count = 25
 
     def jobs(self) -> list[tuple[Model, str, float, int]]:
         """Model, norm, learning rate and seed of each run."""

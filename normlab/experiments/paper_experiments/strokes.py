@@ -14,6 +14,7 @@ from normlab.experiments.paper_experiments.descent import descend, window_means
 from normlab.experiments.paper_experiments.glyphs import load_outlines
 from normlab.experiments.paper_experiments.lstm import LstmNorm, make_lstm_cell
 from normlab.experiments.recording import rounded
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.training import shuffled_batches
 
 __all__ = ["Config", "Outcome", "PenModel", "Result", "make_pen_model", "mixture_loss", "run"]
@@ -102,13 +103,13 @@ class Config:
     """
 
     norms: tuple[LstmNorm, ...] = ("none", "sums", "sums with bias")
-    lrs: tuple[float, ...] = (1e-3, 5e-3)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    hidden: int = 64
-    components: int = 5
-    batch_size: int = 8
-    steps: int = 300
-    every: int = 25
+    lrs: tuple[Positive, ...] = (1e-3, 5e-3)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    hidden: Count = 64
+    components: Count = 5
+    batch_size: Count = 8
+    steps: Count = 300
+    every: Count = 25
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from normlab.experiments.processor import with_threads
+from normlab.experiments.settings import Count, Index
 
 __all__ = ["Config", "Outcome", "Result", "run"]
 
@@ -26,10 +27,10 @@ class Config:
         seeds: of the rows.
     """
 
-    batches: tuple[int, ...] = (256, 4096, 65536)
+    batches: tuple[Count, ...] = (256, 4096, 65536)
     mean: float = 10.0
-    channels: int = 8
-    seeds: tuple[int, ...] = (0, 1, 2)
+    channels: Count = 8
+    seeds: tuple[Index, ...] = (0, 1, 2)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import group_norm
 
 from normlab.experiments.processor import vector_code, with_threads
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, check_settings
 from normlab.kernel_models import group_statistics, group_transform
 
 __all__ = ["Config", "Outcome", "Result", "run"]
@@ -36,11 +36,11 @@ class Config:
     """
 
     means: tuple[float, ...] = (0.0, 10.0, 100.0, 1e3, 1e4)
-    side: int = 16
-    channels: int = 8
-    num_groups: int = 2
-    batch: int = 4
-    seeds: tuple[int, ...] = (0, 1, 2)
+    side: Count = 16
+    channels: Count = 8
+    num_groups: Count = 2
+    batch: Count = 4
+    seeds: tuple[Index, ...] = (0, 1, 2)
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from normlab import layers
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Index, check_settings
 
 __all__ = ["NORMS", "Config", "Outcome", "Result", "run"]
 
@@ -53,7 +53,7 @@ class Config:
     """
 
     norms: tuple[str, ...] = tuple(NORMS)
-    seed: int = 0
+    seed: Index = 0
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import batch_norm, group_norm, layer_norm, rms_norm
 
 from normlab.experiments.processor import vector_code, with_threads
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, check_settings
 from normlab.kernel_models import add_buffers, weight_gradient_buffers
 from normlab.kernel_models.rounding import StoredDtype
 from normlab.layers import layer_norm as normlab_layer_norm
@@ -57,8 +57,8 @@ class Config:
     dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16", "float16")
     parameter_dtype: Literal["same", "float32"] = "same"
     upstream: Literal["ones", "random"] = "ones"
-    rows: int = 4096
-    threads: tuple[int, ...] = (1, 2)
+    rows: Count = 4096
+    threads: tuple[Count, ...] = (1, 2)
 
     def __post_init__(self) -> None:
         check_settings(self)

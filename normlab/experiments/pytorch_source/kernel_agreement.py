@@ -12,6 +12,7 @@ from torch.nn.functional import group_norm
 
 from normlab import kernel_models as models
 from normlab.experiments.processor import VectorCode, vector_code, with_threads
+from normlab.experiments.settings import Count, Index
 from normlab.kernel_models.rounding import StoredDtype
 
 __all__ = ["Agreement", "Config", "Result", "run"]
@@ -32,11 +33,11 @@ class Config:
         seed: of all numbers.
     """
 
-    rows: int = 40
-    features: tuple[int, ...] = (6, 130, 768)
+    rows: Count = 40
+    features: tuple[Count, ...] = (6, 130, 768)
     dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16", "float16")
     lanes: tuple[int, ...] = (4, 8, 16)
-    seed: int = 0
+    seed: Index = 0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.nn.functional import rms_norm
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from normlab.experiments.settings import Count, Index
+
 __all__ = ["Config", "Outcome", "Result", "compose", "run"]
 
 # They compute nothing: a view of the same memory, or another dtype.
@@ -29,9 +31,9 @@ class Config:
         seed: of the numbers.
     """
 
-    rows: int = 64
-    features: int = 96
-    seed: int = 0
+    rows: Count = 64
+    features: Count = 96
+    seed: Index = 0
 
 
 @dataclass(frozen=True)

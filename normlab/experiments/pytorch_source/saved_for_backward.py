@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, check_settings
 from normlab.kernel_models.rounding import StoredDtype
 
 __all__ = ["NORMS", "Config", "Outcome", "Result", "run"]
@@ -39,8 +39,8 @@ class Config:
 
     norms: tuple[str, ...] = tuple(NORMS)
     dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16")
-    batch: int = 8
-    features: int = 64
+    batch: Count = 8
+    features: Count = 64
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -13,7 +13,7 @@ from torch.nn.functional import rms_norm as torch_rms_norm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, check_settings
 
 __all__ = [
     "NORMS",
@@ -74,8 +74,8 @@ class Config:
     """
 
     norms: tuple[str, ...] = tuple(NORMS)
-    rows: int = 64
-    features: int = 256
+    rows: Count = 64
+    features: Count = 256
 
     def __post_init__(self) -> None:
         check_settings(self)

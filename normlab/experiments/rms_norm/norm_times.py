@@ -22,7 +22,7 @@ from normlab.experiments.rms_norm.norm_operations import (
     compose_layer_norm,
     compose_rms_norm,
 )
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, check_settings
 
 __all__ = ["PAIRS", "Config", "Outcome", "Result", "run"]
 
@@ -54,11 +54,11 @@ class Config:
     """
 
     pairs: tuple[str, ...] = tuple(PAIRS)
-    rows: tuple[int, ...] = (64, 1024, 4096)
-    features: tuple[int, ...] = (128, 1024, 768)
-    rounds: int = 41
+    rows: tuple[Count, ...] = (64, 1024, 4096)
+    features: tuple[Count, ...] = (128, 1024, 768)
+    rounds: Count = 41
     block_ms: float = 5.0
-    seeds: tuple[int, ...] = (0,)
+    seeds: tuple[Index, ...] = (0,)
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from normlab.experiments.data.sequences import Task
 from normlab.experiments.rms_norm import rms_quality
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.layers import prms_norm
 
 __all__ = ["Config", "Outcome", "Result", "output_spread", "run", "run_one"]
@@ -30,13 +30,13 @@ class Config:
         steps: updates.
     """
 
-    widths: tuple[int, ...] = (32, 32, 32, 32, 32, 64, 128)
+    widths: tuple[Count, ...] = (32, 32, 32, 32, 32, 64, 128)
     parts: tuple[float, ...] = (0.0625, 0.125, 0.25, 0.5, 1.0, 0.0625, 0.0625)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     task: Task = "reversal"
-    layers: int = 4
-    lr: float = 2e-3
-    steps: int = 250
+    layers: Count = 4
+    lr: Positive = 2e-3
+    steps: Count = 250
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -12,7 +12,7 @@ from normlab.experiments.data.sequences import sequence_batches
 from normlab.experiments.networks.transformer import Transformer, make_transformer
 from normlab.experiments.rms_norm.pre_rms_conversion import center_writers_, to_pre_rms_norm
 from normlab.experiments.sequence_training import OptimizerName, make_optimizer, train_on_sequences
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 
 __all__ = ["ARMS", "Config", "Outcome", "Result", "run"]
 
@@ -35,11 +35,11 @@ class Config:
 
     arms: tuple[str, ...] = ARMS
     optimizers: tuple[OptimizerName, ...] = ("sgd", "adam")
-    lrs: tuple[float, ...] = (0.05, 2e-3)
-    layers: int = 2
-    width: int = 32
-    steps: int = 40
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    lrs: tuple[Positive, ...] = (0.05, 2e-3)
+    layers: Count = 2
+    width: Count = 32
+    steps: Count = 40
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
         check_settings(self)

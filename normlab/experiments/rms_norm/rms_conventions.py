@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.layers import rms_norm
 from normlab.layers.standardization import accumulation_dtype
 
@@ -149,10 +149,10 @@ class Config:
 
     conventions: tuple[str, ...] = tuple(CONVENTIONS)
     dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16")
-    scales: tuple[float, ...] = (1.0, 300.0, 1e-4)
-    features: int = 256
-    rows: int = 32
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    scales: tuple[Positive, ...] = (1.0, 300.0, 1e-4)
+    features: Count = 256
+    rows: Count = 32
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
         check_settings(self)

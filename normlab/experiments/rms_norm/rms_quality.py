@@ -12,7 +12,7 @@ from normlab.experiments.data.sequences import Task, sequence_batches
 from normlab.experiments.networks.transformer import Transformer, make_transformer
 from normlab.experiments.rms_norm.pre_rms_conversion import pre_norm_blocks
 from normlab.experiments.sequence_training import make_optimizer, train_on_sequences
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, Share, check_settings
 from normlab.layers import RMSNorm, prms_norm
 
 __all__ = ["Config", "Outcome", "PartialRMSNorm", "Result", "mean_shares", "run", "run_one"]
@@ -59,13 +59,13 @@ class Config:
 
     tasks: tuple[Task, ...] = ("reversal", "sorting")
     norms: tuple[StreamNorm, ...] = ("layer_norm", "rms_norm")
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    layers: int = 4
-    width: int = 32
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    layers: Count = 4
+    width: Count = 32
     p: float = 0.0625
-    lr: float = 2e-3
-    steps: int = 250
-    learned_above: float = 0.95
+    lr: Positive = 2e-3
+    steps: Count = 250
+    learned_above: Share = 0.95
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -19,7 +19,7 @@ from normlab.experiments.sequence_training import (
     relative_changes,
     sequence_loss,
 )
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, NotNegative, Positive, check_settings
 
 __all__ = [
     "Config",
@@ -49,12 +49,12 @@ class Config:
     """
 
     placements: tuple[Placement, ...] = ("post_norm", "pre_norm", "deep_norm")
-    layers: tuple[int, ...] = (6,)
-    lr: float = 1e-2
-    noise: float = 0.01
-    batches: int = 25
-    iterations: int = 15
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    layers: tuple[Count, ...] = (6,)
+    lr: Positive = 1e-2
+    noise: NotNegative = 0.01
+    batches: Count = 25
+    iterations: Count = 15
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
         check_settings(self)

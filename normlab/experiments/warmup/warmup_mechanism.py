@@ -19,7 +19,7 @@ from normlab.experiments.sequence_training import (
     sequence_loss,
     token_variance,
 )
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.experiments.warmup.warmup_need import Arm
 from normlab.layers import LayerNorm
 
@@ -41,12 +41,12 @@ class Config:
     """
 
     arms: tuple[Arm, ...] = ("post_norm", "post_norm, warmup", "pre_norm", "deep_norm")
-    warmup: int = 100
-    lr: float = 1e-2
+    warmup: Index = 100
+    lr: Positive = 1e-2
     optimizer: OptimizerName = "adam"
-    seeds: tuple[int, ...] = (0, 1, 2)
-    layers: int = 6
-    check_at: tuple[int, ...] = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300)
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    layers: Count = 6
+    check_at: tuple[Index, ...] = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300)
 
     def __post_init__(self) -> None:
         check_settings(self)

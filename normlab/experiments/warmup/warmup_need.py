@@ -19,7 +19,7 @@ from normlab.experiments.data.sequences import (
 )
 from normlab.experiments.networks.transformer import Placement, Transformer, make_transformer
 from normlab.experiments.sequence_training import Curve, OptimizerName
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 
 __all__ = ["SOLVED", "Arm", "Config", "Outcome", "Result", "run", "run_one", "train_one"]
 
@@ -65,16 +65,16 @@ class Config:
         "deep_norm",
         "deep_norm, warmup",
     )
-    warmup: int = 100
-    lrs: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    layers: int = 6
-    steps: int = 300
+    warmup: Index = 100
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    layers: Count = 6
+    steps: Count = 300
     optimizer: OptimizerName = "adam"
     precision: Precision = "float32"
-    vocabulary: int = 10
-    length: int = 12
-    batch_size: int = 32
+    vocabulary: Count = 10
+    length: Count = 12
+    batch_size: Count = 32
 
     def __post_init__(self) -> None:
         check_settings(self)

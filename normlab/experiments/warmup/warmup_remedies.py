@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from normlab import schedules
 from normlab.experiments import sequence_training
 from normlab.experiments.sequence_training import OptimizerName, SchedulerFactory
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_settings
 
 __all__ = [
     "Config",
@@ -58,12 +58,12 @@ class Config:
     """
 
     remedies: tuple[Remedy, ...] = get_args(Remedy)
-    lr: float = 1e-2
-    warmup: int = 100
-    max_grad_norm: float = 1.0
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    layers: int = 6
-    steps: int = 300
+    lr: Positive = 1e-2
+    warmup: Index = 100
+    max_grad_norm: Positive = 1.0
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    layers: Count = 6
+    steps: Count = 300
 
     def __post_init__(self) -> None:
         check_settings(self)
