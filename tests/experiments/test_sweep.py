@@ -39,7 +39,7 @@ from normlab.experiments.sweep import Sweep
 @dataclass(frozen=True)
 class Config:
     log: str = ""
-    seeds: tuple[int, ...] = tuple(range(12))
+    seeds: tuple[int, ...] = tuple(range(20))
 
 def run_one(config, seed):
     with open(config.log, "ab", buffering=0) as log:
@@ -117,12 +117,13 @@ def test_a_killed_sweep_resumes(slow, tmp_path, jobs):
     finished = 0
     while finished < 4 and process.poll() is None and time.monotonic() < deadline:
         if record.exists():  # at every moment a whole file
-            finished = json.loads(record.read_text()).get("finished_points", 12)
+            finished = json.loads(record.read_text()).get("finished_points", 20)
         time.sleep(0.002)
+    time.sleep(0.25)  # in the middle of later points, not behind a write
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     stored = json.loads(record.read_text())
-    assert 4 <= stored["finished_points"] < 12
+    assert 4 <= stored["finished_points"] < 20
     with pytest.raises(ValueError, match="unfinished, with"):
         recording.read_record(record)
 
