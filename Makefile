@@ -68,6 +68,24 @@ browser: book  ## open every built page in Chromium; skipped where there is none
 pages:
 	$(PYTEST) -rs --dist loadgroup tests/browser
 
+# Every torch that pyproject.toml admits and we vouch for, and the newest that installs. Each
+# environment takes 3 to 6 GB; the ordinary builds for GPUs run on a processor too.
+TORCHES ?= 2.11.0 2.12.1 2.13.0 2.14.1 newest
+
+matrix:  ## run the suite on every torch that we claim: `make matrix TORCHES=2.14.1` on one
+	@$(MAKE) --no-print-directory --keep-going $(TORCHES:%=matrix-%)
+
+matrix-%: .matrix/%/.installed
+	@$(<D)/bin/python -c 'import torch; print("torch", torch.__version__)'
+	$(<D)/bin/python -m pytest --numprocesses $(JOBS) --dist worksteal --ignore tests/browser
+
+.PRECIOUS: .matrix/%/.installed
+.matrix/%/.installed: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet --upgrade \
+	  -e '.[test]' pytest-xdist torch$(patsubst ==newest,,==$*)
+	@touch $@
+
 pdf: book  ## print the whole book into _build/normlab.pdf; needs Chromium
 	$(BIN)/python book/_tools/pdf.py
 
