@@ -10,9 +10,9 @@ from normlab.checks.candidates import Diagnosis
 from normlab.checks.comparison import SHIFTED, SMALL, ULPS, Comparison, excess_failure
 from normlab.checks.formula import Formula
 from normlab.checks.gradient_diagnosis import explain_gradient, explain_parameter
+from normlab.checks.inputs import Inputs, Outcome, formula_for, oracle
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
-from normlab.checks.trials import Outcome, Trial, formula_for, oracle
 from normlab.probing.modules import AnySubject
 
 __all__ = ["check_gradients"]
@@ -21,13 +21,13 @@ _NAMES = {"dx": "the input", "dweight": "the weight", "dbias": "the bias"}
 
 
 def check_gradients(
-    subject: AnySubject, regimes: Sequence[Sequence[Comparison]], formula: Formula, report: Report
+    subject: AnySubject, scales: Sequence[Sequence[Comparison]], formula: Formula, report: Report
 ) -> None:
-    """Compare the gradients by input, weight and bias; each is reported once for a regime."""
+    """Compare the gradients by input, weight and bias; each is reported once for a scale."""
     # one mistake of the forward pass shows in the gradients, too, and is charged once
     known = {f.mistake for f in report.failures if f.mistake}
     failed: set[str] = set()
-    right = [[(c, oracle(formula, c.trial)) for c in comparisons] for comparisons in regimes]
+    right = [[(c, oracle(formula, c.inputs)) for c in comparisons] for comparisons in scales]
     for key in _NAMES:
         if key in subject.fixed:
             report.notes.append(f"gradient by {_NAMES[key]}, which is not a parameter")
@@ -49,7 +49,7 @@ def _compare(
     known: set[str],
     failed_before: bool,
 ) -> Failure | None:
-    check, what = f"gradient, {c.regime.name}", _NAMES[key]
+    check, what = f"gradient, {c.scale.name}", _NAMES[key]
     want, got = getattr(expected, key), getattr(c.got, key)
     if want is None:
         return None
@@ -62,16 +62,16 @@ def _compare(
     got = got.reshape(want.shape)
     budget = c.budget(key, want, ulps=4 * ULPS)
     if key == "dx":
-        budget = max(budget, 4 * ULPS * _subtracted(formula, c.trial))
+        budget = max(budget, 4 * ULPS * _subtracted(formula, c.inputs))
     error = max_error(got, want)
-    if error <= budget or ("one_pass" in known and c.regime is not SMALL):
+    if error <= budget or ("one_pass" in known and c.scale is not SMALL):
         return None
     evidence = c.evidence(formula, got, budget)
     if key == "dx":
         diagnosis = explain_gradient(evidence)
     else:
         diagnosis = explain_parameter(got, evidence, key, want)
-    if diagnosis.mistake is None and c.regime is SHIFTED:
+    if diagnosis.mistake is None and c.scale is SHIFTED:
         if failed_before:
             return None  # wrong without a shift, and said so
         diagnosis = Diagnosis("one_pass", "the error grows with the mean: sums cancel")
@@ -81,12 +81,12 @@ def _compare(
     return excess_failure(check, sentence, error / budget)
 
 
-def _subtracted(formula: Formula, trial: Trial) -> float:
+def _subtracted(formula: Formula, inputs: Inputs) -> float:
     """Rounding of the terms whose difference is dx: they are as large as rstd · weight · dy."""
-    shaped = formula_for(formula, trial.case)
-    _, var, count = shaped.statistics(trial.x.double())
+    shaped = formula_for(formula, inputs.case)
+    _, var, count = shaped.statistics(inputs.x.double())
     rstd = float((1 / shaped.denominator(var, count)).abs().max())
     weight = 1.0
-    if trial.weight is not None:
-        weight = float((trial.weight + formula.weight_offset).abs().max())
-    return rstd * weight * float(trial.dy.abs().max()) * torch.finfo(torch.float32).eps / 4
+    if inputs.weight is not None:
+        weight = float((inputs.weight + formula.weight_offset).abs().max())
+    return rstd * weight * float(inputs.dy.abs().max()) * torch.finfo(torch.float32).eps / 4

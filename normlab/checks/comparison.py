@@ -10,19 +10,19 @@ from torch import Tensor
 from normlab.checks.candidates import Diagnosis
 from normlab.checks.diagnosis import Evidence
 from normlab.checks.formula import Formula
+from normlab.checks.inputs import Inputs, Outcome, Scale, formula_for
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure
 from normlab.checks.tolerances import error_budget, max_error
-from normlab.checks.trials import Outcome, Regime, Trial, formula_for
 
 __all__ = ["ORDINARY", "SHIFTED", "SMALL", "ULPS", "Comparison", "excess_failure"]
 
 ULPS = 32  # a few roundings per operation, in any order of summation, for up to 1e3 terms
-ORDINARY = Regime("ordinary input", rms=1.0, mean=0.0, factor=8.0)
-SMALL = Regime("small input", rms=3e-3, mean=0.0, factor=8.0)
+ORDINARY = Scale("ordinary input", rms=1.0, mean=0.0, factor=8.0)
+SMALL = Scale("small input", rms=3e-3, mean=0.0, factor=8.0)
 # a mean rounded to float32 costs torch as much as anybody; mean(x²) - mean(x)² costs a
 # thousand times more
-SHIFTED = Regime("shifted input", rms=1.0, mean=1e3, factor=32.0)
+SHIFTED = Scale("shifted input", rms=1.0, mean=1e3, factor=32.0)
 
 
 @dataclass
@@ -30,15 +30,15 @@ class Comparison:
     """One call in float32.
 
     Attributes:
-        regime: scale of the input.
-        trial: the input.
+        scale: of the input.
+        inputs: what the layer was given.
         got: what the layer gave.
         theirs: what torch gave, with its own conventions.
         right: torch's conventions in float64: its error is `theirs` minus this.
     """
 
-    regime: Regime
-    trial: Trial
+    scale: Scale
+    inputs: Inputs
     got: Outcome
     theirs: Outcome
     right: Outcome
@@ -47,12 +47,12 @@ class Comparison:
         """Largest error allowed to one of the layer's results."""
         torch_error = max_error(getattr(self.theirs, key), getattr(self.right, key))
         return error_budget(
-            expected, torch.float32, torch_error, factor=self.regime.factor, ulps=ulps
+            expected, torch.float32, torch_error, factor=self.scale.factor, ulps=ulps
         )
 
     def evidence(self, formula: Formula, got: Tensor, budget: float) -> Evidence:
         """This call, for a diagnosis."""
-        t = self.trial
+        t = self.inputs
         weight, bias = (None if p is None else p.double() for p in (t.weight, t.bias))
         shaped = formula_for(formula, t.case)
         return Evidence(shaped, t.x.double(), weight, bias, got.double(), budget, t.dy.double())

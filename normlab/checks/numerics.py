@@ -12,24 +12,24 @@ from normlab.checks.candidates import Diagnosis
 from normlab.checks.comparison import ORDINARY, SHIFTED, SMALL, ULPS, Comparison, excess_failure
 from normlab.checks.diagnosis import Evidence, explain_forward, explains
 from normlab.checks.formula import Formula
-from normlab.checks.mistakes import make_failure
-from normlab.checks.refusals import attribute_refusal, charge_refusals
-from normlab.checks.report import Failure, Report
-from normlab.checks.tolerances import max_error
-from normlab.checks.trials import (
+from normlab.checks.inputs import (
     BackwardFailed,
+    Inputs,
     NoTensor,
     Outcome,
-    Regime,
-    Trial,
+    Scale,
     formula_for,
-    make_trial,
+    make_inputs,
     observe,
     oracle,
     torch_baseline,
     torch_formula,
     works,
 )
+from normlab.checks.mistakes import make_failure
+from normlab.checks.refusals import attribute_refusal, charge_refusals
+from normlab.checks.report import Failure, Report
+from normlab.checks.tolerances import max_error
 from normlab.norms import Case
 from normlab.probing.modules import AnySubject, FunctionSubject
 
@@ -40,15 +40,15 @@ _CALL = "call"
 _PROBES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10, 1e-12, 1e-14)
 
 
-def _regimes(formula: Formula) -> list[Regime]:
+def _scales(formula: Formula) -> list[Scale]:
     """Ordinary, small, and, where eps is far from 1e-5, inputs of the size at which it shows."""
     near = {"inside": formula.eps**0.5, "outside": formula.eps, "clamp": formula.floor(1)}[
         formula.eps_placement
     ]
-    regimes = [ORDINARY, SMALL]
+    scales = [ORDINARY, SMALL]
     if near > 0 and not 1 / 3 < near / SMALL.rms < 3:
-        regimes.append(Regime(NEAR_EPS, rms=near, mean=0.0, factor=8.0))
-    return regimes
+        scales.append(Scale(NEAR_EPS, rms=near, mean=0.0, factor=8.0))
+    return scales
 
 
 def check_values(
@@ -63,15 +63,15 @@ def check_values(
     formula = _read_clamp(subject, formula)
     results: dict[str, list[Comparison]] = {}
     report.checks.append(_CALL)
-    regimes = [*_regimes(formula), SHIFTED]
-    for regime in regimes:
-        report.checks += [regime.name, f"gradient, {regime.name}"]
-        found = _compare(subject, formula, regime, report, seeds)
+    scales = [*_scales(formula), SHIFTED]
+    for scale in scales:
+        report.checks += [scale.name, f"gradient, {scale.name}"]
+        found = _compare(subject, formula, scale, report, seeds)
         if found is None:
             return None
-        results[regime.name] = found
+        results[scale.name] = found
         report.cases += len(found)
-    centered = [r for regime in regimes[:-1] for r in results[regime.name]]
+    centered = [r for scale in scales[:-1] for r in results[scale.name]]
     actual = _check_forward(subject, centered, results[SHIFTED.name], formula, report)
     if actual is not None:
         if _centers_otherwise(actual):
@@ -81,7 +81,7 @@ def check_values(
 
 
 def _compare(
-    subject: AnySubject, formula: Formula, regime: Regime, report: Report, seeds: Sequence[int]
+    subject: AnySubject, formula: Formula, scale: Scale, report: Report, seeds: Sequence[int]
 ) -> list[Comparison] | None:
     """Every case at one scale; None where the outputs cannot be compared.
 
@@ -91,11 +91,11 @@ def _compare(
     refused: dict[Case, str] = {}
     for case in subject.cases:
         for seed in seeds:
-            trial = make_trial(case, regime, torch.float32, seed)
+            inputs = make_inputs(case, scale, torch.float32, seed)
             try:
-                got = _observe(subject, trial, report)
+                got = _observe(subject, inputs, report)
             except BackwardFailed as error:
-                report.failures.append(_backward_failure(subject, trial, str(error)))
+                report.failures.append(_backward_failure(subject, inputs, str(error)))
                 return None
             except NoTensor as error:
                 report.failures.append(Failure(_CALL, str(error)))
@@ -104,35 +104,35 @@ def _compare(
                 text = f"{type(error).__name__} for an input of shape {case.shape}: {error}"
                 refused[case] = text
                 break
-            if not _well_formed(got.y, trial, report):
+            if not _well_formed(got.y, inputs, report):
                 return None
-            theirs = torch_baseline(formula.like, trial, torch.float32)
-            right = oracle(torch_formula(formula.like), trial)
-            found.append(Comparison(regime, trial, got, theirs, right))
+            theirs = torch_baseline(formula.like, inputs, torch.float32)
+            right = oracle(torch_formula(formula.like), inputs)
+            found.append(Comparison(scale, inputs, got, theirs, right))
     if refused:
-        _charge(subject, regime, refused, report, seeds)
-    return [c for c in found if c.trial.case in subject.cases] if subject.cases else None
+        _charge(subject, scale, refused, report, seeds)
+    return [c for c in found if c.inputs.case in subject.cases] if subject.cases else None
 
 
 def _charge(
     subject: AnySubject,
-    regime: Regime,
+    scale: Scale,
     refused: dict[Case, str],
     report: Report,
     seeds: Sequence[int],
 ) -> None:
     """Tell what the layer refuses from what it takes."""
-    if regime is not ORDINARY:  # at another scale it takes them all
+    if scale is not ORDINARY:  # at another scale it takes them all
         said = next(iter(refused.values()))
-        text = f"raises when it is given {regime.name}: {said}"
+        text = f"raises when it is given {scale.name}: {said}"
         report.failures.append(Failure(_CALL, text, "scale_raises"))
     accepted = [c for c in subject.cases if c not in refused]
 
     def takes(case: Case) -> bool:
-        trials = (make_trial(case, regime, torch.float32, seed) for seed in seeds)
-        return all(works(subject, trial, backward=False) for trial in trials)
+        several = (make_inputs(case, scale, torch.float32, seed) for seed in seeds)
+        return all(works(subject, inputs, backward=False) for inputs in several)
 
-    if regime is ORDINARY and not charge_refusals(subject, _CALL, refused, accepted, takes, report):
+    if scale is ORDINARY and not charge_refusals(subject, _CALL, refused, accepted, takes, report):
         case, text = next(iter(refused.items()))
         raise ValueError(f"layer: could not be tested: {_untestable(subject, case, text)}")
     subject.cases = accepted
@@ -140,7 +140,7 @@ def _charge(
 
 def _untestable(subject: AnySubject, case: Case, text: str) -> str:
     """Why, and what would help. Perhaps it takes float64?"""
-    if works(subject, make_trial(case, ORDINARY, torch.float64, 0), backward=False):
+    if works(subject, make_inputs(case, ORDINARY, torch.float64, 0), backward=False):
         return (
             f"float32 input is refused, float64 input is not: {text}. Cast inside of the layer to "
             "the dtype that it needs, and back"
@@ -152,10 +152,10 @@ def _untestable(subject: AnySubject, case: Case, text: str) -> str:
     )
 
 
-def _observe(subject: AnySubject, trial: Trial, report: Report) -> Outcome:
+def _observe(subject: AnySubject, inputs: Inputs, report: Report) -> Outcome:
     """One call; a function that needs running statistics gets them."""
     try:
-        return observe(subject, trial)
+        return observe(subject, inputs)
     except (BackwardFailed, NoTensor):
         raise
     except Exception as error:  # the layer under test may fail in any way
@@ -165,7 +165,7 @@ def _observe(subject: AnySubject, trial: Trial, report: Report) -> Outcome:
             raise
         subject.needs_running = True
         try:
-            outcome = observe(subject, trial)
+            outcome = observe(subject, inputs)
         except Exception:
             subject.needs_running = False
             raise error from None
@@ -178,30 +178,30 @@ def _observe(subject: AnySubject, trial: Trial, report: Report) -> Outcome:
         return outcome
 
 
-def _backward_failure(subject: AnySubject, trial: Trial, text: str) -> Failure:
+def _backward_failure(subject: AnySubject, inputs: Inputs, text: str) -> Failure:
     if "invalid gradient" in text:
         sentence = "the gradient by the weight or bias is not summed over the other axes: "
         return Failure("backward", sentence + text, "unreduced")
     refusal = attribute_refusal(
         subject,
-        trial.case,
-        lambda case: works(subject, make_trial(case, ORDINARY, torch.float32, 0)),
+        inputs.case,
+        lambda case: works(subject, make_inputs(case, ORDINARY, torch.float32, 0)),
         (),
     )
     sentence = f"the backward pass raises when the layer is given {refusal.given}: {text}"
     return Failure("backward", sentence, "backward_raises")
 
 
-def _well_formed(y: Tensor, trial: Trial, report: Report) -> bool:
-    if y.shape != trial.x.shape:
+def _well_formed(y: Tensor, inputs: Inputs, report: Report) -> bool:
+    if y.shape != inputs.x.shape:
         report.failures.append(
             Failure(
                 "shape",
-                f"an input of shape {tuple(trial.x.shape)} gives an output of shape "
+                f"an input of shape {tuple(inputs.x.shape)} gives an output of shape "
                 f"{tuple(y.shape)}; expected the input's shape",
             )
         )
-    elif y.dtype != trial.x.dtype:
+    elif y.dtype != inputs.x.dtype:
         sentence = f"float32 input gives {y.dtype} output"
         report.failures.append(make_failure("dtype", sentence, "output_dtype"))
     else:
@@ -213,7 +213,7 @@ def _forward_evidence(results: list[Comparison], formula: Formula) -> tuple[list
     """Evidence of every call, and the worst error in units of its budget."""
     evidence, worst = [], 0.0
     for r in results:
-        expected = oracle(formula, r.trial, backward=False).y
+        expected = oracle(formula, r.inputs, backward=False).y
         e = r.evidence(formula, r.got.y, r.budget("y", expected, ulps=ULPS))
         evidence.append(e)
         worst = max(worst, max_error(e.got, expected) / e.budget)
@@ -224,14 +224,14 @@ def _probes(subject: AnySubject, formula: Formula) -> list[Evidence]:
     """Calls without bias at ever smaller inputs, which show where eps is and how large."""
     found = []
     for rms in _PROBES:
-        trial = make_trial(subject.cases[0], Regime("probe", rms, 0.0, 1.0), torch.float32, 9)
-        if trial.bias is not None:
-            trial.bias.zero_()
-        got = observe(subject, trial, backward=False).y.double()
-        weight = None if trial.weight is None else trial.weight.double()
-        bias = None if trial.bias is None else trial.bias.double()
-        shaped = formula_for(formula, trial.case)
-        found.append(Evidence(shaped, trial.x.double(), weight, bias, got, 0.0, probe=True))
+        inputs = make_inputs(subject.cases[0], Scale("probe", rms, 0.0, 1.0), torch.float32, 9)
+        if inputs.bias is not None:
+            inputs.bias.zero_()
+        got = observe(subject, inputs, backward=False).y.double()
+        weight = None if inputs.weight is None else inputs.weight.double()
+        bias = None if inputs.bias is None else inputs.bias.double()
+        shaped = formula_for(formula, inputs.case)
+        found.append(Evidence(shaped, inputs.x.double(), weight, bias, got, 0.0, probe=True))
     return found
 
 
@@ -272,8 +272,8 @@ def _check_forward(
     cancels = shifted > 1 and (explained or (worst < 1e3 and shifted > 10 * worst))
     cancels = cancels and not _centers_otherwise(actual)
     if diagnosis is not None and not (cancels and diagnosis.changes is None):
-        for name in dict.fromkeys(r.regime.name for r in centered):
-            _, here = _forward_evidence([r for r in centered if r.regime.name == name], formula)
+        for name in dict.fromkeys(r.scale.name for r in centered):
+            _, here = _forward_evidence([r for r in centered if r.scale.name == name], formula)
             # what ordinary and small inputs show, those near eps need not show again
             shown = any(f.check in (ORDINARY.name, SMALL.name) for f in report.failures)
             if here > 1 and not (shown and name == NEAR_EPS):

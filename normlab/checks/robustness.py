@@ -10,41 +10,41 @@ import torch
 from torch import Tensor
 
 from normlab.checks.formula import Formula
+from normlab.checks.inputs import Inputs, Scale, formula_for, make_inputs, oracle
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
-from normlab.checks.trials import Regime, Trial, formula_for, make_trial, oracle
 from normlab.norms import NORMS
 from normlab.probing.modules import AnySubject, FunctionSubject, ModuleSubject
 
 __all__ = ["check_double_backward", "check_handling", "check_unchanged"]
 
-_UNIT = Regime("unit", 1.0, 0.0, 8.0)
+_UNIT = Scale("unit", 1.0, 0.0, 8.0)
 _GROSS = 1e-3  # the values were checked elsewhere: here only a gross difference counts
 
 
-def _call(subject: AnySubject, trial: Trial, x: Tensor, *, training: bool = True) -> Tensor:
+def _call(subject: AnySubject, inputs: Inputs, x: Tensor, *, training: bool = True) -> Tensor:
     with torch.no_grad():
-        y, _ = subject(trial.case, x, trial.weight, trial.bias, training=training)
+        y, _ = subject(inputs.case, x, inputs.weight, inputs.bias, training=training)
     return y
 
 
 def check_handling(subject: AnySubject, formula: Formula, report: Report) -> None:
     """The input survives, and strided, constant and empty inputs are handled."""
     norm = NORMS[formula.like]
-    trial = make_trial(subject.cases[0], _UNIT, torch.float32, seed=5)
+    inputs = make_inputs(subject.cases[0], _UNIT, torch.float32, seed=5)
     if any(f.mistake == "in_place" for f in report.failures):
         report.notes.append("strided, constant and empty input, because the input is damaged")
         return
     if isinstance(subject, FunctionSubject) and subject.takes_eps:
-        _check_eps_argument(subject, formula, trial, report)
+        _check_eps_argument(subject, formula, inputs, report)
     by_rank = {len(c.shape): c for c in subject.cases}
     for case in dict.fromkeys((subject.cases[0], by_rank[max(by_rank)])):
-        _check_strides(subject, formula, make_trial(case, _UNIT, torch.float32, 5), report)
+        _check_strides(subject, formula, make_inputs(case, _UNIT, torch.float32, 5), report)
 
-    if trial.case.normalized_ndim < len(trial.case.shape):
+    if inputs.case.normalized_ndim < len(inputs.case.shape):
         level = 3.0 if norm.centered else 0.0  # nothing to divide by, but eps
-        constant = dataclasses.replace(trial, x=torch.full_like(trial.x, level))
+        constant = dataclasses.replace(inputs, x=torch.full_like(inputs.x, level))
         want = oracle(formula, constant, backward=False).y
         if want.isfinite().all():
             report.checks.append("constant input")
@@ -52,12 +52,12 @@ def check_handling(subject: AnySubject, formula: Formula, report: Report) -> Non
             report.cases += 1
             report.failures += [failure] if failure else []
 
-    _check_empty(subject, formula, trial, report)
-    if "batch of one" not in norm.not_demanded and trial.case.shape[0] > 1:
+    _check_empty(subject, formula, inputs, report)
+    if "batch of one" not in norm.not_demanded and inputs.case.shape[0] > 1:
         report.checks.append("batch of one")
-        one = dataclasses.replace(trial.case, shape=(1, *trial.case.shape[1:]))
+        one = dataclasses.replace(inputs.case, shape=(1, *inputs.case.shape[1:]))
         if len(one.shape) > one.normalized_ndim:
-            alone = dataclasses.replace(trial, case=one, x=trial.x[:1], dy=trial.dy[:1])
+            alone = dataclasses.replace(inputs, case=one, x=inputs.x[:1], dy=inputs.dy[:1])
             want = oracle(formula, alone, backward=False).y
             failure = _try(subject, alone, want, _GROSS * float(want.abs().max()), "batch of one")
             report.cases += 1
@@ -66,9 +66,9 @@ def check_handling(subject: AnySubject, formula: Formula, report: Report) -> Non
 
 def check_unchanged(subject: AnySubject, report: Report) -> None:
     """Neither input, parameters nor upstream gradient are written into."""
-    trial = make_trial(subject.cases[0], _UNIT, torch.float32, seed=5)
+    inputs = make_inputs(subject.cases[0], _UNIT, torch.float32, seed=5)
     try:
-        damaged = _damaged(subject, trial)
+        damaged = _damaged(subject, inputs)
     except Exception:  # a layer that cannot be called is reported by the next check
         return
     report.checks.append("input unchanged")
@@ -77,28 +77,28 @@ def check_unchanged(subject: AnySubject, report: Report) -> None:
         text = f"the layer writes into its {damaged} (in-place damage)"
         report.failures.append(make_failure("input unchanged", text, "in_place"))
         return
-    dy = trial.dy.clone()
-    y, _ = subject(trial.case, trial.x.clone().requires_grad_(), trial.weight, trial.bias)
+    dy = inputs.dy.clone()
+    y, _ = subject(inputs.case, inputs.x.clone().requires_grad_(), inputs.weight, inputs.bias)
     if not (isinstance(y, Tensor) and y.requires_grad and y.shape == dy.shape):
         return
     report.checks.append("upstream gradient unchanged")
     report.cases += 1
     with contextlib.suppress(Exception):  # reported by the checks of gradients
         y.backward(dy)
-    if not torch.equal(dy, trial.dy):
+    if not torch.equal(dy, inputs.dy):
         text = "the backward pass writes into the upstream gradient (in-place damage)"
         report.failures.append(make_failure("upstream gradient unchanged", text, "in_place"))
 
 
-def _damaged(subject: AnySubject, trial: Trial) -> str:
+def _damaged(subject: AnySubject, inputs: Inputs) -> str:
     """What a call has changed; empty if nothing."""
-    before = [trial.x, trial.weight, trial.bias]
+    before = [inputs.x, inputs.weight, inputs.bias]
     for training in (True, False) if isinstance(subject, ModuleSubject) else (True,):
         x, weight, bias = now = [None if t is None else t.clone() for t in before]
         assert x is not None
         try:
             with torch.no_grad():
-                subject(trial.case, x, weight, bias, training=training)
+                subject(inputs.case, x, weight, bias, training=training)
         except Exception:
             if training:
                 raise
@@ -110,14 +110,14 @@ def _damaged(subject: AnySubject, trial: Trial) -> str:
 
 
 def _check_eps_argument(
-    subject: FunctionSubject, formula: Formula, trial: Trial, report: Report
+    subject: FunctionSubject, formula: Formula, inputs: Inputs, report: Report
 ) -> None:
     report.checks.append("eps argument")
     report.cases += 1
-    want = oracle(formula.replace(eps=0.1), trial, backward=False).y
+    want = oracle(formula.replace(eps=0.1), inputs, backward=False).y
     try:
         with torch.no_grad():
-            got, _ = subject(trial.case, trial.x.clone(), trial.weight, trial.bias, eps=0.1)
+            got, _ = subject(inputs.case, inputs.x.clone(), inputs.weight, inputs.bias, eps=0.1)
     except Exception as error:  # the layer under test may fail in any way
         text = f"raises when it is given eps=0.1: {type(error).__name__}: {error}"
         report.failures.append(Failure("eps argument", text, "eps_raises"))
@@ -141,14 +141,14 @@ def _layouts(x: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "an expanded input", x[:1].expand(x.shape)
 
 
-def _check_strides(subject: AnySubject, formula: Formula, trial: Trial, report: Report) -> None:
+def _check_strides(subject: AnySubject, formula: Formula, inputs: Inputs, report: Report) -> None:
     name = "strided input"
     if name not in report.checks:
         report.checks.append(name)
-    for layout, x in _layouts(trial.x):
+    for layout, x in _layouts(inputs.x):
         if any(f.check == name for f in report.failures):
             return
-        laid = dataclasses.replace(trial, x=x)
+        laid = dataclasses.replace(inputs, x=x)
         expected = oracle(formula, laid, backward=False).y
         if not expected.isfinite().all():
             continue
@@ -162,20 +162,20 @@ def _check_strides(subject: AnySubject, formula: Formula, trial: Trial, report: 
             report.failures.append(make_failure(name, text, "non_contiguous"))
 
 
-def _gradient(subject: AnySubject, trial: Trial, x: Tensor, dy: Tensor) -> Tensor | None:
+def _gradient(subject: AnySubject, inputs: Inputs, x: Tensor, dy: Tensor) -> Tensor | None:
     x = x.detach().requires_grad_()
-    y, _ = subject(trial.case, x, trial.weight, trial.bias)
+    y, _ = subject(inputs.case, x, inputs.weight, inputs.bias)
     return torch.autograd.grad(y, x, dy, allow_unused=True)[0] if y.requires_grad else None
 
 
-def _try_backward(subject: AnySubject, trial: Trial, name: str) -> Failure | None:
+def _try_backward(subject: AnySubject, inputs: Inputs, name: str) -> Failure | None:
     """The gradient is the same for a strided input with a strided upstream gradient."""
-    strided = trial.dy.transpose(0, -1).contiguous().transpose(0, -1)
-    expected = _gradient(subject, trial, trial.x.contiguous(), trial.dy)
+    strided = inputs.dy.transpose(0, -1).contiguous().transpose(0, -1)
+    expected = _gradient(subject, inputs, inputs.x.contiguous(), inputs.dy)
     if expected is None or not expected.isfinite().all():
         return None
     try:
-        got = _gradient(subject, trial, trial.x, strided)
+        got = _gradient(subject, inputs, inputs.x, strided)
     except Exception as error:  # the layer under test may fail in any way
         return Failure(name, f"the backward pass raises {type(error).__name__}: {error}")
     wrong = torch.inf if got is None else max_error(got, expected)
@@ -184,16 +184,16 @@ def _try_backward(subject: AnySubject, trial: Trial, name: str) -> Failure | Non
     return None
 
 
-def _check_empty(subject: AnySubject, formula: Formula, trial: Trial, report: Report) -> None:
+def _check_empty(subject: AnySubject, formula: Formula, inputs: Inputs, report: Report) -> None:
     """No rows in, no rows out. A channel norm that refuses them is noted, not charged."""
     norm = NORMS[formula.like]
     by_token = norm.trailing
-    if by_token and len(trial.case.shape) <= trial.case.normalized_ndim:
+    if by_token and len(inputs.case.shape) <= inputs.case.normalized_ndim:
         return
     if "empty input" in norm.not_demanded:
         return
-    empty = trial.x.new_zeros(0, *trial.x.shape[1:])
-    failure = _try(subject, dataclasses.replace(trial, x=empty), empty, 0.0, "empty input")
+    empty = inputs.x.new_zeros(0, *inputs.x.shape[1:])
+    failure = _try(subject, dataclasses.replace(inputs, x=empty), empty, 0.0, "empty input")
     if failure is not None and failure.mistake == "empty_input_raises" and not by_token:
         report.notes.append(f"empty input: {failure.message}")
         return
@@ -204,10 +204,10 @@ def _check_empty(subject: AnySubject, formula: Formula, trial: Trial, report: Re
 
 
 def _try(
-    subject: AnySubject, trial: Trial, expected: Tensor, allowed: float, name: str
+    subject: AnySubject, inputs: Inputs, expected: Tensor, allowed: float, name: str
 ) -> Failure | None:
     try:
-        got = _call(subject, trial, trial.x)
+        got = _call(subject, inputs, inputs.x)
     except Exception as error:  # the layer under test may fail in any way
         article = "an" if name.startswith("e") else "a"
         text = f"raises when it is given {article} {name}: {type(error).__name__}: {error}"
@@ -222,18 +222,18 @@ def _try(
 def check_double_backward(subject: AnySubject, formula: Formula, report: Report) -> None:
     """The gradient of a function of the gradient agrees with the formula's."""
     report.checks.append("double backward")
-    trial = make_trial(subject.cases[0], _UNIT, torch.float32, seed=7)
-    x64 = trial.x.double().requires_grad_()
-    weight = None if trial.weight is None else trial.weight.double()
-    bias = None if trial.bias is None else trial.bias.double()
-    y64 = formula_for(formula, trial.case)(x64, weight, bias)
-    expected = _second(y64, x64, trial.dy.double())
+    inputs = make_inputs(subject.cases[0], _UNIT, torch.float32, seed=7)
+    x64 = inputs.x.double().requires_grad_()
+    weight = None if inputs.weight is None else inputs.weight.double()
+    bias = None if inputs.bias is None else inputs.bias.double()
+    y64 = formula_for(formula, inputs.case)(x64, weight, bias)
+    expected = _second(y64, x64, inputs.dy.double())
 
-    x = trial.x.clone().requires_grad_()
+    x = inputs.x.clone().requires_grad_()
     module = isinstance(subject, ModuleSubject)
     try:
-        y, _ = subject(trial.case, x, trial.weight, trial.bias)
-        got = _second(y, x, trial.dy)
+        y, _ = subject(inputs.case, x, inputs.weight, inputs.bias)
+        got = _second(y, x, inputs.dy)
     except Exception as error:  # the layer under test may fail in any way
         what = "module" if module else "function"
         text = f"the {what} cannot be differentiated twice: {error}"

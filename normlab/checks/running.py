@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 from normlab.checks.formula import Formula
+from normlab.checks.inputs import Inputs, Scale, formula_for, make_inputs
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
-from normlab.checks.trials import Regime, Trial, formula_for, make_trial
 from normlab.norms import NORMS, Case
 from normlab.probing.modules import AnySubject, FunctionSubject
 
 __all__ = ["BATCH", "check_running", "close", "running_case"]
 
-BATCH = Regime("batch", 1.3, 0.8, 8.0)
-_NEAR_EPS = Regime("near eps", 5e-3, 2e-3, 8.0)  # where an eps in the running variance shows
+BATCH = Scale("batch", 1.3, 0.8, 8.0)
+_NEAR_EPS = Scale("near eps", 5e-3, 2e-3, 8.0)  # where an eps in the running variance shows
 _STEPS = (1, 2, 5)
 # of the recorded statistics: with 8192 entries a channel Bessel's correction is 1e-4
 _ROUNDING = 1e-5
@@ -36,7 +36,7 @@ def running_case(subject: AnySubject) -> Case:
     few = dataclasses.replace(case, shape=(min(case.shape[0], 4), case.shape[1], *small))
     if few == case or torch.Size(case.shape).numel() < 1000:
         return case
-    t = make_trial(few, BATCH, torch.float32, seed=0)
+    t = make_inputs(few, BATCH, torch.float32, seed=0)
     try:
         with torch.no_grad():
             y, _ = subject(few, t.x, t.weight, t.bias)
@@ -60,40 +60,40 @@ def _declared_momentum(subject: AnySubject, declared: float | None) -> float | N
 
 
 def _expected(
-    formula: Formula, trials: list[Trial], momentum: float | None, factor: float, start: Tensor
+    formula: Formula, batches: list[Inputs], momentum: float | None, factor: float, start: Tensor
 ) -> Tensor:
     """Running mean and variance; `factor` multiplies the variance of the batch."""
     mean, var = start[0].clone(), start[1].clone()
-    for step, trial in enumerate(trials, start=1):
+    for step, inputs in enumerate(batches, start=1):
         weight = 1 / step if momentum is None else momentum
-        shaped = formula_for(formula, trial.case).replace(divisor="n")
-        batch_mean, batch_var, _ = shaped.statistics(trial.x.double())
+        shaped = formula_for(formula, inputs.case).replace(divisor="n")
+        batch_mean, batch_var, _ = shaped.statistics(inputs.x.double())
         by_channel = (-1, len(mean))  # instance norm records the mean over the samples
         mean = (1 - weight) * mean + weight * batch_mean.reshape(by_channel).mean(0)
         var = (1 - weight) * var + weight * factor * batch_var.reshape(by_channel).mean(0)
     return torch.stack([mean, var])
 
 
-def _bessel(formula: Formula, trial: Trial) -> float:
-    count = formula_for(formula, trial.case).statistics(trial.x.double())[2]
+def _bessel(formula: Formula, inputs: Inputs) -> float:
+    count = formula_for(formula, inputs.case).statistics(inputs.x.double())[2]
     return count / (count - 1) if count > 1 else torch.nan
 
 
 def _observe(
-    subject: AnySubject, trials: list[Trial], momentum: float | None, start: Tensor
+    subject: AnySubject, batches: list[Inputs], momentum: float | None, start: Tensor
 ) -> tuple[Tensor, bool]:
-    """Running statistics after the trials, and whether they hang on the autograd graph."""
+    """Running statistics after the batches, and whether they hang on the autograd graph."""
     if isinstance(subject, FunctionSubject):
         mean, var = start[0].float(), start[1].float()
-        for t in trials:
+        for t in batches:
             x = t.x.clone().requires_grad_()
             rate = 0.3 if momentum is None else momentum
             subject(t.case, x, t.weight, t.bias, running=(mean, var), momentum=rate)
         attached = mean.requires_grad or var.requires_grad
         return torch.stack([mean.detach(), var.detach()]).double(), attached
     initial = (start[0].float(), start[1].float())
-    module = subject.prepare(torch.float32, trials[0].weight, trials[0].bias, initial).train()
-    for t in trials:
+    module = subject.prepare(torch.float32, batches[0].weight, batches[0].bias, initial).train()
+    for t in batches:
         # a gradient on the input and on the parameters, so that a graph would be kept
         module(t.x.clone().requires_grad_())
     running = subject.running_of(module)
@@ -130,10 +130,10 @@ def check_running(
     start = torch.stack([torch.linspace(-1, 1, size), torch.linspace(0.5, 2, size)]).double()
     small = torch.stack([torch.linspace(-5e-3, 5e-3, size), torch.linspace(1e-6, 1e-4, size)])
     runs = [(BATCH, steps, start) for steps in _STEPS] + [(_NEAR_EPS, 1, small.double())]
-    for regime, steps, start in runs:
-        trials = [make_trial(case, regime, torch.float32, seed=40 + s) for s in range(steps)]
+    for scale, steps, start in runs:
+        batches = [make_inputs(case, scale, torch.float32, seed=40 + s) for s in range(steps)]
         try:
-            got, attached = _observe(subject, trials, momentum, start)
+            got, attached = _observe(subject, batches, momentum, start)
         except Exception as error:  # the layer under test may fail in any way
             text = f"raises when it records: {type(error).__name__}: {error}"
             report.failures.append(Failure(check, text, "running_raises"))
@@ -146,30 +146,30 @@ def check_running(
             )
             report.failures.append(make_failure(check, text, "running_in_graph"))
             return
-        bessel = _bessel(formula, trials[0])
-        right = (_expected(f, trials, momentum, bessel, start) for f in (formula, declared))
+        bessel = _bessel(formula, batches[0])
+        right = (_expected(f, batches, momentum, bessel, start) for f in (formula, declared))
         if not any(close(got, r, _ROUNDING) for r in right):
-            name, text = _explain(declared, trials, momentum, start, got)
+            name, text = _explain(declared, batches, momentum, start, got)
             if name is None:
-                name, text = _explain(formula, trials, momentum, start, got)
+                name, text = _explain(formula, batches, momentum, start, got)
             where = f"after {steps} batch{'es' if steps > 1 else ''}"
             report.failures.append(make_failure(check, f"{where}: {text}", name))
             return
 
 
 def _explain(
-    formula: Formula, trials: list[Trial], momentum: float | None, start: Tensor, got: Tensor
+    formula: Formula, batches: list[Inputs], momentum: float | None, start: Tensor, got: Tensor
 ) -> tuple[str | None, str]:
     """The mistake of the update, of the variance, or both, that gives these values."""
-    bessel = _bessel(formula, trials[0])
-    samples = trials[0].x.shape[0]
+    bessel = _bessel(formula, batches[0])
+    samples = batches[0].x.shape[0]
     reversed_ = "momentum is the weight of the old value; in torch it is that of the new batch"
     rates: list[tuple[str, str, float | None]] = [("", "", momentum)]
     if momentum is not None:
         rates.append(("momentum_reversed", reversed_, 1 - momentum))
         text = "the update is a cumulative average; expected is an exponential one"
         rates.append(("cumulative", text, None))
-    single = _estimate_rate(formula, trials, start, got)
+    single = _estimate_rate(formula, batches, start, got)
     if single is not None:
         wanted = "1 / step" if momentum is None else f"{momentum:.3g}"
         rates.append(("other_momentum", f"momentum is {single:.3g}, expected {wanted}", single))
@@ -182,17 +182,17 @@ def _explain(
     factors.append(("running_var_twice", text, bessel * bessel))
     for rate_name, rate_text, rate in rates:
         for factor_name, factor_text, factor in factors:
-            value = _expected(formula, trials, rate, factor, start)
+            value = _expected(formula, batches, rate, factor, start)
             names = "+".join(n for n in (rate_name, factor_name) if n)
             if names and close(got, value, _ROUNDING):
                 return names, ", and ".join(t for t in (rate_text, factor_text) if t)
     if close(got, start):
         return "not_updated", "the running statistics do not move"
-    right = _expected(formula, trials, momentum, bessel, start)
+    right = _expected(formula, batches, momentum, bessel, start)
     for row, what in ((0, "mean"), (1, "variance")):
         if close(got[1 - row], right[1 - row]) and close(got[row], start[row]):
             return "not_updated", f"the running {what} does not move"
-    if momentum is not None and len(trials) == 1 and close(got[0], right[0]):
+    if momentum is not None and len(batches) == 1 and close(got[0], right[0]):
         added = (got[1] - right[1]) / (momentum * max(formula.eps, 1e-300))
         if ((added > 0.7) & (added < 1.6)).all():  # with Bessel's correction or without
             return "running_var_with_eps", "eps is part of the running variance"
@@ -200,12 +200,12 @@ def _explain(
 
 
 def _estimate_rate(
-    formula: Formula, trials: list[Trial], start: Tensor, got: Tensor
+    formula: Formula, batches: list[Inputs], start: Tensor, got: Tensor
 ) -> float | None:
     """The weight of the new batch that the running mean shows after one step."""
-    if len(trials) > 1:
+    if len(batches) > 1:
         return None
-    target = _expected(formula, trials, 1.0, 1.0, start)[0]
+    target = _expected(formula, batches, 1.0, 1.0, start)[0]
     toward = target - start[0]
     rate = float((got[0] - start[0]).dot(toward) / toward.square().sum())
     return rate if 1e-3 < rate < 1 else None

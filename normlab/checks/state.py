@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from normlab.checks.formula import Formula
+from normlab.checks.inputs import Inputs, Scale, formula_for, make_inputs
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
 from normlab.checks.running import BATCH, close, running_case
 from normlab.checks.tolerances import max_error
-from normlab.checks.trials import Regime, Trial, formula_for, make_trial
 from normlab.norms import NORMS, Case
 from normlab.probing.modules import AnySubject, ModuleSubject
 
 __all__ = ["check_evaluation", "check_saved_state"]
 
 # inputs and running variances of the size at which eps shows
-_NEAR_EPS = Regime("near eps", 5e-3, 2e-3, 8.0)
+_NEAR_EPS = Scale("near eps", 5e-3, 2e-3, 8.0)
 
 
 def check_evaluation(
@@ -75,7 +75,7 @@ def _declares_no_tracking(module: nn.Module) -> bool:
 
 
 def _without_running(subject: ModuleSubject, case: Case, formula: Formula) -> list[Failure]:
-    t = make_trial(case, BATCH, torch.float32, seed=50)
+    t = make_inputs(case, BATCH, torch.float32, seed=50)
     with torch.no_grad():
         training, _ = subject(t.case, t.x.clone(), t.weight, t.bias, training=True)
         evaluation, _ = subject(t.case, t.x.clone(), t.weight, t.bias, training=False)
@@ -95,7 +95,7 @@ def _kept_from_before(subject: AnySubject) -> list[Failure]:
     """Evaluation, a step of training, evaluation again: the second takes the new numbers."""
     if not isinstance(subject, ModuleSubject) or hasattr(subject.module, "_orig_mod"):
         return []  # of a compiled module only one copy is kept, so there is no fresh one
-    t = make_trial(running_case(subject), BATCH, torch.float32, seed=51)
+    t = make_inputs(running_case(subject), BATCH, torch.float32, seed=51)
     module = subject.prepare(torch.float32, t.weight, t.bias).eval()
     with torch.no_grad():
         module(t.x.clone())
@@ -111,11 +111,11 @@ def _kept_from_before(subject: AnySubject) -> list[Failure]:
 
 def _with_running(subject: AnySubject, case: Case, formula: Formula) -> list[Failure]:
     size = case.parameter_shape[0]
-    for regime, means, variances in (
+    for scale, means, variances in (
         (BATCH, (-1.0, 1.0), (0.5, 2.0)),
         (_NEAR_EPS, (-5e-3, 5e-3), (1e-6, 1e-4)),
     ):
-        t = make_trial(case, regime, torch.float32, seed=50)
+        t = make_inputs(case, scale, torch.float32, seed=50)
         running = torch.linspace(*means, size), torch.linspace(*variances, size)
         before = tuple(r.clone() for r in running)
         x = t.x.clone().requires_grad_()
@@ -139,13 +139,13 @@ def _with_running(subject: AnySubject, case: Case, formula: Formula) -> list[Fai
     return []
 
 
-def _evaluate(formula: Formula, t: Trial, running: tuple[Tensor, Tensor]) -> Tensor:
+def _evaluate(formula: Formula, t: Inputs, running: tuple[Tensor, Tensor]) -> Tensor:
     weight, bias = (None if p is None else p.double() for p in (t.weight, t.bias))
     return formula.evaluate(t.x.double(), *running, weight, bias)
 
 
 def _check_gradient(
-    x: Tensor, y: Tensor, t: Trial, formula: Formula, running: tuple[Tensor, Tensor]
+    x: Tensor, y: Tensor, t: Inputs, formula: Formula, running: tuple[Tensor, Tensor]
 ) -> list[Failure]:
     """In evaluation the statistics are constants, so the gradient is a product."""
     if not y.requires_grad:  # the layer cuts the graph, which the gradients of training showed
@@ -164,7 +164,7 @@ def _check_gradient(
 
 
 def _candidates(
-    formula: Formula, t: Trial, running: tuple[Tensor, Tensor]
+    formula: Formula, t: Inputs, running: tuple[Tensor, Tensor]
 ) -> Iterator[tuple[str, str, Tensor]]:
     weight, bias = (None if p is None else p.double() for p in (t.weight, t.bias))
     x = t.x.double()
@@ -204,7 +204,7 @@ def _candidates(
 
 
 def _name_evaluation(
-    formula: Formula, t: Trial, running: tuple[Tensor, Tensor], got: Tensor, expected: Tensor
+    formula: Formula, t: Inputs, running: tuple[Tensor, Tensor], got: Tensor, expected: Tensor
 ) -> Failure:
     for name, sentence, value in _candidates(formula, t, running):
         if got.shape == value.shape and close(got, value):
@@ -264,12 +264,12 @@ def _lost(subject: ModuleSubject) -> str:
             if name is not None:
                 subject.tensor(trained, name).add_(0.25)
         for seed in (60, 61, 62):
-            trained(make_trial(case, BATCH, torch.float32, seed=seed).x)
+            trained(make_inputs(case, BATCH, torch.float32, seed=seed).x)
         try:
             fresh.load_state_dict(trained.state_dict())
         except Exception as error:  # a module may override it in any way
             return f"state_dict cannot be loaded: {type(error).__name__}: {error}"
-        x = make_trial(case, BATCH, torch.float32, seed=63).x
+        x = make_inputs(case, BATCH, torch.float32, seed=63).x
         if not torch.equal(trained.eval()(x.clone()), fresh.eval()(x.clone())):
             return (
                 "after save and load the module evaluates differently: running statistics that "
@@ -277,7 +277,7 @@ def _lost(subject: ModuleSubject) -> str:
             )
         for module in (trained.train(), fresh.train()):
             module(x.clone())  # a cumulative average also needs the number of its batches
-        y = make_trial(case, BATCH, torch.float32, seed=64).x
+        y = make_inputs(case, BATCH, torch.float32, seed=64).x
         if not torch.equal(trained.eval()(y.clone()), fresh.eval()(y.clone())):
             return "after save and load the running statistics go on differently: a count is lost"
     return ""

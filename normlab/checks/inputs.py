@@ -1,4 +1,4 @@
-"""Inputs of the checks, and one trial: the layer, torch and the float64 formula side by side."""
+"""Inputs of the checks, and a call of the layer, of torch and of the float64 formula with them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from normlab.probing.modules import AnySubject
 
 __all__ = [
     "BackwardFailed",
+    "Inputs",
     "NoTensor",
     "Outcome",
-    "Regime",
-    "Trial",
+    "Scale",
     "formula_for",
-    "make_trial",
+    "make_inputs",
     "observe",
     "oracle",
     "torch_baseline",
@@ -37,7 +37,7 @@ class NoTensor(Exception):
 
 
 @dataclass(frozen=True)
-class Regime:
+class Scale:
     """Scale of an input.
 
     Attributes:
@@ -54,7 +54,7 @@ class Regime:
 
 
 @dataclass
-class Trial:
+class Inputs:
     """One random input with parameters and an upstream gradient, in the dtype under test."""
 
     case: Case
@@ -74,18 +74,18 @@ class Outcome:
     dbias: Tensor | None = None
 
 
-def make_trial(case: Case, regime: Regime, dtype: torch.dtype, seed: int) -> Trial:
+def make_inputs(case: Case, scale: Scale, dtype: torch.dtype, seed: int) -> Inputs:
     """Random values; the weight is away from 0 and 1 and the bias away from 0."""
     g = torch.Generator().manual_seed(seed)
 
     def normal(shape: tuple[int, ...]) -> Tensor:
         return torch.randn(shape, generator=g, dtype=torch.float64)
 
-    x = regime.mean + regime.rms * normal(case.shape)
+    x = scale.mean + scale.rms * normal(case.shape)
     weight = 1.5 + 0.4 * normal(case.parameter_shape) if case.weight else None
     bias = -0.7 + 0.5 * normal(case.parameter_shape) if case.bias else None
     dy = normal(case.shape)
-    return Trial(
+    return Inputs(
         case,
         x.to(dtype),
         None if weight is None else weight.to(dtype),
@@ -116,54 +116,54 @@ def _grad(value: Tensor | None) -> Tensor | None:
     return None if value is None or value.grad is None else value.grad.detach()
 
 
-def observe(subject: AnySubject, trial: Trial, *, backward: bool = True, **call: Any) -> Outcome:
+def observe(subject: AnySubject, inputs: Inputs, *, backward: bool = True, **call: Any) -> Outcome:
     """Call the layer in training mode and differentiate it."""
-    dtype = trial.x.dtype
-    x, weight, bias = (_leaf(t, dtype) for t in (trial.x, trial.weight, trial.bias))
+    dtype = inputs.x.dtype
+    x, weight, bias = (_leaf(t, dtype) for t in (inputs.x, inputs.weight, inputs.bias))
     assert x is not None
     try:
-        y, leaves = subject(trial.case, x, weight, bias, **call)
+        y, leaves = subject(inputs.case, x, weight, bias, **call)
     except RuntimeError as error:
         if "in-place" not in str(error):
             raise
         # a leaf forbids it; a layer that writes into its input must be able to, to be told so
-        y, leaves = subject(trial.case, x.clone(), weight, bias, **call)
+        y, leaves = subject(inputs.case, x.clone(), weight, bias, **call)
     if not isinstance(y, Tensor):
         raise NoTensor(f"the layer returned a {type(y).__name__}; expected one tensor")
     if backward and y.shape == x.shape and y.requires_grad:
         try:
-            y.backward(trial.dy.to(y.dtype, copy=True))
+            y.backward(inputs.dy.to(y.dtype, copy=True))
         except Exception as error:  # the layer under test may fail in any way
             raise BackwardFailed(f"{type(error).__name__}: {error}") from error
     return Outcome(y.detach(), _grad(x), _grad(leaves[0]), _grad(leaves[1]))
 
 
-def works(subject: AnySubject, trial: Trial, **call: Any) -> bool:
+def works(subject: AnySubject, inputs: Inputs, **call: Any) -> bool:
     """Whether the layer takes an input."""
     try:
-        observe(subject, trial, **call)
+        observe(subject, inputs, **call)
     except Exception:  # the layer under test may fail in any way; said where it is first seen
         return False
     return True
 
 
-def oracle(formula: Formula, trial: Trial, *, backward: bool = True) -> Outcome:
+def oracle(formula: Formula, inputs: Inputs, *, backward: bool = True) -> Outcome:
     """The float64 formula on the same (rounded) inputs."""
-    x, weight, bias = (_leaf(t, torch.float64) for t in (trial.x, trial.weight, trial.bias))
+    x, weight, bias = (_leaf(t, torch.float64) for t in (inputs.x, inputs.weight, inputs.bias))
     assert x is not None
-    y = formula_for(formula, trial.case)(x, weight, bias)
+    y = formula_for(formula, inputs.case)(x, weight, bias)
     if backward:
-        y.backward(trial.dy.double())
+        y.backward(inputs.dy.double())
     return Outcome(y.detach(), _grad(x), _grad(weight), _grad(bias))
 
 
 def torch_baseline(
-    like: str, trial: Trial, dtype: torch.dtype, *, backward: bool = True
+    like: str, inputs: Inputs, dtype: torch.dtype, *, backward: bool = True
 ) -> Outcome:
     """torch's own layer, or the plain formula where it has none, on the same inputs."""
-    x, weight, bias = (_leaf(t, dtype) for t in (trial.x, trial.weight, trial.bias))
+    x, weight, bias = (_leaf(t, dtype) for t in (inputs.x, inputs.weight, inputs.bias))
     assert x is not None
-    case, norm = trial.case, NORMS[like]
+    case, norm = inputs.case, NORMS[like]
     function = norm.torch_function()
     if function is None:
         wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
@@ -185,5 +185,5 @@ def torch_baseline(
             y = y + bias  # torch has none; some models do
         y = y.movedim(-1, 1) if case.channels_first else y
     if backward:
-        y.backward(trial.dy.to(dtype))
+        y.backward(inputs.dy.to(dtype))
     return Outcome(y.detach(), _grad(x), _grad(weight), _grad(bias))
