@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import normlab
+from normlab.norms import NORMS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "normlab"
@@ -182,6 +183,52 @@ def test_what_is_exported_exists_and_shadows_no_module(name: str) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_names_say_what_a_file_is_about(path: Path) -> None:
     assert not VAGUE_NAMES & set(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+# file -> how many comparisons with a norm's name it keeps, and why
+KEPT = {
+    "experiments/layer_norm/recurrent.py": (2, "a norm for each time step, which no record knows"),
+}
+
+
+def compared_names(source: str) -> list[str]:
+    """Comparisons (==, !=, in, not in, match) with the name of a norm."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare | ast.MatchValue):
+            parts = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+            if parts & set(NORMS):
+                found.append(ast.unparse(node))
+    return found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*FILES, *sorted(ROOT.glob("book/_*/*.py"))],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_the_record_is_asked_and_not_the_name(path: Path) -> None:
+    found = compared_names(path.read_text(encoding="utf-8"))
+    name = path.relative_to(PACKAGE).as_posix() if path in FILES else path.name
+    remedy = "ask normlab.norms.NORMS, or count the comparison in KEPT and say why"
+    assert len(found) == KEPT.get(name, (0, ""))[0], f"{found}: {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("like == 'rms_norm'", 1),
+        ("'layer_norm' != like", 1),
+        ("like in ('layer_norm', 'rms_norm')", 1),
+        ("like not in {'batch_norm'}", 1),
+        ("match like:\n    case 'group_norm': pass", 1),
+        ("(like, 2) == ('group_norm', 2)", 1),
+        ("NORMS[like].centered == 'none'", 0),
+        ("f('layer_norm')", 0),
+    ],
+)
+def test_a_comparison_with_a_name_is_found(source: str, count: int) -> None:
+    assert len(compared_names(source)) == count
 
 
 BIB_KEY = re.compile(r"(?<!\w)[a-z]+\d{4}[a-z]+\d?(?!\w)")

@@ -151,7 +151,11 @@ def missing(text: str) -> set[str]:
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_terms_in_bold_are_in_the_glossary(path: Path) -> None:
-    assert missing(prose_of(path)) == set()
+    lost = missing(prose_of(path))
+    assert lost == set(), (
+        f"{path.name} sets {', '.join(sorted(lost))} in bold. Give a term an entry in the glossary "
+        "of book/notation.md; add a word that is only emphasized to NO_TERMS in this file"
+    )
 
 
 def test_a_bold_term_that_is_missing_is_found() -> None:

@@ -8,11 +8,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from normlab import layers
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.settings import Count, Index
 from normlab.experiments.sweep import Sweep
-from normlab.layers import batch_norm, layer_norm
+from normlab.norms import NORMS
 
 __all__ = ["Config", "run", "run_one"]
 
@@ -39,9 +40,8 @@ class Config:
 
 
 def _normalize(norm: Norm, x: Tensor) -> Tensor:
-    if norm == "batch_norm":
-        return batch_norm(x, None, None, training=True)
-    return layer_norm(x, (x.shape[-1],))
+    y: Tensor = getattr(layers, norm)(x, *NORMS[norm].arguments(normalized_shape=x.shape[-1:]))
+    return y
 
 
 @torch.no_grad()

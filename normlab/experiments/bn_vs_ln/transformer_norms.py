@@ -21,6 +21,7 @@ from normlab.experiments.sequence_training import (
 )
 from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.layers import BatchNorm1d, LayerNorm
+from normlab.norms import NORMS
 
 __all__ = [
     "Config",
@@ -203,7 +204,7 @@ class Result:
 
 def make_model(config: Config, norm: Norm, placement: Placement, *, seed: int) -> Transformer:
     """The network at its first weights; one seed gives every norm the same."""
-    token_norm: TokenNorm = "rms_norm" if norm == "rms_norm" else "layer_norm"
+    token_norm: TokenNorm = "layer_norm" if NORMS[norm].centered else "rms_norm"
     model = make_transformer(
         placement,
         layers=config.layers,
@@ -214,7 +215,7 @@ def make_model(config: Config, norm: Norm, placement: Placement, *, seed: int) -
         width=config.width,
         causal=True,
     )
-    return replace_by_batch_norm(model) if norm == "batch_norm" else model
+    return replace_by_batch_norm(model) if NORMS[norm].over_batch else model
 
 
 def token_fluctuation(moments: list[tuple[Tensor, Tensor]]) -> tuple[float, float]:

@@ -8,6 +8,7 @@ import torch
 
 from normlab.checks.invariances import find_linear_norm, make_problem
 from normlab.experiments.settings import Count, Index, NotNegative, check_settings
+from normlab.norms import NORMS
 
 __all__ = ["Config", "Outcome", "Result", "eps_deviation", "eps_deviation_bound", "run"]
 
@@ -120,7 +121,7 @@ def _run_one(config: Config, norm: str, eps: float, seed: int) -> Outcome:
     exact = layer(problem.weight, problem.x)
     a = torch.einsum("oi,nil->nol", problem.weight, problem.x)
     axes = STATISTICS_AXES[norm]
-    center = 0.0 if norm == "rms_norm" else a.mean(axes, keepdim=True)
+    center = a.mean(axes, keepdim=True) if NORMS[norm].centered else 0.0
     smallest = float((a - center).square().mean(axes).min())
     measured, ratios = [], []
     for exponent in config.exponents:

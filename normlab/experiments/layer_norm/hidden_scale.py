@@ -75,7 +75,7 @@ def run_one(config: Config, arm: Arm, gain: float, seed: int) -> Trace:
     lengths = []
     for _ in range(config.steps):
         a = h @ w.T
-        if arm == "layer_norm":
+        if arm != "none":
             a = layer_norm(a, (size,))
         h = a.relu()
         lengths.append(h.norm(dim=-1).mean().item())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -35,6 +36,13 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
+def _make(name: str, size: int, kinds: Mapping[str, Callable[[int], nn.Module]]) -> nn.Module:
+    if name not in kinds:
+        *first, last = map(repr, kinds)
+        raise ValueError(f"name: got {name!r}; expected {', '.join(first)} or {last}")
+    return kinds[name](size)
+
+
 def make_feature_norm(name: FeatureNorm, num_features: int) -> nn.Module:
     """Build the named norm for inputs (N, C), with the defaults of torch.
 
@@ -45,17 +53,13 @@ def make_feature_norm(name: FeatureNorm, num_features: int) -> nn.Module:
     Raises:
         ValueError: the name is unknown.
     """
-    if name == "none":
-        return nn.Identity()
-    if name == "batch_norm":
-        return BatchNorm1d(num_features)
-    if name == "layer_norm":
-        return LayerNorm(num_features)
-    if name == "rms_norm":
-        return RMSNorm(num_features)
-    raise ValueError(
-        f"name: got {name!r}; expected 'none', 'batch_norm', 'layer_norm' or 'rms_norm'"
-    )
+    kinds: dict[str, Callable[[int], nn.Module]] = {
+        "none": nn.Identity,
+        "batch_norm": BatchNorm1d,
+        "layer_norm": LayerNorm,
+        "rms_norm": RMSNorm,
+    }
+    return _make(name, num_features, kinds)
 
 
 class PositionLayerNorm(nn.Module):
@@ -89,17 +93,13 @@ def make_image_norm(name: ImageNorm, num_channels: int) -> nn.Module:
     Raises:
         ValueError: the name is unknown.
     """
-    if name == "none":
-        return nn.Identity()
-    if name == "batch_norm":
-        return BatchNorm2d(num_channels)
-    if name == "group_norm":
-        return GroupNorm(1, num_channels)
-    if name == "layer_norm":
-        return PositionLayerNorm(num_channels)
-    raise ValueError(
-        f"name: got {name!r}; expected 'none', 'batch_norm', 'group_norm' or 'layer_norm'"
-    )
+    kinds: dict[str, Callable[[int], nn.Module]] = {
+        "none": nn.Identity,
+        "batch_norm": BatchNorm2d,
+        "group_norm": functools.partial(GroupNorm, 1),
+        "layer_norm": PositionLayerNorm,
+    }
+    return _make(name, num_channels, kinds)
 
 
 def _activation(name: Activation) -> nn.Module:

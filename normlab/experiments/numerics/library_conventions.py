@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from normlab.experiments.numerics.eps_forms import Place, half_size
+from normlab.norms import NORMS
 
 __all__ = ["FAMILIES", "Convention", "read_conventions"]
 
@@ -84,7 +85,7 @@ class Convention:
                 raise ValueError(f"{name}: got an empty text for {self.library} {self.layer}")
         if self.eps is not None and not 0 < self.eps < 1:
             raise ValueError(f"eps: got {self.eps} for {self.library} {self.layer}; expected 0..1")
-        tracks = self.family == "batch_norm"
+        tracks = NORMS[self.family].over_batch
         if (self.momentum_of is None) == tracks or (self.running_divisor is None) == tracks:
             raise ValueError(
                 f"momentum_of and running_divisor: got {self.momentum_of!r} and "

@@ -129,8 +129,8 @@ class Result:
 def _layer(name: str) -> Norm:
     family, _, way = name.partition(", ")
     if way == "compiled":
-        composed = compose_rms_norm if family == "rms_norm" else compose_layer_norm
-        return torch.compile(composed, dynamic=False)
+        composed = {"rms_norm": compose_rms_norm, "layer_norm": compose_layer_norm}
+        return torch.compile(composed[family], dynamic=False)
     return NORMS[name.removesuffix(" again")]
 
 

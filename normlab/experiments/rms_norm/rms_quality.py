@@ -158,7 +158,7 @@ def _make_model(config: Config, norm: StreamNorm, seed: int) -> Transformer:
         "pre_norm",
         layers=config.layers,
         seed=seed,
-        norm="layer_norm" if norm == "layer_norm" else "rms_norm",
+        norm="rms_norm" if norm == "prms_norm" else norm,
         width=config.width,
     )
     if norm == "prms_norm":
