@@ -23,6 +23,7 @@ from normlab.checks.candidates import (
 )
 from normlab.checks.formula import Formula
 from normlab.checks.tolerances import max_error
+from normlab.probing.measurements import eps_in_root, shortest
 
 __all__ = ["Evidence", "explain_forward", "explains"]
 
@@ -67,15 +68,6 @@ def explains(changes: dict[str, Any], evidence: Sequence[Evidence]) -> bool:
     return True
 
 
-def _round(eps: float) -> float:
-    """The number with fewest digits within one percent; 0 where there is none to see."""
-    for digits in (0, 1, 2):
-        rounded = float(f"{eps:.{digits}e}")
-        if abs(rounded - eps) <= 0.01 * eps:
-            return rounded
-    return eps
-
-
 def _estimate_eps(changes: dict[str, Any], evidence: Sequence[Evidence]) -> float | None:
     """The eps that the smallest input shows, if the rest is as `changes` say."""
     probes = [e for e in evidence if e.probe and e.got.abs().max() > 0]
@@ -92,13 +84,7 @@ def _estimate_eps(changes: dict[str, Any], evidence: Sequence[Evidence]) -> floa
     numerator = formula.numerator(view, mean)
     x_hat = x_hat.reshape(view.shape)
     root = numerator.square().sum(dims, keepdim=True) / (numerator * x_hat).sum(dims, keepdim=True)
-    if formula.eps_placement == "inside":
-        eps = root.square() - var
-    elif formula.eps_placement == "outside":
-        eps = root - var.sqrt()
-    else:
-        eps = root.square()
-    value = float(eps.median())
+    value = float(eps_in_root(root, var, formula.eps_placement).median())
     if not math.isfinite(value) or value <= 1e-3 * float(var.median()):
         return 0.0
     return value
@@ -131,7 +117,7 @@ def _search(
                 continue
             seen = _estimate_eps(changes, evidence)
             # a number with few digits is the likelier one
-            for eps in () if seen is None else (_round(seen), seen):
+            for eps in () if seen is None else (shortest(seen, 0.01), seen):
                 other = abs(eps - right.eps) > 0.01 * right.eps
                 if other and explains({**changes, "eps": eps}, evidence):
                     return _with_eps(whole, right, eps)
