@@ -3,14 +3,13 @@
 The first three load an object by `module:Object` or `path/to/file.py:Object`, the last runs the
 cells of a notebook with answers to exercises. Each prints a report, or JSON with `--json`. The
 exit status is 0, 1 where a layer does not conform, a fault was found or an answer is not right,
-and 2 where the command could not run.
+and 2 where the command could not run or the layer could not be tested.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import dataclasses
 import importlib
 import importlib.util
 import inspect
@@ -150,7 +149,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="normlab",
         description="Is this norm right, which norm is it, and what is wrong around it?",
-        epilog="Exit status: 0; 1 does not conform, has faults, not all right; 2 could not run.",
+        epilog="Exit status: 0; 1 does not conform, has faults, not all right; 2 could not run "
+        "or be tested.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -205,8 +205,7 @@ def _run(options: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
             double_backward=options.double_backward,
             **{name: value for name, value in given.items() if value is not None},
         )
-        values = {"passed": report.passed, **dataclasses.asdict(report)}
-        return values, str(report), 0 if report.passed else 1
+        return report.to_dict(), str(report), 0 if report.passed else 1
     if options.command == "identify":
         if options.shape is None:
             raise CommandError(
@@ -246,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         exit status: 0; 1 where a layer does not conform, a fault was found or an answer is not
-        right; 2 where the command could not run.
+        right; 2 where the command could not run or the layer could not be tested.
     """
     options = _parser().parse_args(arguments)
     try:

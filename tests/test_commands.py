@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -37,6 +38,17 @@ class Sulky(nn.Module):
 class Refuses(nn.Module):
     def forward(self, x):
         raise RuntimeError("no input is good enough")
+
+def wide(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    if x.dtype != torch.float64:
+        raise TypeError("double or nothing")
+    return nn.functional.layer_norm(x, normalized_shape, weight, bias, eps)
+
+def column(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    y = nn.functional.layer_norm(x, normalized_shape, None, None, eps)
+    if weight is not None:
+        y = y * weight.view(3, 1, 7)
+    return y if bias is None else y + bias
 
 ready = nn.LayerNorm(8)
 
@@ -81,6 +93,27 @@ def test_check_passes_and_fails(file, capsys):
     assert "does not conform" in out
     assert "n-1" in out
     assert main([*wrong, "--divisor", "n-1"]) == 0
+
+
+def test_a_verdict_is_printed_with_its_count_of_cases(file, capsys):
+    assert main(["check", "torch.nn.functional:layer_norm", "--like", "layer_norm"]) == 0
+    assert re.match(r"conforms to layer_norm: \d+ checks, \d\d+ cases\n", capsys.readouterr().out)
+    assert main(["check", f"{file}:column", "--like", "layer_norm"]) == 1
+    out = capsys.readouterr().out
+    assert re.match(r"does not conform to layer_norm: \d+ of \d+ checks failed, \d+ case", out)
+    assert "raises when it is given a weight" in out.splitlines()[1]
+
+
+def test_what_could_not_be_tested_is_one_sentence_and_no_traceback(file, capsys):
+    arguments = ["check", f"{file}:wide", "--like", "layer_norm"]
+    assert main([*arguments, "--json"]) == 2
+    sentence = json.loads(capsys.readouterr().out)["error"]
+    assert "float64 input is not" in sentence
+    done = subprocess.run(
+        [sys.executable, "-m", "normlab", *arguments], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"normlab check: {sentence}\n"
 
 
 def test_check_takes_functions_and_conventions(file, capsys):
@@ -138,6 +171,11 @@ ERRORS = [
     (["identify", "{file}:Sulky", "--shape", "4,5"], "raises RuntimeError: not today"),
     (["identify", "{file}:Refuses", "--shape", "4,5"], "no input is good enough"),
     (["check", "torch.nn:Identity", "--like", "layer_norm"], "shape"),
+    (["check", "{file}:wide", "--like", "layer_norm"], "could not be tested: float32"),
+    (
+        ["check", "{file}:Refuses", "--like", "layer_norm", "--shape", "4,5"],
+        "could not be tested: it raises for every input",
+    ),
     (["doctor", "torch.nn:LayerNorm", "--init", "6"], "--integers"),
     (["doctor", "torch.nn.functional:relu", "--shape", "4,5"], "its signature is relu(input"),
     (["doctor", "{file}:pair", "--shape", "4,5"], "needs a module"),
