@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +13,11 @@ from torch.nn.functional import cross_entropy
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d
 
-__all__ = ["Config", "Freeze", "Outcome", "Result", "run", "run_one"]
+__all__ = ["Config", "Freeze", "run", "run_one"]
 
 Freeze = Literal[
     "requires_grad=False", "eval()", "both", "both, then train()", "both, in every epoch"
@@ -45,42 +46,6 @@ class Config:
     steps_per_epoch: Count = 20
     batch_size: Count = 32
     lr: Positive = 1e-2
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One way to freeze everything below the last layer.
-
-    Attributes:
-        freeze: the way.
-        seed: of split, weights and batches.
-        parameters_moved: largest change of a parameter below the last layer.
-        statistics_moved: largest change of a running mean or variance.
-        features_moved: rms change of what the last layer receives for the old test digits, in
-            evaluation mode, over the rms before.
-        accuracy_before: on the old test digits.
-        accuracy_after: of the old last layer on the new features, so that only what was to be
-            frozen counts.
-    """
-
-    freeze: Freeze
-    seed: int
-    parameters_moved: float
-    statistics_moved: float
-    features_moved: float
-    accuracy_before: float
-    accuracy_after: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, freeze: Freeze) -> list[float]:
-        """One number for each seed."""
-        return [getattr(o, measure) for o in self.outcomes if o.freeze == freeze]
 
 
 def _eval_norms(model: nn.Module) -> None:
@@ -122,8 +87,19 @@ def _moved(before: dict[str, Tensor], after: dict[str, Tensor], *, running: bool
     return max(float((after[k] - before[k]).abs().max()) for k in names)
 
 
-def run_one(config: Config, seed: int) -> list[Outcome]:
-    """Train one network, and fine-tune a copy in each way."""
+def run_one(config: Config, seed: int) -> list[dict[str, Any]]:
+    """Train one network, and fine-tune a copy with everything below the last layer frozen.
+
+    Measures:
+        freeze: the way.
+        parameters_moved: largest change of a parameter below the last layer.
+        statistics_moved: largest change of a running mean or variance.
+        features_moved: rms change of what the last layer receives for the old test digits, in
+            evaluation mode, over the rms before.
+        accuracy_before: on the old test digits.
+        accuracy_after: of the old last layer on the new features, so that only what was to be
+            frozen counts.
+    """
     data = load_digits_split(seed)
     trained = make_mlp(config.widths, "batch_norm", seed=seed)
     train(
@@ -136,26 +112,23 @@ def run_one(config: Config, seed: int) -> list[Outcome]:
     )
     before, old = copy.deepcopy(trained[:-1].state_dict()), _features(trained, data.x_test)
     accuracy = evaluate(trained, data.x_test, data.y_test).accuracy
-    outcomes = []
+    found = []
     for freeze in get_args(Freeze):
         model = copy.deepcopy(trained)
         _fine_tune(model, freeze, 1 - data.x_train, data.y_train, config)
         after, new = model[:-1].state_dict(), _features(model, data.x_test)
         right = trained[-1](new).argmax(-1) == data.y_test
-        outcomes.append(
-            Outcome(
-                freeze,
-                seed,
-                _moved(before, after, running=False),
-                _moved(before, after, running=True),
-                float((new - old).norm() / old.norm()),
-                accuracy,
-                float(right.float().mean()),
-            )
+        found.append(
+            {
+                "freeze": freeze,
+                "parameters_moved": _moved(before, after, running=False),
+                "statistics_moved": _moved(before, after, running=True),
+                "features_moved": float((new - old).norm() / old.norm()),
+                "accuracy_before": accuracy,
+                "accuracy_after": float(right.float().mean()),
+            }
         )
-    return outcomes
+    return found
 
 
-def run(config: Config) -> Result:
-    """Freeze in every way, with every seed."""
-    return Result(tuple(o for seed in config.seeds for o in run_one(config, seed)))
+run = Sweep(run_one, seed="seeds")

@@ -11,8 +11,9 @@ from torch.nn.functional import cross_entropy
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, check_settings
+from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Outcome", "Result", "accumulate", "run"]
+__all__ = ["Config", "accumulate", "run", "run_one"]
 
 
 @dataclass(frozen=True)
@@ -39,35 +40,6 @@ class Config:
             raise ValueError(f"parts: got {wrong}; expected divisors of {self.batch_size}")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One network with one number of parts.
-
-    Attributes:
-        norm: of the network.
-        parts: micro-batches.
-        seed: of split and weights.
-        error: distance of the accumulated gradient from that of the whole batch, over the
-            length of the latter.
-    """
-
-    norm: FeatureNorm
-    parts: int
-    seed: int
-    error: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def errors(self, norm: FeatureNorm, parts: int) -> list[float]:
-        """One for each seed."""
-        return [o.error for o in self.outcomes if (o.norm, o.parts) == (norm, parts)]
-
-
 def accumulate(model: nn.Module, x: Tensor, y: Tensor, parts: int) -> Tensor:
     """Gradient of the mean loss as one vector, accumulated over equal micro-batches.
 
@@ -83,16 +55,18 @@ def accumulate(model: nn.Module, x: Tensor, y: Tensor, parts: int) -> Tensor:
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
-def run(config: Config) -> Result:
-    """Measure every norm with every number of parts, in float64."""
-    outcomes = []
-    for seed in config.seeds:
-        data = load_digits_split(seed)
-        x, y = data.x_train[: config.batch_size].double(), data.y_train[: config.batch_size]
-        for norm in config.norms:
-            model = make_mlp(config.widths, norm, seed=seed).double()
-            whole = accumulate(model, x, y, 1)
-            for parts in config.parts:
-                off = accumulate(model, x, y, parts) - whole
-                outcomes.append(Outcome(norm, parts, seed, float(off.norm() / whole.norm())))
-    return Result(tuple(outcomes))
+def run_one(config: Config, norm: FeatureNorm, parts: int, seed: int) -> dict[str, float]:
+    """Accumulate one gradient, in float64.
+
+    Measures:
+        error: distance of the accumulated gradient from that of the whole batch, over the
+            length of the latter.
+    """
+    data = load_digits_split(seed)
+    x, y = data.x_train[: config.batch_size].double(), data.y_train[: config.batch_size]
+    model = make_mlp(config.widths, norm, seed=seed).double()
+    whole = accumulate(model, x, y, 1)
+    return {"error": float((accumulate(model, x, y, parts) - whole).norm() / whole.norm())}
+
+
+run = Sweep(run_one, norm="norms", parts="parts", seed="seeds")

@@ -10,11 +10,12 @@ from torch import nn
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.settings import Count, Index, NotNegative, Positive
+from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
 
-__all__ = ["Config", "Decayed", "Outcome", "Result", "make_groups", "run", "run_one"]
+__all__ = ["Config", "Decayed", "make_groups", "run", "run_one"]
 
 Decayed = Literal["everything", "matrices", "nothing"]
 
@@ -25,6 +26,7 @@ class Config:
 
     Attributes:
         norms: one set of networks for each.
+        decayed: which parameters.
         decay: weight decay of AdamW.
         steps: of training.
         seeds: of split, weights and order.
@@ -34,51 +36,13 @@ class Config:
     """
 
     norms: tuple[FeatureNorm, ...] = ("batch_norm", "layer_norm")
-    decay: float = 1.0
+    decayed: tuple[Decayed, ...] = get_args(Decayed)
+    decay: NotNegative = 1.0
     steps: Count = 200
     seeds: tuple[Index, ...] = (0, 1, 2)
     widths: tuple[Count, ...] = (64, 64, 64, 10)
     batch_size: Count = 64
     lr: Positive = 3e-3
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if self.decay < 0:
-            raise ValueError(f"decay: got {self.decay}; expected 0 or more")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One network.
-
-    Attributes:
-        norm: of the network.
-        decayed: which parameters.
-        seed: of split, weights and order.
-        norm_weight: mean over the weights of its norms; 1 at the start.
-        accuracy: on the test digits.
-        loss: cross-entropy on the test digits.
-    """
-
-    norm: FeatureNorm
-    decayed: Decayed
-    seed: int
-    norm_weight: float
-    accuracy: float
-    loss: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, norm: FeatureNorm, decayed: Decayed) -> list[float]:
-        """One number for each seed."""
-        return [
-            getattr(o, measure) for o in self.outcomes if (o.norm, o.decayed) == (norm, decayed)
-        ]
 
 
 def make_groups(model: nn.Module, decayed: Decayed, decay: float) -> list[dict[str, Any]]:
@@ -109,8 +73,14 @@ def make_groups(model: nn.Module, decayed: Decayed, decay: float) -> list[dict[s
     ]
 
 
-def run_one(config: Config, norm: FeatureNorm, decayed: Decayed, seed: int) -> Outcome:
-    """Train and score one network."""
+def run_one(config: Config, norm: FeatureNorm, decayed: Decayed, seed: int) -> dict[str, float]:
+    """Train and score one network.
+
+    Measures:
+        norm_weight: mean over the weights of its norms; 1 at the start.
+        accuracy: on the test digits.
+        loss: cross-entropy on the test digits.
+    """
     data = load_digits_split(seed)
     model = make_mlp(config.widths, norm, seed=seed)
     train(
@@ -124,16 +94,7 @@ def run_one(config: Config, norm: FeatureNorm, decayed: Decayed, seed: int) -> O
     norms = [m for m in model if isinstance(m, BatchNorm1d | LayerNorm | RMSNorm)]
     score = evaluate(model, data.x_test, data.y_test)
     mean = float(torch.cat([m.weight.detach() for m in norms if m.weight is not None]).mean())
-    return Outcome(norm, decayed, seed, mean, score.accuracy, score.loss)
+    return {"norm_weight": mean, "accuracy": score.accuracy, "loss": score.loss}
 
 
-def run(config: Config) -> Result:
-    """Train every network."""
-    return Result(
-        tuple(
-            run_one(config, norm, decayed, seed)
-            for norm in config.norms
-            for decayed in get_args(Decayed)
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, norm="norms", decayed="decayed", seed="seeds")

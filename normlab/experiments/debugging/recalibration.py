@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.settings import Count, Index, Positive, Share
+from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d, BatchNorm2d
 
-__all__ = ["Config", "Outcome", "Result", "recompute_statistics_", "run", "run_one"]
+__all__ = ["Config", "recompute_statistics_", "run", "run_one"]
 
 _BATCH_NORMS = (BatchNorm1d, BatchNorm2d, nn.modules.batchnorm._BatchNorm)
 
@@ -38,34 +39,6 @@ class Config:
     widths: tuple[Count, ...] = (64, 64, 64, 10)
     batch_size: Count = 64
     lr: Positive = 3e-3
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Accuracy of one network on the test digits, with three kinds of statistics.
-
-    Attributes:
-        seed: of split, weights and order.
-        running: those of training.
-        batch: those of the test digits themselves.
-        recomputed: those of one pass over the training digits.
-    """
-
-    seed: int
-    running: float
-    batch: float
-    recomputed: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """One outcome for each seed."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str) -> list[float]:
-        """One accuracy for each seed: "running", "batch" or "recomputed"."""
-        return [getattr(o, measure) for o in self.outcomes]
 
 
 @torch.no_grad()
@@ -99,8 +72,14 @@ def recompute_statistics_(model: nn.Module, batches: Iterable[Tensor]) -> None:
             module.training = mode
 
 
-def run_one(config: Config, seed: int) -> Outcome:
-    """Train one network and score it three times."""
+def run_one(config: Config, seed: int) -> dict[str, float]:
+    """Train one network and score it on the test digits with three kinds of statistics.
+
+    Measures:
+        running: accuracy with those of training.
+        batch: with those of the test digits themselves.
+        recomputed: with those of one pass over the training digits.
+    """
     data = load_digits_split(seed)
     model = make_mlp(config.widths, "batch_norm", seed=seed)
     for module in model:
@@ -118,9 +97,7 @@ def run_one(config: Config, seed: int) -> Outcome:
     batch = evaluate(model, data.x_test, data.y_test, mode="train").accuracy
     recompute_statistics_(model, data.x_train[:1280].split(config.batch_size))
     recomputed = evaluate(model, data.x_test, data.y_test).accuracy
-    return Outcome(seed, running, batch, recomputed)
+    return {"running": running, "batch": batch, "recomputed": recomputed}
 
 
-def run(config: Config) -> Result:
-    """Train with every seed."""
-    return Result(tuple(run_one(config, seed) for seed in config.seeds))
+run = Sweep(run_one, seed="seeds")

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from normlab.experiments.settings import Count, Index, check_settings
+from normlab.experiments.sweep import Sweep
 from normlab.layers import batch_norm, layer_norm
 
-__all__ = ["Config", "Method", "Moments", "Outcome", "Result", "measure_moments", "merge", "run"]
+__all__ = ["Config", "Method", "Moments", "measure_moments", "merge", "run", "run_one"]
 
 Method = Literal["own statistics", "averaged", "merged, cut", "merged", "layer norm"]
 _EPS = 1e-5
@@ -26,12 +27,14 @@ class Config:
         shares: samples on each device.
         features: C.
         shift: of the samples of each next device, in standard deviations; 0 for shuffled data.
-        seeds: of inputs, weights and upstream gradients.
+        methods: what the devices share.
+        seeds: of inputs and upstream gradients.
     """
 
     shares: tuple[int, ...] = (6, 6, 12)
     features: Count = 5
     shift: float = 0.0
+    methods: tuple[Method, ...] = get_args(Method)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
@@ -40,34 +43,6 @@ class Config:
             raise ValueError(
                 f"shares: got {self.shares}; expected at least two devices with two samples each"
             )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One way to share, beside the undivided batch.
-
-    Attributes:
-        method: what the devices share.
-        seed: of all draws.
-        output_error: rms distance of the outputs over the rms of the right ones.
-        gradient_error: the same of the gradient by the input.
-    """
-
-    method: Method
-    seed: int
-    output_error: float
-    gradient_error: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def errors(self, measure: str, method: Method) -> list[float]:
-        """One number for each seed: `measure` is "output_error" or "gradient_error"."""
-        return [getattr(o, measure) for o in self.outcomes if o.method == method]
 
 
 class Moments(NamedTuple):
@@ -145,20 +120,23 @@ def _distance(found: Tensor, right: Tensor) -> float:
     return float(((found - right).square().mean() / right.square().mean()).sqrt().detach())
 
 
-def run(config: Config) -> Result:
-    """Measure every way to share, in float64."""
-    outcomes = []
+def run_one(config: Config, method: Method, seed: int) -> dict[str, float]:
+    """Compare one way to share with the undivided batch, in float64.
+
+    Measures:
+        output_error: rms distance of the outputs over the rms of the right ones.
+        gradient_error: the same of the gradient by the input.
+    """
+    g = torch.Generator().manual_seed(seed)
     count = sum(config.shares)
-    for seed in config.seeds:
-        g = torch.Generator().manual_seed(seed)
-        x = torch.randn(count, config.features, generator=g, dtype=torch.float64)
-        dy = torch.randn(count, config.features, generator=g, dtype=torch.float64)
-        device = torch.repeat_interleave(torch.tensor(config.shares))
-        x += config.shift * device[:, None]
-        for method in get_args(Method):
-            leaf = x.clone().requires_grad_()
-            y, right = _apply(method, leaf.split(config.shares)), _whole(method, leaf)
-            (dx,) = torch.autograd.grad(y, leaf, dy)
-            (right_dx,) = torch.autograd.grad(right, leaf, dy)
-            outcomes.append(Outcome(method, seed, _distance(y, right), _distance(dx, right_dx)))
-    return Result(tuple(outcomes))
+    x = torch.randn(count, config.features, generator=g, dtype=torch.float64)
+    dy = torch.randn(count, config.features, generator=g, dtype=torch.float64)
+    x += config.shift * torch.repeat_interleave(torch.tensor(config.shares))[:, None]
+    x.requires_grad_()
+    y, right = _apply(method, x.split(config.shares)), _whole(method, x)
+    (dx,) = torch.autograd.grad(y, x, dy)
+    (right_dx,) = torch.autograd.grad(right, x, dy)
+    return {"output_error": _distance(y, right), "gradient_error": _distance(dx, right_dx)}
+
+
+run = Sweep(run_one, method="methods", seed="seeds")
