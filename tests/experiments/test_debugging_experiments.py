@@ -37,7 +37,7 @@ def test_merged_moments_are_those_of_the_union():
 
 
 def worst(result, measure, method):
-    return max(result.errors(measure, method))
+    return max(result.values(measure, method=method))
 
 
 @pytest.mark.parametrize("shift", [0.0, 2.0])
@@ -46,10 +46,10 @@ def test_only_merged_statistics_in_the_graph_equal_the_whole_batch(shift):
     for method in ("merged", "layer norm"):
         assert worst(result, "output_error", method) < 1e-14
         assert worst(result, "gradient_error", method) < 1e-13
-    assert min(result.errors("output_error", "own statistics")) > 0.1
-    assert min(result.errors("output_error", "averaged")) > 0.02
+    assert min(result.values("output_error", method="own statistics")) > 0.1
+    assert min(result.values("output_error", method="averaged")) > 0.02
     assert worst(result, "output_error", "merged, cut") < 1e-14
-    assert min(result.errors("gradient_error", "merged, cut")) > 0.1
+    assert min(result.values("gradient_error", method="merged, cut")) > 0.1
 
 
 def test_a_merge_without_the_distance_of_the_means_is_seen(monkeypatch):
@@ -60,7 +60,7 @@ def test_a_merge_without_the_distance_of_the_means_is_seen(monkeypatch):
     right_merge = several_devices.merge
     monkeypatch.setattr(several_devices, "merge", sloppy)
     result = several_devices.run(several_devices.Config())
-    assert min(result.errors("output_error", "merged")) > 0.02
+    assert min(result.values("output_error", method="merged")) > 0.02
 
 
 @pytest.mark.parametrize("shares", [(24,), (1, 23)])
@@ -80,9 +80,11 @@ def accumulated():
 def test_accumulation_is_exact_without_batch_norm_alone(accumulated):
     for parts in gradient_accumulation.Config().parts:
         for norm in ("none", "layer_norm", "rms_norm"):
-            assert max(accumulated.errors(norm, parts)) < 1e-13
-        assert min(accumulated.errors("batch_norm", parts)) > 0.1
-    assert min(accumulated.errors("batch_norm", 16)) > max(accumulated.errors("batch_norm", 2))
+            assert max(accumulated.values("error", norm=norm, parts=parts)) < 1e-13
+        assert min(accumulated.values("error", norm="batch_norm", parts=parts)) > 0.1
+    assert min(accumulated.values("error", norm="batch_norm", parts=16)) > max(
+        accumulated.values("error", norm="batch_norm", parts=2)
+    )
 
 
 def test_batch_norm_in_evaluation_accumulates_exactly():
@@ -105,7 +107,7 @@ def test_each_half_of_freezing_leaves_the_other_half_free():
     result = freezing.run(freezing.Config(seeds=(0,)))
     half, other, both, undone, kept = (
         {
-            m: result.values(m, way)[0]
+            m: result.values(m, freeze=way)[0]
             for m in ("parameters_moved", "statistics_moved", "features_moved")
         }
         for way in (
@@ -129,9 +131,9 @@ def test_each_half_of_freezing_leaves_the_other_half_free():
 
 
 def test_recomputed_statistics_recover_what_lag_lost():
-    outcome = recalibration.run_one(recalibration.Config(), 2)
-    assert outcome.running < outcome.recomputed - 0.1
-    assert abs(outcome.recomputed - outcome.batch) < 0.05
+    found = recalibration.run_one(recalibration.Config(), 2)
+    assert found["running"] < found["recomputed"] - 0.1
+    assert abs(found["recomputed"] - found["batch"]) < 0.05
 
 
 def test_recomputed_statistics_are_plain_averages_and_all_else_stays():
@@ -158,7 +160,7 @@ def test_a_model_without_statistics_is_named():
 def test_decay_of_everything_shrinks_the_weights_of_norms():
     config = norm_weight_decay.Config(norms=("batch_norm",), steps=60, seeds=(0,))
     everything, matrices = (
-        norm_weight_decay.run_one(config, "batch_norm", decayed, 0).norm_weight
+        norm_weight_decay.run_one(config, "batch_norm", decayed, 0)["norm_weight"]
         for decayed in ("everything", "matrices")
     )
     assert everything < 0.95 < 1.0 < matrices
@@ -178,7 +180,7 @@ def test_bad_settings_are_named():
     with pytest.raises(ValueError, match="decayed: got 'biases'"):
         norm_weight_decay.make_groups(nn.Linear(2, 2), "biases", 0.1)
     with pytest.raises(ValueError, match="decay: got -1"):
-        norm_weight_decay.Config(decay=-1)
+        norm_weight_decay.run(norm_weight_decay.Config(decay=-1))
 
 
 # Gradient checks.
