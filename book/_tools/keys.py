@@ -30,7 +30,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")  # see te
 ALWAYS = ("pyproject.toml", "constraints.txt", "book/conftest.py")
 OPENERS = {"open", "Path", "glob", "iterdir", "listdir", "scandir"}
 TOOLS = ("imports", "keys", "reads", "unchanged")
-IGNORED = {"__pycache__", ".ipynb_checkpoints", ".DS_Store"}
+IGNORED = {"__pycache__", "_build", "build", "dist"}
 
 
 def hash_text(text: str | bytes) -> str:
@@ -41,7 +41,8 @@ def hash_text(text: str | bytes) -> str:
 def hash_file(path: Path) -> str:
     """Hash of a file, of the names in a folder, or of nothing where there is neither."""
     if path.is_dir():
-        return hash_text("\n".join(sorted({p.name for p in path.iterdir()} - IGNORED)))
+        names = {p.name for p in path.iterdir() if not p.name.startswith(".")} - IGNORED
+        return hash_text("\n".join(sorted(names)))
     return hash_text(path.read_bytes()) if path.is_file() else ""
 
 

@@ -47,7 +47,9 @@ class Reads:
     def note(self, path: str | Path) -> None:
         """One more file or folder that the present unit has read."""
         path = os.path.abspath(path)
-        if path.startswith(self.folders) or os.path.dirname(path) + os.sep == self.root:
+        if path + os.sep == self.root:
+            self.own[self.unit].add(".")
+        elif path.startswith(self.folders) or os.path.dirname(path) + os.sep == self.root:
             self.own[self.unit].add(path.removeprefix(self.root))
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -63,7 +65,7 @@ class Reads:
 
     def _hear_read(self, path: str) -> None:
         path = os.path.abspath(path)
-        if not path.startswith(self.root):
+        if not (path + os.sep).startswith(self.root):
             return
         frame, files = sys._getframe(2), set()
         while frame is not None:

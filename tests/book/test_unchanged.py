@@ -221,11 +221,23 @@ def test_a_run_leaves_out_what_passed(tree):
     assert "1 passed" in again  # test_layers
     assert "2 test files unchanged" in again
 
+    (tree / "notes.md").touch()  # a test that looks for files sees one more
+    assert "3 test files unchanged" in run(tree, "tests")
+    listing = "from pathlib import Path\n\ndef test():\n    assert list(Path('{}').iterdir())\n"
+    (tree / "tests/test_root.py").write_text(listing.format("."), encoding="utf-8")
+    (tree / "tests/test_folder.py").write_text(listing.format("book"), encoding="utf-8")
+    assert "2 passed" in run(tree, "tests")
+    assert "5 test files unchanged" in run(tree, "tests")
+    (tree / "more.md").touch()
+    assert "1 passed" in run(tree, "tests")
+    (tree / "book/more.md").touch()
+    assert "1 passed" in run(tree, "tests")
+
     # The second file found the record in the cache that the first one filled.
     append("book/_data/norms.json")(tree)
     again = run(tree, "tests")
     assert "2 passed" in again
-    assert "1 test file unchanged" in again
+    assert "3 test files unchanged" in again
 
 
 @pytest.mark.parametrize(
