@@ -71,7 +71,10 @@ def find_cases(name: str, norm: Norm, root: Path) -> str:
     ]
     if wrong:
         return f"cases: a size for each axis, and the shape of the weight; wrong at {wrong}"
-    enough = len(norm.cases) >= 2 and any(case.weight for case in norm.cases) == norm.has_weight
+    enough = len(norm.cases) >= 2
+    enough &= {case.weight for case in norm.cases} == (
+        {True, False} if norm.has_weight else {False}
+    )
     return "" if enough else "cases: write at least two in the record, with a weight and without"
 
 
@@ -231,6 +234,7 @@ CHANGED = [
     ("layer", "layer_norm", {"modules": ("LayerNorm", "LayerNorms")}, "write LayerNorms in"),
     ("layer", "layer_norm", {"signature": ("normalized_shape", "weight", "eps")}, "signature"),
     ("cases", "layer_norm", {"cases": ()}, "at least two"),
+    ("cases", "layer_norm", {"cases": NORMS["layer_norm"].cases[:3]}, "and without"),
     ("cases", "layer_norm", {"cases": NORMS["batch_norm"].cases}, "(3, 5, 7)"),
     ("check", "layer_norm", {"centered": False}, "rejects"),
     ("check", "layer_norm", {"spread": "mean magnitude"}, "rejects"),

@@ -111,8 +111,12 @@ def structure(right: Formula) -> Iterator[Diagnosis]:
     }
     for root, (name, text) in roots.items():
         yield Diagnosis(name, text, {"root": root})
-    text = "the squares are summed, not averaged: 1/n is missing"
-    yield Diagnosis("sum_not_mean", text, {"sum_not_mean": True})
+    if NORMS[right.like].spread == "sum of squares":
+        yield Diagnosis("mean_not_sum", "the squares are averaged", {"sum_not_mean": True})
+    else:
+        what = "magnitudes" if NORMS[right.like].spread == "mean magnitude" else "squares"
+        text = f"the {what} are summed, not averaged: 1/n is missing"
+        yield Diagnosis("sum_not_mean", text, {"sum_not_mean": True})
 
 
 def other_groups(right: Formula, x: Tensor) -> Iterator[Diagnosis]:

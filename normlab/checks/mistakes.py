@@ -26,6 +26,7 @@ REMEDIES: dict[str, str] = {
     "bias_ignored": "Add the bias",
     "bias_first": "The weight is applied after the bias: scale first, then shift",
     "sum_not_mean": "Take the mean of the squares",
+    "mean_not_sum": "Take the sum of the squares: no division by n",
     "wrong_axis": "Check the axes of the mean and of the variance",
     "wrong_grouping": "Split the channels as (num_groups, channels / num_groups), in this order",
     "detached_statistics": "Gradients must flow through mean and variance: no detach, no no_grad",

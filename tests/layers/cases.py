@@ -1,17 +1,22 @@
-"""The five norms at many shapes: the inputs that every test of the layers shares."""
+"""Every norm at many shapes: the inputs that every test of the layers shares."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from normlab.checks.formula import Formula
+from normlab.norms import NORMS
+
 
 @dataclass(frozen=True)
 class NormCase:
-    """A norm by its name in torch.nn.functional, a shape, and its fixed arguments."""
+    """A norm by its name, a shape, and its fixed arguments."""
 
     name: str
     shape: tuple[int, ...]
@@ -24,7 +29,7 @@ class NormCase:
 
     @property
     def has_bias(self) -> bool:
-        return self.name != "rms_norm"
+        return NORMS[self.name].has_bias
 
 
 def _cases() -> list[NormCase]:
@@ -41,7 +46,41 @@ def _cases() -> list[NormCase]:
         cases.append(NormCase("group_norm", shape, shape[1:2], {"num_groups": groups}))
     for shape in ((2, 3, 2), (3, 5, 7), (6, 4, 9, 5)):
         cases.append(NormCase("instance_norm", shape, shape[1:2]))
+    # norms without shapes of their own here take those of their records
+    for name in set(NORMS) - {case.name for case in cases}:
+        norm = NORMS[name]
+        for case in norm.cases:
+            given = {"normalized_shape": case.parameter_shape, "num_groups": case.num_groups}
+            fixed = {key: value for key, value in given.items() if key in norm.signature}
+            cases.append(NormCase(name, case.shape, case.parameter_shape, fixed))
     return cases
+
+
+def find_other(name: str) -> Callable[..., Tensor]:
+    """torch's function, or the formula of the checks where torch has none."""
+    return NORMS[name].torch_function() or functools.partial(_formula, name)
+
+
+def _formula(
+    name: str,
+    input: Tensor,
+    *,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float,
+    normalized_shape: tuple[int, ...] = (1,),
+    num_groups: int = 1,
+) -> Tensor:
+    half = input.dtype in (torch.float16, torch.bfloat16)
+    formula = Formula(
+        name,
+        normalized_ndim=len(normalized_shape),
+        num_groups=num_groups,
+        eps=eps,
+        eps_placement=NORMS[name].eps_placement,
+    )
+    wide = (None if t is None else t.float() if half else t for t in (input, weight, bias))
+    return formula(*wide).to(input.dtype)
 
 
 CASES = _cases()
@@ -58,7 +97,9 @@ def make_tensors(
         return torch.randn(shape, generator=g, dtype=torch.float64)
 
     x = mean + rms * normal(case.shape)
-    parameters = {"weight": 1.5 + 0.5 * normal(case.parameter_shape)}
+    parameters = {}
+    if NORMS[case.name].has_weight:
+        parameters["weight"] = 1.5 + 0.5 * normal(case.parameter_shape)
     if case.has_bias:
         parameters["bias"] = -0.7 + 0.5 * normal(case.parameter_shape)
     return x, parameters, normal(case.shape)

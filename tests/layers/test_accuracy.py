@@ -5,8 +5,7 @@ This is the rule of flash-attention's tests with a floor: torch may be exact by 
 
 import pytest
 import torch
-import torch.nn.functional as F
-from cases import CASES, make_tensors
+from cases import CASES, find_other, make_tensors
 
 from normlab import layers
 from normlab.checks import error_budget, max_error
@@ -30,7 +29,7 @@ def run(function, case, x, parameters, dy, dtype):
 
 def errors_and_budgets(function, case, regime, dtype):
     """Worst error by output name, and what is allowed, over the seeds."""
-    torch_function = getattr(F, case.name)
+    torch_function = find_other(case.name)
     ours, theirs, largest = {}, {}, {}
     for seed in SEEDS:
         x, parameters, dy = make_tensors(case, **regime, seed=seed)

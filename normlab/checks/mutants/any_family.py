@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -228,4 +229,11 @@ def make_wrong(like: str, mistake: str = "") -> WrongNorm:
     ) -> Tensor:
         return normalize(like, mistake, input, normalized_shape, weight, None, eps)[0]
 
+    def by_roles(input: Tensor, *values: Any) -> Tensor:
+        given = dict(zip(NORMS[like].roles, values, strict=False))
+        parts = (given.get(role) for role in ("weight", "bias", "eps"))
+        return normalize(like, mistake, input, input.shape[-1:], *parts)[0]
+
+    if not {"normalized_shape", "num_groups"} & set(NORMS[like].roles):
+        return by_roles
     return wrong if NORMS[like].has_bias else without_bias

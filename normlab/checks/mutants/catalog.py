@@ -111,6 +111,8 @@ def _applies(like: str, mistake: str) -> bool:
 def _reported(like: str, mistake: str) -> str:
     if not NORMS[like].centered and mistake == "missing_projection_term":
         return "detached_statistics"  # there is no other statistic to cut
+    if NORMS[like].spread == "sum of squares" and mistake == "sum_not_mean":
+        return "mean_not_sum"  # there the sum is right
     return _REPORTED.get(mistake, mistake)
 
 

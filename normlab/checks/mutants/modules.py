@@ -28,26 +28,22 @@ class WrongModule(nn.Module):
         self.num_groups = 2
         self.normalized_shape = (size,)
         self.num_channels = size
-        weight, bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
+        norm = NORMS[like]
+        shape = norm.parameter_shape((2, size))
+        self.weight = nn.Parameter(torch.ones(shape)) if norm.has_weight else None
+        self.bias = nn.Parameter(torch.zeros(shape)) if norm.has_bias else None
         if mistake == "unregistered":
-            self.kept = [weight, bias]
-        else:
-            self.weight = weight
-            if NORMS[like].has_bias:
-                self.bias = bias
+            self.kept = [self.weight, self.bias]
+            del self.weight, self.bias
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize."""
-        weight, bias = (
-            self.kept
-            if self.mistake == "unregistered"
-            else (self.weight, getattr(self, "bias", None))
-        )
+        unregistered = self.mistake == "unregistered"
+        weight, bias = self.kept if unregistered else (self.weight, self.bias)
         if self.mistake == "evaluation_raises" and not self.training:
             raise AttributeError("nothing was folded into the weight before evaluation")
         norm = NORMS[self.like]
         own = self.num_groups if norm.grouped else self.normalized_shape
-        bias = bias if norm.has_bias else None
         y = normalize(self.like, "", x, own, weight, bias, None)[0]
         return y / 2 if self.mistake == "eval_differs" and not self.training else y
 
