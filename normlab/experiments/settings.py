@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-__all__ = ["Count", "Index", "NotNegative", "Positive", "Share", "check_settings"]
+__all__ = [
+    "Count",
+    "Index",
+    "NotNegative",
+    "Positive",
+    "Several",
+    "Share",
+    "check_at_most",
+    "check_settings",
+]
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,7 @@ class Bounds:
 
 
 Count = Annotated[int, Bounds(1, math.inf, "1 or more")]
+Several = Annotated[int, Bounds(2, math.inf, "2 or more")]
 Index = Annotated[int, Bounds(0, math.inf, "0 or more")]
 Positive = Annotated[float, Bounds(math.nextafter(0, 1), math.inf, "a positive number")]
 NotNegative = Annotated[float, Bounds(0, math.inf, "a number of at least 0")]
@@ -87,3 +97,14 @@ def _find_wrong_item(value: Any, hints: tuple[Any, ...]) -> tuple[Any, str] | No
         return value, f"{len(hints)} values"
     found = (_find_wrong(v, h) for v, h in zip(value, hints, strict=True))
     return next(filter(None, found), None)
+
+
+def check_at_most(config: Any, small: str, large: str) -> None:
+    """Compare two fields, for a `__post_init__`.
+
+    Raises:
+        ValueError: the field `small` is above the field `large`.
+    """
+    value, limit = getattr(config, small), getattr(config, large)
+    if value > limit:
+        raise ValueError(f"{small}: got {value}; expected at most {limit}, the {large}")

@@ -12,7 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-__all__ = ["Score", "class_batches", "evaluate", "shuffled_batches", "train"]
+from normlab.experiments.data.digits import DigitsSplit
+
+__all__ = [
+    "Score",
+    "class_batches",
+    "evaluate",
+    "shuffled_batches",
+    "train",
+    "train_on_digits",
+]
 
 Batches = Iterator[Tensor]
 
@@ -115,6 +124,28 @@ def train(
         if after_step is not None:
             after_step(step)
     return losses
+
+
+def train_on_digits(
+    model: nn.Module,
+    data: DigitsSplit,
+    optimizer: torch.optim.Optimizer,
+    *,
+    steps: int,
+    batch_size: int,
+    seed: int,
+    after_step: Callable[[int], None] | None = None,
+) -> list[float]:
+    """:func:`train` on shuffled batches of the training digits; `seed` is that of the shuffles."""
+    return train(
+        model,
+        data.x_train,
+        data.y_train,
+        steps=steps,
+        batches=shuffled_batches(len(data.y_train), batch_size, seed=seed),
+        optimizer=optimizer,
+        after_step=after_step,
+    )
 
 
 @dataclass(frozen=True)

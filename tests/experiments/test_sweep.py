@@ -1,5 +1,6 @@
 """A sweep: the same numbers however it runs, a record that survives a kill, plain selections."""
 
+import dataclasses
 import importlib
 import json
 import math
@@ -19,7 +20,7 @@ from normlab.experiments import recording
 from normlab.experiments.__main__ import find_experiments, parse
 from normlab.experiments.batch_norm import batch_noise, learning_rates
 from normlab.experiments.results import Result
-from normlab.experiments.settings import check_settings
+from normlab.experiments.settings import Count, Several, check_at_most, check_settings
 from normlab.experiments.sweep import Sweep, grid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -252,6 +253,22 @@ def test_settings_out_of_their_domain_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         learning_rates.run(config)
     check_settings(learning_rates.Config(lrs=(1,), seeds=range(2)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    steps: Count = 10
+    every: Count = 10
+    depth: Several = 2
+
+
+def test_a_setting_may_depend_on_another():
+    check_settings(Watched())
+    check_at_most(Watched(), "every", "steps")
+    with pytest.raises(ValueError, match="^every: got 11; expected at most 10, the steps"):
+        check_at_most(Watched(every=11), "every", "steps")
+    with pytest.raises(ValueError, match="^depth: got 1; expected 2 or more"):
+        check_settings(Watched(depth=1))
 
 
 def test_jobs_and_backends_are_checked():

@@ -17,7 +17,13 @@ from normlab.experiments.networks.classifiers import (
     make_image_norm,
     make_mlp,
 )
-from normlab.experiments.training import class_batches, evaluate, shuffled_batches, train
+from normlab.experiments.training import (
+    class_batches,
+    evaluate,
+    shuffled_batches,
+    train,
+    train_on_digits,
+)
 from normlab.layers import BatchNorm1d
 
 
@@ -101,18 +107,21 @@ def test_a_diverged_run_ends_at_its_first_infinite_loss():
     assert all(map(math.isfinite, losses[:-1]))
 
 
-def test_after_step_is_told_each_step():
-    data, model, seen = load_digits_split(0), make_mlp((64, 10), seed=0), []
-    train(
-        model,
-        data.x_train,
-        data.y_train,
-        steps=3,
-        batches=shuffled_batches(1297, 8, seed=0),
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        after_step=seen.append,
-    )
-    assert seen == [1, 2, 3]
+def test_training_on_digits_shuffles_them():
+    losses = small_run(steps=3)[2]
+    for seed in (0, 1):
+        model, seen = make_mlp((64, 16, 10), "batch_norm", seed=0), []
+        found = train_on_digits(
+            model,
+            load_digits_split(0),
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            steps=3,
+            batch_size=32,
+            seed=seed,
+            after_step=seen.append,
+        )
+        assert seen == [1, 2, 3]
+        assert (found == losses) == (seed == 0)
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])

@@ -10,7 +10,7 @@ from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.experiments.training import evaluate, train_on_digits
 
 __all__ = ["Config", "run", "run_one"]
 
@@ -48,14 +48,9 @@ def run_one(config: Config, norm: FeatureNorm, batch_size: int, seed: int) -> di
     data = load_digits_split(seed)
     model = make_mlp(config.widths, norm, seed=seed)
     per_epoch = len(data.y_train) // batch_size
-    losses = train(
-        model,
-        data.x_train,
-        data.y_train,
-        steps=config.epochs * per_epoch,
-        batches=shuffled_batches(len(data.y_train), batch_size, seed=seed),
-        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
-    )
+    steps = config.epochs * per_epoch
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
+    losses = train_on_digits(model, data, optimizer, steps=steps, batch_size=batch_size, seed=seed)
     tested = evaluate(model, data.x_test, data.y_test)
     in_batches = evaluate(model, data.x_test, data.y_test, mode="train", batch_size=batch_size)
     return {

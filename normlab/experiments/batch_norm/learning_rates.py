@@ -11,7 +11,7 @@ from normlab.experiments.networks.classifiers import Activation, FeatureNorm, ma
 from normlab.experiments.results import Result
 from normlab.experiments.settings import Count, Index, Positive, Share
 from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.experiments.training import evaluate, train_on_digits
 
 __all__ = ["Config", "largest_lr", "run", "run_one"]
 
@@ -49,13 +49,9 @@ def run_one(config: Config, norm: FeatureNorm, lr: float, seed: int) -> dict[str
     """
     data = load_digits_split(seed)
     model = make_mlp(config.widths, norm, seed=seed, activation=config.activation)
-    train(
-        model,
-        data.x_train,
-        data.y_train,
-        steps=config.steps,
-        batches=shuffled_batches(len(data.y_train), config.batch_size, seed=seed),
-        optimizer=torch.optim.SGD(model.parameters(), lr=lr),
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    train_on_digits(
+        model, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
     )
     return {"eval_accuracy": evaluate(model, data.x_test, data.y_test).accuracy}
 
