@@ -182,8 +182,8 @@ def make_subject(
 
     Raises:
         TypeError: `layer` is a class, or cannot be called.
-        ValueError: the shape of a module's input cannot be inferred, or its parameters have no
-            shape yet.
+        ValueError: the shape of a module's input cannot be inferred, its parameters have no
+            shape yet, or `shape` has too few axes.
     """
     if isinstance(layer, type) or not callable(layer):
         raise TypeError(
@@ -196,6 +196,8 @@ def make_subject(
     cases, norm = None, NORMS[like]
     if shape is not None:
         shape = tuple(shape)
+        if norm.kind == "channel" and len(shape) < 2:
+            raise ValueError(f"shape: got {shape}; {like} reads the layout (N, C, *)")
         parameter_shape = norm.parameter_shape(shape)
         cases = [Case(shape, parameter_shape, num_groups=num_groups or 1, bias=norm.has_bias)]
     elif num_groups is not None and norm.grouped:

@@ -138,6 +138,11 @@ def test_the_probe_is_as_wide_and_as_small_as_the_layer_allows():
         choose_probe(probe)
 
 
+def test_a_shape_without_channels_is_refused():
+    with pytest.raises(ValueError, match=r"shape: got \(4,\); batch_norm reads"):
+        check_layer(F.batch_norm, like="batch_norm", shape=(4,))
+
+
 def test_copies_share_nothing():
     layer = Nameless()
     layer(torch.randn(5, 6))
