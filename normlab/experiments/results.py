@@ -46,6 +46,10 @@ class Result:
         """One number for each outcome."""
         return [getattr(o, measure) for o in self.of(**where)]
 
+    def at(self, index: int, measure: str, **where: Any) -> list[float]:
+        """One number of each curve: the entry with this index of :meth:`values`."""
+        return [curve[index] for curve in self.values(measure, **where)]
+
     def median(self, measure: str, *, missing: float = math.nan, **where: Any) -> float:
         """Median of :meth:`values`, in general over seeds."""
         values = self.values(measure, **where)

@@ -199,14 +199,14 @@ def test_descent_descends_and_stops_where_the_loss_is_no_number():
 @pytest.mark.slow
 def test_layer_norm_with_a_bias_inside_is_ahead_and_without_one_behind():
     config = strokes.Config(steps=100, every=100)
-    last = {n: strokes.run_one(config, n, 1e-3, 0).test_curve[-1] for n in config.norms}
+    last = {n: strokes.run_one(config, n, 1e-3, 0)["test_curve"][-1] for n in config.norms}
     assert last["sums with bias"] + 0.15 < last["none"] < last["sums"] - 0.15
 
 
 def test_batch_norm_helps_the_autoencoder_and_layer_norm_does_not():
     config = generative_digits.Config(steps=150, every=150)
     bound = {
-        n: generative_digits.run_one(config, "autoencoder", n, 1e-3, 0).bounds[-1]
+        n: generative_digits.run_one(config, "autoencoder", n, 1e-3, 0)["bounds"][-1]
         for n in config.autoencoder_norms
     }
     assert bound["batch_norm"] + 1.5 < min(bound["layer_norm"], bound["none"])
@@ -222,7 +222,8 @@ def test_test_digits_are_seen_in_eval_mode_and_training_digits_in_train_mode(mon
 
     monkeypatch.setattr(generative_digits, "negative_bound", spy)
     config = generative_digits.Config(steps=3, every=2)
-    assert len(generative_digits.run_one(config, "autoencoder", "batch_norm", 1e-3, 0).bounds) == 1
+    found = generative_digits.run_one(config, "autoencoder", "batch_norm", 1e-3, 0)
+    assert len(found["bounds"]) == 1
     assert seen == [(64, True), (64, True), (500, False), (64, True)]
 
 
@@ -235,7 +236,7 @@ def test_unknown_names_are_refused():
         generative_digits.make_model("gan", "none", seed=0)
     with pytest.raises(ValueError, match="norm: got 'rms'"):
         lstm.make_lstm_cell(2, 3, "rms", seed=0)
-    with pytest.raises(ValueError, match="arm: got 'rms'"):
+    with pytest.raises(ValueError, match="group: got 'rms'"):
         batch_128_and_4.make_classifier(batch_128_and_4.Config(), "rms", seed=0)
     with pytest.raises(ValueError, match="gains: got"):
         recurrent_digits.Config(gains=(0.0,))
@@ -244,15 +245,15 @@ def test_unknown_names_are_refused():
 def test_batches_of_four_hold_batch_norm_back():
     config = batch_128_and_4.Config(batch_sizes=(4,), seeds=(0,), epochs=3)
     result = batch_128_and_4.run(config)
-    loss = {a: result.after(3, "train_losses", a, 4)[0] for a in config.arms}
+    loss = {g: result.at(2, "train_losses", group=g)[0] for g in config.groups}
     assert loss["batch_norm"] > 1.5 * loss["layer_norm"]
     assert loss["batch norm, logits too"] > 1.5 * loss["layer_norm"]
-    assert len(result.curves("test_errors", "none", 4)[0]) == 3
+    assert len(result.values("test_errors", group="none")[0]) == 3
 
 
 def test_the_paper_norms_the_logits_with_batch_norm_only():
     config = batch_128_and_4.Config()
-    last = {a: batch_128_and_4.make_classifier(config, a, seed=0)[-1] for a in config.arms}
+    last = {a: batch_128_and_4.make_classifier(config, a, seed=0)[-1] for a in config.groups}
     assert [type(layer).__name__ for layer in last.values()] == [*["Linear"] * 3, "BatchNorm1d"]
 
 

@@ -220,6 +220,12 @@ def test_selections(result):
         result.values("loss", norm="c")
 
 
+def test_curves_are_read_at_an_index():
+    found = [SimpleNamespace(seed=s, curve=(s, 10 + s)) for s in (0, 1)]
+    assert Result(tuple(found)).at(-1, "curve") == [10, 11]
+    assert Result(tuple(found)).at(0, "curve", seed=1) == [1]
+
+
 def test_tables_refuse_gaps_and_doubles(result):
     groups, along = ("norm", ["b"]), ("lr", [2, 1])
     assert result.table("loss", groups=groups, along=along) == {"b": [[0, 0.5], [0, 0.7]]}

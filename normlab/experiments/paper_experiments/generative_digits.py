@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy
-from tqdm import tqdm
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm
@@ -22,18 +21,10 @@ from normlab.experiments.paper_experiments.latent_models import (
 from normlab.experiments.paper_experiments.lstm import LstmNorm
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep, grid
 from normlab.experiments.training import shuffled_batches
 
-__all__ = [
-    "Config",
-    "Model",
-    "Outcome",
-    "Result",
-    "make_model",
-    "pixelwise_level",
-    "run",
-    "run_one",
-]
+__all__ = ["Config", "Model", "make_model", "pixelwise_level", "points", "run", "run_one"]
 
 Model = Literal["autoencoder", "draw"]
 
@@ -43,9 +34,9 @@ class Config:
     """Two generative models of black-and-white digits, trained by Adam.
 
     Attributes:
-        autoencoder_norms: arms of the autoencoder, as in `make_mlp`.
-        draw_norms: arms of DRAW, as in `LstmCell`.
-        lrs: learning rates of Adam, the same for all arms.
+        autoencoder_norms: of the autoencoder, as in `make_mlp`.
+        draw_norms: of DRAW, as in `LstmCell`.
+        lrs: learning rates of Adam, the same for all norms.
         seeds: each gives a split, initial weights, an order of batches and latent noise.
         batch_size: digits in a batch.
         steps: updates.
@@ -59,48 +50,6 @@ class Config:
     batch_size: Count = 64
     steps: Count = 400
     every: Count = 25
-
-    def jobs(self) -> list[tuple[Model, str, float, int]]:
-        """Model, norm, learning rate and seed of each run."""
-        arms: list[tuple[Model, str]] = [("autoencoder", n) for n in self.autoencoder_norms]
-        arms += [("draw", n) for n in self.draw_norms]
-        return [(*arm, lr, seed) for arm in arms for lr in self.lrs for seed in self.seeds]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One trained network.
-
-    Attributes:
-        model: "autoencoder" or "draw".
-        norm: arm.
-        lr: learning rate.
-        seed: of split, weights, order and noise.
-        bounds: negative bound on the 500 test digits in nats, after each `every` updates, in
-            eval mode; lower is better.
-    """
-
-    model: str
-    norm: str
-    lr: float
-    seed: int
-    bounds: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def curves(self, model: str, norm: str, lr: float) -> list[tuple[float, ...]]:
-        """One curve for each seed."""
-        arm = (model, norm, lr)
-        return [o.bounds for o in self.outcomes if (o.model, o.norm, o.lr) == arm]
-
-    def bounds(self, model: str, norm: str, lr: float, look: int = -1) -> list[float]:
-        """Bound of each seed at the look with this index; -1 is the last."""
-        return [curve[look] for curve in self.curves(model, norm, lr)]
 
 
 def make_model(model: Model, norm: str, *, seed: int) -> LatentModel:
@@ -133,8 +82,15 @@ def pixelwise_level(seed: int) -> float:
     return binary_cross_entropy(frequency.expand_as(tested), tested).item() * tested.shape[1]
 
 
-def run_one(config: Config, model: Model, norm: str, lr: float, seed: int) -> Outcome:
-    """Train one network."""
+def run_one(
+    config: Config, model: Model, norm: str, lr: float, seed: int
+) -> dict[str, list[float]]:
+    """Train one network.
+
+    Measures:
+        bounds: negative bound on the 500 test digits in nats, after each `every` updates, in
+            eval mode; lower is better.
+    """
     x, tested = _black_and_white(seed)
     network = make_model(model, norm, seed=seed)
     noise = torch.Generator().manual_seed(seed)
@@ -159,9 +115,16 @@ def run_one(config: Config, model: Model, norm: str, lr: float, seed: int) -> Ou
         lr=lr,
         after_step=look,
     )
-    return Outcome(model, norm, lr, seed, tuple(bounds))
+    return {"bounds": bounds}
 
 
-def run(config: Config) -> Result:
-    """Train every arm of both models at every learning rate with every seed."""
-    return Result(tuple(run_one(config, *job) for job in tqdm(config.jobs(), disable=None)))
+def points(config: Config) -> list[dict[str, Any]]:
+    """Each model with its norms."""
+    shared = {"lr": config.lrs, "seed": config.seeds}
+    return [
+        *grid(model=("autoencoder",), norm=config.autoencoder_norms, **shared),
+        *grid(model=("draw",), norm=config.draw_norms, **shared),
+    ]
+
+
+run = Sweep(run_one, points)

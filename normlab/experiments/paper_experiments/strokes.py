@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from normlab.experiments.paper_experiments.descent import descend, window_means
 from normlab.experiments.paper_experiments.glyphs import load_outlines
 from normlab.experiments.paper_experiments.lstm import LstmNorm, make_lstm_cell
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import shuffled_batches
 
-__all__ = ["Config", "Outcome", "PenModel", "Result", "make_pen_model", "mixture_loss", "run"]
+__all__ = ["Config", "PenModel", "make_pen_model", "mixture_loss", "run", "run_one"]
 
 TEST_SIZE = 192
 
@@ -92,8 +92,8 @@ class Config:
     """An LSTM with a mixture output on outlines of letters, trained by Adam.
 
     Attributes:
-        norms: arms, as in :class:`~normlab.experiments.paper_experiments.lstm.LstmCell`.
-        lrs: learning rates of Adam, the same for all arms.
+        norms: as in :class:`~normlab.experiments.paper_experiments.lstm.LstmCell`.
+        lrs: learning rates of Adam, the same for all norms.
         seeds: each gives a split, initial weights and an order of batches.
         hidden: units.
         components: of the mixture.
@@ -112,40 +112,6 @@ class Config:
     every: Count = 25
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One trained network.
-
-    Attributes:
-        norm: arm.
-        lr: learning rate.
-        seed: of split, weights and order.
-        train_curve: training loss, mean of each window of `every` updates.
-        test_curve: loss on the 192 test trajectories after each `every` updates.
-    """
-
-    norm: str
-    lr: float
-    seed: int
-    train_curve: tuple[float, ...]
-    test_curve: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def curves(self, norm: str, lr: float) -> list[tuple[float, ...]]:
-        """One test curve for each seed."""
-        return [o.test_curve for o in self.outcomes if (o.norm, o.lr) == (norm, lr)]
-
-    def test_losses(self, norm: str, lr: float, look: int) -> list[float]:
-        """Test loss of each seed at the look with this index; -1 is the last."""
-        return [curve[look] for curve in self.curves(norm, lr)]
-
-
 def split_outlines(seed: int) -> tuple[Tensor, Tensor]:
     """Training and test trajectories of one shuffle."""
     moves = load_outlines()
@@ -153,8 +119,13 @@ def split_outlines(seed: int) -> tuple[Tensor, Tensor]:
     return moves[order[:-TEST_SIZE]], moves[order[-TEST_SIZE:]]
 
 
-def run_one(config: Config, norm: LstmNorm, lr: float, seed: int) -> Outcome:
-    """Train one network."""
+def run_one(config: Config, norm: LstmNorm, lr: float, seed: int) -> dict[str, Sequence[float]]:
+    """Train one network.
+
+    Measures:
+        train_curve: training loss, mean of each window of `every` updates.
+        test_curve: loss on the 192 test trajectories after each `every` updates.
+    """
     x, tested = split_outlines(seed)
     model = make_pen_model(config.hidden, config.components, norm, seed=seed)
     looks: list[float] = []
@@ -176,12 +147,7 @@ def run_one(config: Config, norm: LstmNorm, lr: float, seed: int) -> Outcome:
         lr=lr,
         after_step=look,
     )
-    return Outcome(norm, lr, seed, window_means(losses, config.every), tuple(looks))
+    return {"train_curve": window_means(losses, config.every), "test_curve": looks}
 
 
-def run(config: Config) -> Result:
-    """Train every arm at every learning rate with every seed."""
-    jobs: Sequence[tuple[LstmNorm, float, int]] = [
-        (norm, lr, seed) for norm in config.norms for lr in config.lrs for seed in config.seeds
-    ]
-    return Result(tuple(run_one(config, *job) for job in tqdm(jobs, disable=None)))
+run = Sweep(run_one, norm="norms", lr="lrs", seed="seeds")
