@@ -16,6 +16,7 @@ __all__ = [
     "Positive",
     "Several",
     "Share",
+    "at_least",
     "check_at_most",
     "check_settings",
 ]
@@ -36,9 +37,14 @@ class Bounds:
     words: str
 
 
-Count = Annotated[int, Bounds(1, math.inf, "1 or more")]
-Several = Annotated[int, Bounds(2, math.inf, "2 or more")]
-Index = Annotated[int, Bounds(0, math.inf, "0 or more")]
+def at_least(lowest: int) -> Bounds:
+    """Bounds of a number that has a smallest value: `Annotated[int, at_least(3)]`."""
+    return Bounds(lowest, math.inf, f"{lowest} or more")
+
+
+Count = Annotated[int, at_least(1)]
+Several = Annotated[int, at_least(2)]
+Index = Annotated[int, at_least(0)]
 Positive = Annotated[float, Bounds(math.nextafter(0, 1), math.inf, "a positive number")]
 NotNegative = Annotated[float, Bounds(0, math.inf, "a number of at least 0")]
 Share = Annotated[float, Bounds(0, 1, "a number from 0 to 1")]

@@ -14,6 +14,7 @@ from normlab.experiments.invariance import (
     fisher_blocks,
     invariant_mlp,
 )
+from normlab.experiments.settings import check_settings
 
 RECORD = Path(__file__).parents[2] / "book/_data/effective_learning_rate.json"
 WIDTHS = (64, 16, 16, 10)
@@ -26,7 +27,8 @@ def test_eps_deviation_is_measured_and_bounded():
             assert measured <= bound + 1e-13
         if outcome.eps == 1e-5:  # the bound is not idle: within a factor of 10 over eight decades
             assert all(m > b / 10 for m, b in zip(outcome.measured, outcome.bounds, strict=True))
-    assert max(o.measured[-1] for o in result.of("layer_norm", 0.0)) < 1e-14
+    last = [m[-1] for m in result.values("measured", norm="layer_norm", eps=0.0)]
+    assert max(last) < 1e-14
 
 
 @pytest.mark.parametrize("ratio", [1e-14, 1e-3, 1.0, 1e6])
@@ -76,9 +78,10 @@ def test_equivalent_runs(pair):
         pairs=(pair,), norms=("none", "rms_norm"), seeds=(1,), steps=40, widths=WIDTHS
     )
     result = equivalent_runs.run(config)
-    assert result.of(pair, "none")[0].largest_gap > 1e-2
-    assert result.of(pair, "rms_norm")[0].largest_gap < 1e-9
-    assert result.of(pair, "rms_norm")[0].loss_drop > 0.1
+    (control,), (normalized,) = result.of(norm="none"), result.of(norm="rms_norm")
+    assert control.largest_gap > 1e-2
+    assert normalized.largest_gap < 1e-9
+    assert normalized.loss_drop > 0.1
 
 
 def test_growing_rate_grows_by_two_factors_a_step():
@@ -102,39 +105,39 @@ def test_starts_meet_with_decay_and_not_without():
         norms=("batch_norm",), start_scales=(0.5, 2.0), seeds=(4,), steps=360, window=160
     )
     result = effective_learning_rate.run(config)
-    assert result.spread("batch_norm", 0.0) > 1.5
-    assert result.spread("batch_norm", 0.02) < 1.2
+    assert effective_learning_rate.length_ratio(result, "batch_norm", 0.0) > 1.5
+    assert effective_learning_rate.length_ratio(result, "batch_norm", 0.02) < 1.2
     angle = effective_learning_rate.equilibrium_rotation(0.5, 0.02)
-    for outcome in result.of("batch_norm", 0.02):
+    for outcome in result.of(weight_decay=0.02):
         assert outcome.rotation == pytest.approx(angle, rel=0.1)
         assert outcome.end_norm == pytest.approx(outcome.predicted_end_norm, rel=0.1)
-    assert all(o.shrank == 0 for o in result.of("batch_norm", 0.0))
-    rates = result.curves("batch_norm", 0.0, 2.0)[0]
+    assert result.values("shrank", weight_decay=0.0) == [0, 0]
+    (rates,) = result.values("effective_lrs", weight_decay=0.0, start_scale=2.0)
+    assert len(rates) == len(config.recorded_steps)
     assert all(b < a for a, b in zip(rates, rates[1:], strict=False))
 
 
 def test_recorded_run_says_the_same():
-    result = effective_learning_rate.read_result(RECORD)
+    result = effective_learning_rate.run.read(RECORD)
     angle = effective_learning_rate.equilibrium_rotation(0.5, 0.02)
     for norm in ("batch_norm", "layer_norm"):
-        assert len(result.of(norm, 0.02)) == 9
-        assert result.spread(norm, 0.0) > 2
-        assert result.spread(norm, 0.02) < 1.1
-        for outcome in result.of(norm, 0.02):
-            assert outcome.rotation == pytest.approx(angle, rel=0.05)
+        assert effective_learning_rate.length_ratio(result, norm, 0.0) > 2
+        assert effective_learning_rate.length_ratio(result, norm, 0.02) < 1.1
+        rotations = result.values("rotation", norm=norm, weight_decay=0.02)
+        assert rotations == pytest.approx([angle] * 9, rel=0.05)
 
 
 def test_size_of_weights_multiplies_only_without_norms():
     config = deep_products.Config(depth=10, width=16, samples=8, seeds=(0,))
-    result = deep_products.run(config)
+    found = {(o.norm, o.gain, o.data_scale): o for o in deep_products.run(config).outcomes}
     for gain in (0.5, 2.0):
-        plain = result.of("none", gain)[0].rms[-1] / result.of("none", 1.0)[0].rms[-1]
+        plain = found["none", gain, 1.0].rms[-1] / found["none", 1.0, 1.0].rms[-1]
         assert plain == pytest.approx(gain**10)
         for norm in ("batch_norm", "layer_norm", "rms_norm"):
-            one, scaled = result.of(norm, gain)[0], result.of(norm, gain, 100.0)[0]
+            one, scaled = found[norm, gain, 1.0], found[norm, gain, 100.0]
             assert one.rms[1:] == pytest.approx([1.0] * 10, abs=1e-9)
             assert scaled.gradient_rms == pytest.approx(one.gradient_rms / 100)
-            assert one.gradient_rms == pytest.approx(result.of(norm, 1.0)[0].gradient_rms)
+            assert one.gradient_rms == pytest.approx(found[norm, 1.0, 1.0].gradient_rms)
 
 
 def test_gradients_explode_at_every_size_of_the_weights():
@@ -148,7 +151,7 @@ def test_gradients_explode_at_every_size_of_the_weights():
         seeds=(3,),
         depth=20,
     )
-    small, large = (o.gradient_growth for o in deep_products.run(config).outcomes)
+    small, large = deep_products.run(config).values("gradient_growth")
     assert small == pytest.approx(large)
     assert 1.25 < small < 1.6
 
@@ -198,8 +201,8 @@ def test_fisher_matrix_is_the_projection():
     ],
 )
 def test_bad_settings_are_named(config, settings, word):
-    with pytest.raises(ValueError, match=word):
-        config(**settings)
+    with pytest.raises(ValueError, match=f"^{word}: got"):
+        check_settings(config(**settings))
 
 
 def test_bad_networks_are_named():

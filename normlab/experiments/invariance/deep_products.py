@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from torch import Tensor
 
 from normlab.checks.invariances import find_linear_norm
-from normlab.experiments.invariance.invariant_mlp import HIDDEN_NORMS, HiddenNorm
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.networks.classifiers import FeatureNorm
+from normlab.experiments.settings import Count, Index, Positive, Several, at_least
+from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Outcome", "Result", "run", "run_one"]
+__all__ = ["Config", "run", "run_one"]
 
 
 @dataclass(frozen=True)
@@ -22,95 +24,50 @@ class Config:
     1 / width, or 2 / width with ReLU.
 
     Attributes:
-        norms: arms.
+        norms: after each layer.
         gains: factors of every weight matrix.
         data_scales: factors of the input.
         seeds: of weights, data and upstream gradient.
         depth: layers.
         width: of all layers.
         samples: N.
-        activation: after every norm; "none" or "relu".
+        activation: after every norm.
     """
 
-    norms: tuple[HiddenNorm, ...] = ("none", "batch_norm", "layer_norm", "rms_norm")
+    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm", "rms_norm")
     gains: tuple[Positive, ...] = (0.5, 1.0, 2.0)
     data_scales: tuple[Positive, ...] = (1.0, 100.0)
     seeds: tuple[Index, ...] = (0, 1, 2)
     depth: Count = 30
-    width: Count = 64
-    samples: Count = 32
+    width: Several = 64
+    samples: Annotated[int, at_least(3)] = 32
     activation: Literal["none", "relu"] = "none"
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-        for norm in self.norms:
-            if norm not in HIDDEN_NORMS:
-                raise ValueError(f"norms: got {norm!r}; expected some of {', '.join(HIDDEN_NORMS)}")
-        if self.activation not in ("none", "relu"):
-            raise ValueError(f"activation: got {self.activation!r}; expected 'none' or 'relu'")
-        if min(*self.gains, *self.data_scales) <= 0:
-            raise ValueError(
-                f"gains, data_scales: got {self.gains}, {self.data_scales}; expected positive "
-                "numbers, zero destroys the signal"
-            )
-        if self.depth < 1 or self.width < 2 or self.samples < 3:
-            raise ValueError(
-                f"depth, width, samples: got {self.depth}, {self.width}, {self.samples}; "
-                "expected at least 1, 2 and 3"
-            )
+
+def _rms(x: Tensor) -> float:
+    return x.detach().square().mean().sqrt().item()
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One network.
+def run_one(
+    config: Config, norm: FeatureNorm, gain: float, data_scale: float, seed: int
+) -> dict[str, Any]:
+    """Send data forth and one random gradient back.
 
-    Attributes:
-        norm: arm.
-        gain: factor of every weight matrix.
-        data_scale: factor of the input.
-        seed: of all draws.
+    Measures:
         rms: root mean square of the signal, for the input and after every layer.
-        gradient_rms: of the gradient with respect to the input, for an upstream gradient of
-            rms 1.
+        gradient_rms: of the gradient with respect to the input, for an upstream one of rms 1.
+        gradient_growth: factor of the squared gradient per layer, from the top down (geometric
+            mean).
     """
-
-    norm: str
-    gain: float
-    data_scale: float
-    seed: int
-    rms: tuple[float, ...]
-    gradient_rms: float
-
-    @property
-    def gradient_growth(self) -> float:
-        """Factor of the squared gradient per layer, from the top down (geometric mean)."""
-        return self.gradient_rms ** (2 / (len(self.rms) - 1))
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def of(self, norm: str, gain: float, data_scale: float = 1.0) -> list[Outcome]:
-        """One outcome for each seed."""
-        wanted = (norm, gain, data_scale)
-        return [o for o in self.outcomes if (o.norm, o.gain, o.data_scale) == wanted]
-
-
-def run_one(config: Config, norm: HiddenNorm, gain: float, data_scale: float, seed: int) -> Outcome:
-    """Send data forth and one random gradient back."""
     generator = torch.Generator().manual_seed(seed)
 
-    def normal(*shape: int) -> torch.Tensor:
+    def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    x = (data_scale * normal(config.samples, config.width)).requires_grad_()
+    h = x = (data_scale * normal(config.samples, config.width)).requires_grad_()
     relu = config.activation == "relu"
     std = ((2 if relu else 1) / config.width) ** 0.5
-    h = x
-    rms = [float(h.detach().square().mean().sqrt())]
+    rms = [_rms(h)]
     for _ in range(config.depth):
         weight = gain * std * normal(config.width, config.width)
         if norm == "none":
@@ -119,19 +76,14 @@ def run_one(config: Config, norm: HiddenNorm, gain: float, data_scale: float, se
             h = find_linear_norm(norm)(weight, h[:, :, None])[:, :, 0]
         if relu:
             h = h.relu()
-        rms.append(float(h.detach().square().mean().sqrt()))
+        rms.append(_rms(h))
     (gradient,) = torch.autograd.grad(h, x, normal(*h.shape))
-    return Outcome(norm, gain, data_scale, seed, tuple(rms), float(gradient.square().mean().sqrt()))
+    size = _rms(gradient)
+    return {
+        "rms": tuple(rms),
+        "gradient_rms": size,
+        "gradient_growth": size ** (2 / config.depth),
+    }
 
 
-def run(config: Config) -> Result:
-    """Measure every norm with every gain, data scale and seed."""
-    return Result(
-        tuple(
-            run_one(config, norm, gain, data_scale, seed)
-            for norm in config.norms
-            for gain in config.gains
-            for data_scale in config.data_scales
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, norm="norms", gain="gains", data_scale="data_scales", seed="seeds")

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import pairwise
+from typing import Any
 
-from tqdm import tqdm
-
-from normlab.experiments.invariance.invariant_mlp import HIDDEN_NORMS, HiddenNorm, train_once
-from normlab.experiments.recording import (
-    read_outcomes,
-    read_record,
-)
+from normlab.experiments.invariance.invariant_mlp import train_once
+from normlab.experiments.networks.classifiers import FeatureNorm
+from normlab.experiments.results import Result
 from normlab.experiments.settings import Count, Index, NotNegative, Positive, check_settings
+from normlab.experiments.sweep import Sweep
 
 __all__ = [
     "Config",
-    "Outcome",
-    "Result",
     "equilibrium_norm",
     "equilibrium_rotation",
-    "read_result",
+    "length_ratio",
     "run",
     "run_one",
 ]
@@ -81,7 +76,7 @@ class Config:
     """The same network from starts of different lengths, with and without weight decay.
 
     Attributes:
-        norms: arms.
+        norms: of the hidden layers.
         start_scales: factors of the initial hidden weights.
         weight_decays: λ of the hidden layers.
         seeds: of split, weights and order.
@@ -93,7 +88,7 @@ class Config:
         window: last steps, over which the rotation is averaged.
     """
 
-    norms: tuple[HiddenNorm, ...] = ("batch_norm", "layer_norm")
+    norms: tuple[FeatureNorm, ...] = ("batch_norm", "layer_norm")
     start_scales: tuple[Positive, ...] = (0.3, 1.0, 3.0)
     weight_decays: tuple[NotNegative, ...] = (0.0, 0.02)
     seeds: tuple[Index, ...] = (0, 1, 2)
@@ -106,32 +101,29 @@ class Config:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        for norm in self.norms:
-            if norm not in HIDDEN_NORMS:
-                raise ValueError(f"norms: got {norm!r}; expected some of {', '.join(HIDDEN_NORMS)}")
-        if self.lr <= 0:
-            raise ValueError(f"lr: got {self.lr}; expected a positive number")
-        if not all(0 <= self.lr * decay < 1 for decay in self.weight_decays):
+        if self.lr * max(self.weight_decays) >= 1:
             raise ValueError(
                 f"weight_decays: got {self.weight_decays} with lr {self.lr}; expected "
-                "0 <= lr * weight_decay < 1, or a step turns the weight around. Lower one of them"
+                "lr * weight_decay < 1, or a step turns the weight around. Lower one of them"
             )
-        if not 1 <= self.window <= self.steps:
+        if self.window > self.steps:
             raise ValueError(
                 f"window: got {self.window} for {self.steps} steps; expected 1 to steps"
             )
 
+    @property
+    def recorded_steps(self) -> range:
+        """Steps at which the effective learning rates are taken."""
+        return range(0, self.steps + 1, self.every)
 
-@dataclass(frozen=True)
-class Outcome:
-    """One training.
 
-    Attributes:
-        norm: arm.
-        start_scale: of the hidden weights.
-        weight_decay: λ.
-        seed: of split, weights and order.
-        effective_lrs: η / ‖W‖² of the first hidden matrix, every so many steps.
+def run_one(
+    config: Config, norm: FeatureNorm, start_scale: float, weight_decay: float, seed: int
+) -> dict[str, Any]:
+    """Train one network and follow its first hidden matrix W.
+
+    Measures:
+        effective_lrs: η / ‖W‖² every so many steps.
         start_norm: ‖W‖ before the first step.
         end_norm: ‖W‖, root of the mean square over the window.
         rotation: root mean square of the angle of a step over the window, in radians.
@@ -140,56 +132,6 @@ class Outcome:
         shrank: steps after which the matrix was shorter than before.
         last_loss: mean training loss over the window.
     """
-
-    norm: str
-    start_scale: float
-    weight_decay: float
-    seed: int
-    effective_lrs: tuple[float, ...]
-    start_norm: float
-    end_norm: float
-    rotation: float
-    predicted_end_norm: float
-    shrank: int
-    last_loss: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes, and the steps at which the effective learning rates were taken."""
-
-    recorded_steps: tuple[int, ...]
-    outcomes: tuple[Outcome, ...]
-
-    def of(self, norm: str, weight_decay: float) -> list[Outcome]:
-        """Outcomes of one arm, over starts and seeds."""
-        return [o for o in self.outcomes if (o.norm, o.weight_decay) == (norm, weight_decay)]
-
-    def curves(self, norm: str, weight_decay: float, start_scale: float) -> list[Sequence[float]]:
-        """Effective learning rates at the recorded steps, one row for each seed."""
-        found = self.of(norm, weight_decay)
-        return [o.effective_lrs for o in found if o.start_scale == start_scale]
-
-    def spread(self, norm: str, weight_decay: float) -> float:
-        """Longest over shortest weight at the end, over starts and seeds."""
-        lengths = [o.end_norm for o in self.of(norm, weight_decay)]
-        return max(lengths) / min(lengths)
-
-
-def read_result(path: Path | str) -> Result:
-    """Read a recorded run.
-
-    Args:
-        path: the JSON file.
-    """
-    steps = read_record(path)["result"]["recorded_steps"]
-    return Result(tuple(steps), read_outcomes(path, Outcome))
-
-
-def run_one(
-    config: Config, norm: HiddenNorm, start_scale: float, weight_decay: float, seed: int
-) -> Outcome:
-    """Train one network."""
     done = train_once(
         config.widths,
         norm,
@@ -201,7 +143,6 @@ def run_one(
         start_scale=start_scale,
     )
     squares, window = done.squared_norms, config.window
-    late = squares[-window:]
     # ‖g‖ at length 1 is ‖g‖ ‖W‖ at any length
     unit = [
         s * g
@@ -210,31 +151,23 @@ def run_one(
     predicted = 0.0
     if weight_decay:
         predicted = equilibrium_norm(config.lr, weight_decay, (sum(unit) / window) ** 0.5)
-    return Outcome(
-        norm,
-        start_scale,
-        weight_decay,
-        seed,
-        tuple(config.lr / s for s in squares[:: config.every]),
-        squares[0] ** 0.5,
-        (sum(late) / window) ** 0.5,
-        (sum(r * r for r in done.rotations[-window:]) / window) ** 0.5,
-        predicted,
-        sum(b < a for a, b in zip(squares[:-1], squares[1:], strict=True)),
-        sum(done.losses[-window:]) / window,
-    )
+    return {
+        "effective_lrs": tuple(config.lr / s for s in squares[:: config.every]),
+        "start_norm": squares[0] ** 0.5,
+        "end_norm": (sum(squares[-window:]) / window) ** 0.5,
+        "rotation": (sum(r * r for r in done.rotations[-window:]) / window) ** 0.5,
+        "predicted_end_norm": predicted,
+        "shrank": sum(b < a for a, b in pairwise(squares)),
+        "last_loss": sum(done.losses[-window:]) / window,
+    }
 
 
-def run(config: Config) -> Result:
-    """Train every norm from every start with every decay and seed."""
-    arms = [
-        (norm, start, decay, seed)
-        for norm in config.norms
-        for decay in config.weight_decays
-        for start in config.start_scales
-        for seed in config.seeds
-    ]
-    return Result(
-        tuple(range(0, config.steps + 1, config.every)),
-        tuple(run_one(config, *arm) for arm in tqdm(arms, disable=None)),
-    )
+run = Sweep(
+    run_one, norm="norms", weight_decay="weight_decays", start_scale="start_scales", seed="seeds"
+)
+
+
+def length_ratio(result: Result, norm: str, weight_decay: float) -> float:
+    """Longest over shortest weight at the end, over starts and seeds."""
+    shortest, _, longest = result.spread("end_norm", norm=norm, weight_decay=weight_decay)
+    return longest / shortest

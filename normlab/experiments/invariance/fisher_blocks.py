@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from normlab.checks.invariances import find_linear_norm, make_problem
-from normlab.experiments.settings import Count, Index, check_settings
+from normlab.experiments.settings import Count, Index, at_least
+from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Outcome", "Result", "fisher_matrix", "run"]
+__all__ = ["Config", "fisher_matrix", "run", "run_one"]
 
 
 def fisher_matrix(norm: str, weight: Tensor, x: Tensor, *, own_only: bool = False) -> Tensor:
@@ -50,52 +52,15 @@ class Config:
     """Random weights and data.
 
     Attributes:
-        features: numbers of outputs H; inputs are one fewer.
+        features: numbers of outputs H; inputs are one fewer. With 2 outputs layer norm returns
+            a sign and has no curvature.
         seeds: of weights and data.
         samples: N.
     """
 
-    features: tuple[Count, ...] = (4, 8, 32)
+    features: tuple[Annotated[int, at_least(3)], ...] = (4, 8, 32)
     seeds: tuple[Index, ...] = (0, 1, 2)
     samples: Count = 16
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if min(self.features) < 3:
-            raise ValueError(
-                f"features: got {self.features}; expected at least 3, with 2 layer norm returns "
-                "a sign and has no curvature"
-            )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One seed and size.
-
-    Attributes:
-        features: H.
-        seed: of weights and data.
-        quarter: for each norm, curvature along w_0 after doubling w_0 ("layer_norm": all of W)
-            over that before.
-        own_share: size of layer norm's diagonal blocks with `own_only`, over their true size;
-            mean over the blocks.
-        cross_share: size of layer norm's blocks off the diagonal over the diagonal ones; means.
-        batch_cross: largest block off the diagonal for batch norm.
-    """
-
-    features: int
-    seed: int
-    quarter: dict[str, float]
-    own_share: float
-    cross_share: float
-    batch_cross: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
 
 
 def _curvature_ratio(norm: str, weight: Tensor, doubled: Tensor, x: Tensor) -> float:
@@ -103,32 +68,35 @@ def _curvature_ratio(norm: str, weight: Tensor, doubled: Tensor, x: Tensor) -> f
     return float(after / before)
 
 
-def _run_one(features: int, samples: int, seed: int) -> Outcome:
-    problem = make_problem(seed=seed, samples=samples, size=features - 1)
+def run_one(config: Config, features: int, seed: int) -> dict[str, Any]:
+    """Measure the Fisher matrix of one problem.
+
+    Measures:
+        quarter: for each norm, curvature along w_0 after doubling w_0 ("layer_norm": all of W)
+            over that before.
+        own_share: size of layer norm's diagonal blocks with `own_only`, over their true size;
+            mean over the blocks.
+        cross_share: size of layer norm's blocks off the diagonal over the diagonal ones; means.
+        batch_cross: largest block off the diagonal for batch norm.
+    """
+    problem = make_problem(seed=seed, samples=config.samples, size=features - 1)
     weight, x = problem.weight, problem.x
     row = weight.clone()
     row[0] *= 2
-    quarter = {
-        "batch_norm": _curvature_ratio("batch_norm", weight, row, x),
-        "weight_norm": _curvature_ratio("weight_norm", weight, row, x),
-        "layer_norm": _curvature_ratio("layer_norm", weight, 2 * weight, x),
-    }
     true = _block_norms(fisher_matrix("layer_norm", weight, x))
     own = _block_norms(fisher_matrix("layer_norm", weight, x, own_only=True))
     batch = _block_norms(fisher_matrix("batch_norm", weight, x))
     off = ~torch.eye(features, dtype=torch.bool)
-    return Outcome(
-        features,
-        seed,
-        quarter,
-        float((own.diagonal() / true.diagonal()).mean()),
-        float(true[off].mean() / true.diagonal().mean()),
-        float(batch[off].max()),
-    )
+    return {
+        "quarter": {
+            "batch_norm": _curvature_ratio("batch_norm", weight, row, x),
+            "weight_norm": _curvature_ratio("weight_norm", weight, row, x),
+            "layer_norm": _curvature_ratio("layer_norm", weight, 2 * weight, x),
+        },
+        "own_share": float((own.diagonal() / true.diagonal()).mean()),
+        "cross_share": float(true[off].mean() / true.diagonal().mean()),
+        "batch_cross": float(batch[off].max()),
+    }
 
 
-def run(config: Config) -> Result:
-    """Measure every size with every seed."""
-    return Result(
-        tuple(_run_one(h, config.samples, seed) for h in config.features for seed in config.seeds)
-    )
+run = Sweep(run_one, features="features", seed="seeds")

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from normlab.checks.invariances import find_linear_norm
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.training import shuffled_batches, train
 
-__all__ = ["HIDDEN_NORMS", "HiddenNorm", "InvariantMLP", "Optimizer", "TrainedRun", "train_once"]
-
-HiddenNorm = Literal["none", "batch_norm", "layer_norm", "rms_norm"]
-Optimizer = Literal["sgd", "adam"]
-HIDDEN_NORMS = ("none", "batch_norm", "layer_norm", "rms_norm")
+__all__ = ["InvariantMLP", "TrainedRun", "train_once"]
 
 
 class InvariantMLP(nn.Module):
@@ -31,7 +28,7 @@ class InvariantMLP(nn.Module):
 
     Args:
         widths: sizes from input to output.
-        norm: a key of HIDDEN_NORMS.
+        norm: of the hidden layers.
         seed: of the initial weights.
         start_scale: factor of the initial hidden weights.
 
@@ -43,22 +40,23 @@ class InvariantMLP(nn.Module):
     """
 
     def __init__(
-        self, widths: Sequence[int], norm: HiddenNorm, *, seed: int, start_scale: float = 1.0
+        self, widths: Sequence[int], norm: FeatureNorm, *, seed: int, start_scale: float = 1.0
     ) -> None:
         super().__init__()
-        if norm not in HIDDEN_NORMS:
-            raise ValueError(f"norm: got {norm!r}; expected one of {', '.join(HIDDEN_NORMS)}")
+        names = get_args(FeatureNorm)
+        if norm not in names:
+            raise ValueError(f"norm: got {norm!r}; expected one of {', '.join(names)}")
         if len(widths) < 3:
             raise ValueError(f"widths: got {tuple(widths)}; expected at least one hidden layer")
         generator = torch.Generator().manual_seed(seed)
-        self.norm = None if norm == "none" else find_linear_norm(norm)
-        hidden = []
-        for fan_in, fan_out in zip(widths[:-2], widths[1:-1], strict=True):
+
+        def draw(fan_in: int, fan_out: int, scale: float = 1.0) -> nn.Parameter:
             weight = torch.randn(fan_out, fan_in, generator=generator, dtype=torch.float64)
-            hidden.append(nn.Parameter(start_scale * weight / fan_in**0.5))
-        self.hidden = nn.ParameterList(hidden)
-        output = torch.randn(widths[-1], widths[-2], generator=generator, dtype=torch.float64)
-        self.output = nn.Parameter(output / widths[-2] ** 0.5)
+            return nn.Parameter(scale * weight / fan_in**0.5)
+
+        self.norm = None if norm == "none" else find_linear_norm(norm)
+        self.hidden = nn.ParameterList([draw(a, b, start_scale) for a, b in pairwise(widths[:-1])])
+        self.output = draw(widths[-2], widths[-1])
         self.output_bias = nn.Parameter(torch.zeros(widths[-1], dtype=torch.float64))
 
     def forward(self, input: Tensor) -> Tensor:
@@ -111,7 +109,7 @@ class TrainedRun:
 
 def train_once(
     widths: Sequence[int],
-    norm: HiddenNorm,
+    norm: FeatureNorm,
     *,
     seed: int,
     lr: float,
@@ -120,7 +118,7 @@ def train_once(
     weight_decay: float = 0.0,
     start_scale: float = 1.0,
     lr_growth: Callable[[int], float] = lambda step: 1.0,
-    optimizer: Optimizer = "sgd",
+    optimizer: Literal["sgd", "adam"] = "sgd",
     adam_eps: float = 1e-8,
     output_lr: float = 0.1,
 ) -> TrainedRun:
@@ -130,7 +128,7 @@ def train_once(
 
     Args:
         widths: of the network.
-        norm: a key of HIDDEN_NORMS.
+        norm: of the hidden layers.
         seed: of split, weights and order of batches.
         lr: η of the hidden layers.
         steps: updates.
@@ -154,30 +152,26 @@ def train_once(
     else:
         groups[0]["eps"] = adam_eps
         stepper = torch.optim.Adam(groups, lr=lr)
-    first = model.hidden[0]
-    last = first.detach().clone()
-    mean_row = last.mean(0)
-    squared_norms, squared_gradients = [float(last.square().sum())], []
-    rotations: list[float] = []
+    start = [w.detach().clone() for w in model.hidden]
+    before = start
+    squared_norms = [float(start[0].square().sum())]
+    squared_gradients, rotations = [], []
     cosine, last_lr = 0.0, lr
-    before = [w.detach().clone() for w in model.hidden]
 
     def follow(step: int) -> None:
-        nonlocal last, cosine, last_lr
-        for old, weight in zip(before, model.hidden, strict=True):
-            assert weight.grad is not None
-            if float(weight.grad.norm()) > 0:
-                inner = (old * weight.grad).sum() / (old.norm() * weight.grad.norm())
+        nonlocal before, cosine, last_lr
+        after = [w.detach().clone() for w in model.hidden]
+        gradients: list[Any] = [w.grad for w in model.hidden]
+        for old, gradient in zip(before, gradients, strict=True):
+            if float(gradient.norm()) > 0:
+                inner = (old * gradient).sum() / (old.norm() * gradient.norm())
                 cosine = max(cosine, abs(float(inner)))
-            old.copy_(weight.detach())
-        now = first.detach().clone()
-        assert first.grad is not None
-        squared_norms.append(float(now.square().sum()))
-        squared_gradients.append(float(first.grad.square().sum()))
+        squared_norms.append(float(after[0].square().sum()))
+        squared_gradients.append(float(gradients[0].square().sum()))
         # the chord between the two directions, exact for small angles where acos is not
-        chord = float((now / now.norm() - last / last.norm()).norm())
+        chord = float((after[0] / after[0].norm() - before[0] / before[0].norm()).norm())
         rotations.append(2 * float(torch.asin(torch.tensor(min(chord / 2, 1.0)))))
-        last = now
+        before = after
         last_lr = stepper.param_groups[0]["lr"]
         stepper.param_groups[0]["lr"] = lr * lr_growth(step)
 
@@ -190,7 +184,8 @@ def train_once(
         optimizer=stepper,
         after_step=follow,
     )
-    drift = float((first.detach().mean(0) - mean_row).norm() / mean_row.norm())
+    mean_row = start[0].mean(0)
+    drift = float((before[0].mean(0) - mean_row).norm() / mean_row.norm())
     return TrainedRun(
         tuple(losses),
         tuple(squared_norms),
