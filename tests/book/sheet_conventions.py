@@ -155,7 +155,7 @@ def verify_libraries(section: Section) -> None:
             if model in (c.layer if c.library == "transformers" else c.library, c.layer)
         }
         expected = [
-            "" if f not in of else f"{of[f].eps:.0e}" if of[f].eps else "by dtype"
+            "" if f not in of else f"{of[f].eps or torch.finfo(torch.float32).eps:.0e}"
             for f in ("layer_norm", "batch_norm", "rms_norm")
         ]
         batch = of.get("batch_norm")
