@@ -159,6 +159,9 @@ SMALL = shifting_inputs.Config(
 def test_frozen_layers_do_not_move_and_noisy_ones_do() -> None:
     traces = {t.arm: t for t in shifting_inputs.run(SMALL).outcomes}
     assert [traces["frozen_below"].mean_shift(i) for i in range(4)] == [0.0] * 4
+    assert min(traces["frozen_above"].mean_shift(i) for i in range(5)) > 0
+    model = shifting_inputs.make_network(SMALL, "frozen_above", 0)
+    assert [p.requires_grad for p in model.parameters()] == 8 * [True] + 4 * [False]
     for layer in range(5):
         plain, noisy = (traces[a].mean_shift(layer) for a in ("none", "noisy_batch_norm"))
         assert noisy > 1.5 * plain > 0

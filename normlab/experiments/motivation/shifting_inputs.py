@@ -22,8 +22,8 @@ from normlab.layers import BatchNorm1d
 
 __all__ = ["PERCENTILES", "Config", "NoisyBatchNorm", "Result", "Trace", "run", "run_one"]
 
-Arm = Literal["none", "batch_norm", "noisy_batch_norm", "frozen_below"]
-ARMS: tuple[Arm, ...] = ("none", "batch_norm", "noisy_batch_norm", "frozen_below")
+Arm = Literal["none", "batch_norm", "noisy_batch_norm", "frozen_below", "frozen_above"]
+ARMS: tuple[Arm, ...] = ("none", "batch_norm", "noisy_batch_norm", "frozen_below", "frozen_above")
 PERCENTILES = (15, 50, 85)
 PROBE = 500  # training digits on which inputs are watched
 
@@ -35,7 +35,8 @@ class Config:
     Attributes:
         arms: "none" is the plain network; "batch_norm" has one before each nonlinearity;
             "noisy_batch_norm" adds a random shift and scale after each; "frozen_below" is the
-            plain network of which only the last hidden layer and the output are trained.
+            plain network of which only the last hidden layer and the output are trained;
+            "frozen_above" trains all but these two.
         seeds: of split, weights, batches and noise.
         activation: "sigmoid" or "tanh".
         gain: the initial weights are Xavier-normal times this.
@@ -170,6 +171,8 @@ def make_network(config: Config, arm: Arm, seed: int) -> nn.Sequential:
             model[i] = NoisyBatchNorm(config.width, config.noise)
     if arm == "frozen_below":
         model[: 3 * (config.depth - 1)].requires_grad_(False)
+    elif arm == "frozen_above":
+        model[3 * (config.depth - 1) :].requires_grad_(False)
     return model
 
 
