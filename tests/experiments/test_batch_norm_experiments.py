@@ -113,7 +113,7 @@ def test_noise_falls_with_the_root_of_the_batch_size():
 
 
 def test_ghost_batch_norm_normalizes_each_part_by_itself():
-    layer = noise_and_gap.GhostBatchNorm(3, ghost_size=4)
+    layer = noise_and_gap.GhostBatchNorm(BatchNorm1d(3), ghost_size=4)
     x = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)).double()
     layer.double()
     y = layer(x)

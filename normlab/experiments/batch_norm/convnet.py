@@ -7,21 +7,45 @@ import statistics
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
+from normlab.experiments.batch_norm.noise_and_gap import with_ghosts
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import ImageNorm, Init, make_convnet
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.training import evaluate, shuffled_batches, train
 
-__all__ = ["ARMS", "Arm", "Config", "Outcome", "Result", "differing_share", "run", "run_one"]
+__all__ = [
+    "ARMS",
+    "GHOSTS",
+    "Arm",
+    "Config",
+    "Outcome",
+    "Result",
+    "differing_share",
+    "run",
+    "run_one",
+]
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One network: a norm and an initialization."""
+    """One network.
+
+    Attributes:
+        norm: of each convolution.
+        init: of the weights.
+        ghost_size: samples of a training batch that share statistics; None for all.
+    """
 
     norm: ImageNorm
     init: Init = "default"
+    ghost_size: int | None = None
+
+    def make_model(self, channels: tuple[int, ...], seed: int) -> nn.Sequential:
+        """The network at its initial weights."""
+        model = make_convnet(channels, self.norm, seed=seed, init=self.init)
+        return model if self.ghost_size is None else with_ghosts(model, self.ghost_size)
 
 
 ARMS: dict[str, Arm] = {
@@ -31,6 +55,7 @@ ARMS: dict[str, Arm] = {
     "group_norm": Arm("group_norm"),
     "layer_norm": Arm("layer_norm"),
 }
+GHOSTS = {f"ghosts of {size}": Arm("batch_norm", ghost_size=size) for size in (32, 8, 4, 2)}
 
 
 @dataclass(frozen=True)
@@ -38,7 +63,7 @@ class Config:
     """Four convolutions on digits, plain SGD, every arm at every learning rate.
 
     Attributes:
-        arms: keys of :data:`ARMS`.
+        arms: keys of :data:`ARMS` or :data:`GHOSTS`.
         lrs: learning rates of SGD without momentum.
         batches: pairs of batch size and number of steps.
         seeds: each gives a split, initial weights and an order of batches.
@@ -112,7 +137,7 @@ def _or_infinite(value: float | None) -> float:
 def run_one(config: Config, arm: str, batch_size: int, steps: int, lr: float, seed: int) -> Outcome:
     """Train one network."""
     data = load_digits_split(seed).as_images()
-    model = make_convnet(config.channels, ARMS[arm].norm, seed=seed, init=ARMS[arm].init)
+    model = (ARMS | GHOSTS)[arm].make_model(config.channels, seed)
     losses = train(
         model,
         data.x_train,
@@ -150,7 +175,7 @@ def differing_share(config: Config, arm: str, seed: int) -> float:
         both averaged over channels. 0: every digit gives the same features.
     """
     data = load_digits_split(seed).as_images()
-    model = make_convnet(config.channels, ARMS[arm].norm, seed=seed, init=ARMS[arm].init)
+    model = ARMS[arm].make_model(config.channels, seed)
     pooled = model[:-1](data.x_train[:128]).double()  # (128, channels)
     differing = (pooled - pooled.mean(0)).square().mean()
     return (differing / pooled.square().mean()).item()

@@ -15,28 +15,28 @@ from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.training import evaluate, shuffled_batches, train
-from normlab.layers import BatchNorm1d
+from normlab.layers import BatchNorm1d, BatchNorm2d
 
-__all__ = ["Config", "GhostBatchNorm", "Outcome", "Result", "run", "run_one"]
+__all__ = ["Config", "GhostBatchNorm", "Outcome", "Result", "run", "run_one", "with_ghosts"]
 
 
 class GhostBatchNorm(nn.Module):
     """Batch norm whose statistics come from small parts of each training batch.
 
     Args:
-        num_features: C.
+        norm: a batch norm.
         ghost_size: samples that share statistics; divides the batch size.
 
     Shape:
-        input (N, C); returns the same shape.
+        input and output as those of `norm`.
 
     Source:
         hoffer2017train, Algorithm 1.
     """
 
-    def __init__(self, num_features: int, ghost_size: int) -> None:
+    def __init__(self, norm: nn.Module, ghost_size: int) -> None:
         super().__init__()
-        self.norm = BatchNorm1d(num_features)
+        self.norm = norm
         self.ghost_size = ghost_size
 
     def forward(self, input: Tensor) -> Tensor:
@@ -108,9 +108,10 @@ class Result:
         return [getattr(o, measure) for o in self.outcomes if o.ghost_size == ghost_size]
 
 
-def _with_ghosts(model: nn.Sequential, ghost_size: int) -> nn.Sequential:
+def with_ghosts(model: nn.Sequential, ghost_size: int) -> nn.Sequential:
+    """The same network with ghost batch norms for its batch norms."""
     layers = [
-        GhostBatchNorm(m.num_features, ghost_size) if isinstance(m, BatchNorm1d) else m
+        GhostBatchNorm(m, ghost_size) if isinstance(m, BatchNorm1d | BatchNorm2d) else m
         for m in model
     ]
     return nn.Sequential(*layers)
@@ -121,7 +122,7 @@ def run_one(config: Config, ghost_size: int, seed: int) -> Outcome:
     data = load_digits_split(seed)
     x, y = data.x_train[: config.train_size], data.y_train[: config.train_size]
     if ghost_size:
-        model = _with_ghosts(make_mlp(config.widths, "batch_norm", seed=seed), ghost_size)
+        model = with_ghosts(make_mlp(config.widths, "batch_norm", seed=seed), ghost_size)
     else:
         model = make_mlp(config.widths, "none", seed=seed)
     train(
