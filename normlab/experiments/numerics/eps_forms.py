@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from normlab.experiments.settings import Count, Index, NotNegative, Positive
+from normlab.experiments.sweep import Sweep
 
-__all__ = [
-    "Config",
-    "Outcome",
-    "Place",
-    "Result",
-    "half_size",
-    "normalize_with",
-    "output_size",
-    "run",
-]
+__all__ = ["Config", "Place", "half_size", "normalize_with", "output_size", "run", "run_one"]
 
 Place = Literal["inside", "outside", "clamp"]
+_STDS = (1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
 
 
 def _check_place(place: str) -> None:
@@ -85,57 +77,18 @@ class Config:
     """Rows of given standard deviations, in float64, so that eps is all that is seen.
 
     Attributes:
-        eps: the same number in all three places.
+        places: of eps.
+        eps: the same number in all of them.
         stds: of the rows.
         features: D.
         seeds: of the rows.
     """
 
+    places: tuple[Place, ...] = get_args(Place)
     eps: NotNegative = 1e-5
-    stds: tuple[Positive, ...] = (
-        1.0,
-        0.3,
-        0.1,
-        3e-2,
-        1e-2,
-        3e-3,
-        1e-3,
-        3e-4,
-        1e-4,
-        3e-5,
-        1e-5,
-        1e-6,
-    )
+    stds: tuple[Positive, ...] = _STDS
     features: Count = 64
     seeds: tuple[Index, ...] = (0, 1, 2)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One place of eps.
-
-    Attributes:
-        place: of eps.
-        sizes: standard deviation of the output, a row for each seed, a column for each std.
-        halved: output size at the input size that :func:`half_size` names; a half is right.
-        gain: factor by which a tiny change of a constant row is enlarged.
-    """
-
-    place: Place
-    sizes: tuple[tuple[float, ...], ...]
-    halved: float
-    gain: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All three places."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def of(self, place: Place) -> Outcome:
-        """One place."""
-        return next(o for o in self.outcomes if o.place == place)
 
 
 def _standard_row(features: int, seed: int) -> Tensor:
@@ -148,25 +101,26 @@ def _size(y: Tensor) -> float:
     return y.square().mean().sqrt().item()
 
 
-def _gain(norm: Callable[[Tensor], Tensor], features: int) -> float:
-    change = 1e-12 * _standard_row(features, seed=0)
-    return ((norm(1.0 + change) - norm(torch.ones_like(change))).norm() / change.norm()).item()
+def run_one(config: Config, place: Place) -> dict[str, Any]:
+    """Put eps in one place.
+
+    Measures:
+        sizes: standard deviation of the output, a row for each seed, a column for each std.
+        halved: output size at the input size that :func:`half_size` names; a half is right.
+        gain: factor by which a tiny change of a constant row is enlarged.
+    """
+
+    def norm(x: Tensor) -> Tensor:
+        return normalize_with(x, config.eps, place)
+
+    rows = [_standard_row(config.features, seed) for seed in config.seeds]
+    change = 1e-12 * _standard_row(config.features, seed=0)
+    moved = norm(1.0 + change) - norm(torch.ones_like(change))
+    return {
+        "sizes": [[_size(norm(row * std)) for std in config.stds] for row in rows],
+        "halved": _size(norm(rows[0] * half_size(config.eps, place))),
+        "gain": (moved.norm() / change.norm()).item(),
+    }
 
 
-def run(config: Config) -> Result:
-    """Measure sizes and gains in all three places."""
-    outcomes = []
-    for place in get_args(Place):
-        rows = [_standard_row(config.features, seed) for seed in config.seeds]
-        sizes = tuple(
-            tuple(_size(normalize_with(row * std, config.eps, place)) for std in config.stds)
-            for row in rows
-        )
-        knee = rows[0] * half_size(config.eps, place)
-        gain = _gain(
-            lambda x, place=place: normalize_with(x, config.eps, place),  # type: ignore[misc]
-            config.features,
-        )
-        halved = _size(normalize_with(knee, config.eps, place))
-        outcomes.append(Outcome(place, sizes, halved, gain))
-    return Result(tuple(outcomes))
+run = Sweep(run_one, place="places")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from normlab.experiments.settings import Count, Index, NotNegative, check_settings
+from normlab.experiments.settings import Count, Index, NotNegative
+from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Method", "Outcome", "Result", "add_in_order", "normalize_in", "run"]
+__all__ = ["Config", "Dtype", "Method", "add_in_order", "normalize_in", "run", "run_one"]
 
 Method = Literal["float32 statistics", "two passes in half", "one pass in half"]
-DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+Dtype = Literal["float16", "bfloat16"]
+DTYPES: dict[Dtype, torch.dtype] = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Config:
     Attributes:
         means: of the rows.
         dtypes: of the rows.
+        methods: of the statistics.
         features: D.
         rows: with each mean, for each seed.
         eps: inside the root.
@@ -30,46 +34,12 @@ class Config:
     """
 
     means: tuple[float, ...] = (0.0, 10.0, 100.0)
-    dtypes: tuple[str, ...] = ("float16", "bfloat16")
+    dtypes: tuple[Dtype, ...] = get_args(Dtype)
+    methods: tuple[Method, ...] = get_args(Method)
     features: Count = 768
     rows: Count = 16
     eps: NotNegative = 1e-5
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if unknown := set(self.dtypes) - set(DTYPES):
-            raise ValueError(f"dtypes: got {sorted(unknown)}; expected some of {sorted(DTYPES)}")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One method on one kind of row.
-
-    Attributes:
-        method: of the statistics.
-        dtype: of the rows.
-        mean: of the rows.
-        error: largest error of the output over the seeds, beside float64 on the same rounded
-            rows; infinite where an output is not finite.
-    """
-
-    method: Method
-    dtype: str
-    mean: float
-    error: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def of(self, method: Method, dtype: str, mean: float) -> float:
-        """The error of one method on one kind of row."""
-        wanted = (method, dtype, mean)
-        return next(o.error for o in self.outcomes if (o.method, o.dtype, o.mean) == wanted)
 
 
 def normalize_in(method: Method, x: Tensor, eps: float) -> Tensor:
@@ -90,7 +60,7 @@ def normalize_in(method: Method, x: Tensor, eps: float) -> Tensor:
     return (x - mean) * torch.rsqrt(var + eps)
 
 
-def add_in_order(dtype: str, count: int) -> float:
+def add_in_order(dtype: Dtype, count: int) -> float:
     """Sum of `count` ones, added one after another in `dtype`."""
     total = torch.zeros((), dtype=DTYPES[dtype])
     one = torch.ones((), dtype=DTYPES[dtype])
@@ -99,7 +69,7 @@ def add_in_order(dtype: str, count: int) -> float:
     return total.item()
 
 
-def _error(method: Method, dtype: str, mean: float, seed: int, config: Config) -> float:
+def _error(method: Method, dtype: Dtype, mean: float, seed: int, config: Config) -> float:
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(config.rows, config.features, generator=generator)
     x = (mean + noise).to(DTYPES[dtype])
@@ -109,18 +79,15 @@ def _error(method: Method, dtype: str, mean: float, seed: int, config: Config) -
     return error.item() if error.isfinite() else float("inf")
 
 
-def run(config: Config) -> Result:
-    """Measure every method on every kind of row."""
-    return Result(
-        tuple(
-            Outcome(
-                method,
-                dtype,
-                mean,
-                max(_error(method, dtype, mean, seed, config) for seed in config.seeds),
-            )
-            for method in get_args(Method)
-            for dtype in config.dtypes
-            for mean in config.means
-        )
-    )
+def run_one(config: Config, method: Method, dtype: Dtype, mean: float) -> dict[str, float | None]:
+    """Normalize one kind of row with every seed.
+
+    Measures:
+        error: largest error of the output over the seeds, beside float64 on the same rounded
+            rows; None where an output is not finite.
+    """
+    error = max(_error(method, dtype, mean, seed, config) for seed in config.seeds)
+    return {"error": error if math.isfinite(error) else None}
+
+
+run = Sweep(run_one, method="methods", dtype="dtypes", mean="means")

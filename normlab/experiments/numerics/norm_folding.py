@@ -20,7 +20,6 @@ from normlab.layers import BatchNorm2d, LayerNorm
 
 __all__ = [
     "Config",
-    "Result",
     "fold_into_conv",
     "fold_into_linear",
     "fold_into_next_conv",
@@ -171,27 +170,6 @@ class Config:
     spread: float = 0.3
 
 
-@dataclass(frozen=True)
-class Result:
-    """Largest difference beside the largest output, in float64; the worst seed of each.
-
-    For `post_norm`, which is to fail, it is the seed where it fails least.
-
-    Attributes:
-        after_conv: batch norm behind a convolution, folded.
-        before_conv_inside: batch norm before a zero-padded convolution, away from the border.
-        before_conv_border: the same at the border.
-        pre_norm: Transformer with Pre-LN, all norms folded.
-        post_norm: Transformer with Post-LN, folded into the sublayers.
-    """
-
-    after_conv: float
-    before_conv_inside: float
-    before_conv_border: float
-    pre_norm: float
-    post_norm: float
-
-
 @torch.no_grad()
 def _stir(model: nn.Module, spread: float, seed: int) -> None:
     """Random weights and biases of all norms, random running statistics."""
@@ -237,12 +215,25 @@ def _fold_transformer(placement: Placement, seed: int, config: Config) -> float:
     return _difference(fold_norms(model, placement)(tokens), expected, expected)
 
 
-def run(config: Config) -> Result:
-    """Fold everything and compare."""
+def run(config: Config) -> dict[str, float]:
+    """Fold everything and compare, in float64.
+
+    Returns:
+        largest difference beside the largest output, of the worst seed: "after_conv" and
+        "before_conv_inside", "before_conv_border" (away from zero padding and at it) of batch
+        norm; "pre_norm" of a Transformer with all norms folded; and "post_norm", folded into
+        the sublayers, which is to fail, of the seed where it fails least.
+    """
     convolutions = [_fold_convolutions(seed, config) for seed in config.seeds]
     after, inside, border = (max(column) for column in zip(*convolutions, strict=True))
     pre, post = (
         [_fold_transformer(placement, seed, config) for seed in config.seeds]
         for placement in ("pre_norm", "post_norm")
     )
-    return Result(after, inside, border, max(pre), min(post))
+    return {
+        "after_conv": after,
+        "before_conv_inside": inside,
+        "before_conv_border": border,
+        "pre_norm": max(pre),
+        "post_norm": min(post),
+    }

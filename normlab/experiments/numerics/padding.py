@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import Sweep
 from normlab.layers import (
     batch_norm,
     group_norm,
@@ -23,13 +24,12 @@ from normlab.layers import (
 __all__ = [
     "Config",
     "Norm",
-    "Outcome",
-    "Result",
     "apply_norm",
     "make_batch",
     "predict_moved",
     "predict_padded_moments",
     "run",
+    "run_one",
 ]
 
 Norm = Literal[
@@ -49,6 +49,7 @@ class Config:
     """Sequences of different lengths, filled up with zeros behind their ends.
 
     Attributes:
+        norms: what they are called here.
         lengths: of the sequences.
         extra: positions of padding behind the longest.
         channels: C.
@@ -57,44 +58,13 @@ class Config:
         seeds: of the values.
     """
 
+    norms: tuple[Norm, ...] = get_args(Norm)
     lengths: tuple[Count, ...] = (12, 9, 7, 4)
     extra: tuple[Index, ...] = (0, 4, 20, 100)
     channels: Count = 8
     groups: Count = 2
     mean: float = 2.0
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One norm with one amount of padding.
-
-    Attributes:
-        norm: its name.
-        extra: positions of padding behind the longest sequence.
-        seed: of the values.
-        moved: rms over the real tokens of the change against statistics of real tokens alone;
-            the outputs themselves have rms 1.
-    """
-
-    norm: Norm
-    extra: int
-    seed: int
-    moved: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def moved(self, norm: Norm) -> list[list[float]]:
-        """A row for each seed, a column for each amount of padding."""
-        seeds = dict.fromkeys(o.seed for o in self.outcomes)
-        return [
-            [o.moved for o in self.outcomes if (o.norm, o.seed) == (norm, seed)] for seed in seeds
-        ]
 
 
 def make_batch(config: Config, *, extra: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -178,15 +148,17 @@ def predict_moved(config: Config) -> list[float]:
     return predicted
 
 
-def run(config: Config) -> Result:
-    """Measure every norm with every amount of padding."""
-    outcomes = []
-    for norm in get_args(Norm):
-        for seed in config.seeds:
-            for extra in config.extra:
-                x, mask = make_batch(config, extra=extra, seed=seed)
-                y = apply_norm(norm, x, mask, groups=config.groups).movedim(1, -1)[mask]
-                exact = _without_padding(norm, x, mask, groups=config.groups)
-                moved = (y - exact).square().mean().sqrt().item()
-                outcomes.append(Outcome(norm, extra, seed, moved))
-    return Result(tuple(outcomes))
+def run_one(config: Config, norm: Norm, seed: int, extra: int) -> dict[str, float]:
+    """Normalize one padded batch.
+
+    Measures:
+        moved: rms over the real tokens of the change against statistics of real tokens alone;
+            the outputs themselves have rms 1.
+    """
+    x, mask = make_batch(config, extra=extra, seed=seed)
+    y = apply_norm(norm, x, mask, groups=config.groups).movedim(1, -1)[mask]
+    exact = _without_padding(norm, x, mask, groups=config.groups)
+    return {"moved": (y - exact).square().mean().sqrt().item()}
+
+
+run = Sweep(run_one, norm="norms", seed="seeds", extra="extra")

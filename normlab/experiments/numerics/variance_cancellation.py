@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 
+from normlab.experiments.results import Result
 from normlab.experiments.settings import Count, Index, NotNegative
+from normlab.experiments.sweep import Sweep
 from normlab.layers.standardization import standardize
 from normlab.reference.moments import Moments, naive_one_pass, two_pass, welford
 
-__all__ = ["METHODS", "Config", "Method", "Outcome", "Result", "constant_row", "run"]
+__all__ = ["METHODS", "Config", "Method", "constant_row", "run", "run_one", "worst"]
 
 Method = Literal["one pass", "Welford", "two passes", "torch", "corrected"]
-METHODS: tuple[Method, ...] = ("one pass", "Welford", "two passes", "torch", "corrected")
+METHODS: tuple[Method, ...] = get_args(Method)
 
 _MOMENTS: dict[str, Callable[[np.ndarray, int], Moments]] = {
     "one pass": naive_one_pass,
@@ -30,6 +33,7 @@ class Config:
     """Rows of standard deviation 1 around a mean, normalized in float32.
 
     Attributes:
+        methods: of the statistics.
         means: of the rows.
         features: D.
         rows: with each mean, for each seed.
@@ -37,56 +41,12 @@ class Config:
         seeds: of the rows.
     """
 
+    methods: tuple[Method, ...] = METHODS
     means: tuple[float, ...] = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
     features: Count = 768
     rows: Count = 16
     eps: NotNegative = 1e-5
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One method at one mean, beside float64 on the same rounded rows.
-
-    Attributes:
-        method: of the statistics.
-        mean: of the rows.
-        seed: of the rows.
-        variance_error: largest relative error of the variance.
-        output_error: largest error of the output; infinite where an output is not finite.
-        negative: rows whose variance came out below zero.
-    """
-
-    method: Method
-    mean: float
-    seed: int
-    variance_error: float
-    output_error: float
-    negative: int
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes, and torch's version."""
-
-    outcomes: tuple[Outcome, ...]
-    torch: str
-
-    def where(self, method: Method, mean: float) -> tuple[Outcome, ...]:
-        """The outcomes of all seeds."""
-        return tuple(o for o in self.outcomes if (o.method, o.mean) == (method, mean))
-
-    def errors(self, what: str, method: Method) -> list[list[float]]:
-        """`variance_error` or `output_error`, a row for each seed, a column for each mean."""
-        seeds = dict.fromkeys(o.seed for o in self.outcomes)
-        return [
-            [getattr(o, what) for o in self.outcomes if (o.method, o.seed) == (method, seed)]
-            for seed in seeds
-        ]
-
-    def worst(self, what: str, method: Method, mean: float) -> float:
-        """The largest over the seeds."""
-        return max(getattr(o, what) for o in self.where(method, mean))
 
 
 def _normalize(method: Method, x: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
@@ -103,20 +63,33 @@ def _normalize(method: Method, x: np.ndarray, eps: float) -> tuple[np.ndarray, n
     return centered_and_scaled.numpy(), variance.numpy()
 
 
-def _measure(method: Method, mean: float, seed: int, config: Config) -> Outcome:
+def run_one(config: Config, method: Method, seed: int, mean: float) -> dict[str, float | None]:
+    """Compare one method at one mean with float64 on the same rounded rows.
+
+    Measures:
+        variance_error: largest relative error of the variance.
+        output_error: largest error of the output; None where an output is not finite.
+        negative: rows whose variance came out below zero.
+    """
     noise = np.random.default_rng(seed).standard_normal((config.rows, config.features))
     x = (mean + noise).astype(np.float32)
     exact = two_pass(x.astype(np.float64), -1)
     y, var = _normalize(method, x, config.eps)
     error = np.abs(y - (x - exact.mean) / np.sqrt(exact.var + config.eps)).max()
-    return Outcome(
-        method,
-        mean,
-        seed,
-        float(np.abs(var / exact.var - 1).max()),
-        float(error) if np.isfinite(error) else float("inf"),
-        int((var < 0).sum()),
-    )
+    return {
+        "variance_error": float(np.abs(var / exact.var - 1).max()),
+        "output_error": float(error) if np.isfinite(error) else None,
+        "negative": int((var < 0).sum()),
+    }
+
+
+run = Sweep(run_one, method="methods", seed="seeds", mean="means")
+
+
+def worst(result: Result, measure: str, method: Method, mean: float) -> float:
+    """The largest over the seeds; infinite where an output is not finite."""
+    values = result.values(measure, method=method, mean=mean)
+    return max(math.inf if value is None else value for value in values)
 
 
 def constant_row(method: Method, value: float, *, features: int = 768, eps: float = 1e-5) -> float:
@@ -130,16 +103,3 @@ def constant_row(method: Method, value: float, *, features: int = 768, eps: floa
     """
     row = np.full((1, features), value, dtype=np.float32)
     return float(np.abs(_normalize(method, row, eps)[0]).max())
-
-
-def run(config: Config) -> Result:
-    """Measure every method at every mean."""
-    return Result(
-        tuple(
-            _measure(method, mean, seed, config)
-            for method in METHODS
-            for seed in config.seeds
-            for mean in config.means
-        ),
-        torch.__version__,
-    )
