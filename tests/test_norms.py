@@ -105,6 +105,11 @@ def _scale_norm(x, weight=None, eps=1e-5):
     return (y if weight is None else y * weight).to(x.dtype)
 
 
+def _mean_square_norm(x, weight=None, eps=1e-5):
+    y = torch.rms_norm(x, x.shape[-1:], None, eps)
+    return y if weight is None else y * weight
+
+
 SCALE = dataclasses.replace(
     NORMS["rms_norm"],
     spread="sum of squares",
@@ -135,8 +140,7 @@ class _ScaleNorm(torch.nn.Module):
         (_scale_norm, ""),
         (_ScaleNorm(), ""),
         (lambda x, weight=None, eps=1e-5: _scale_norm(x, None, eps), "weight_ignored"),
-        (lambda x, weight=None, eps=1e-5: torch.rms_norm(x, x.shape[-1:], None, eps) * weight,
-         "mean_not_sum"),
+(_mean_square_norm, "mean_not_sum"),
     ],
 )  # fmt: skip
 def test_a_scalar_weight_and_a_sum_are_checked(layer, mistake, monkeypatch):

@@ -7,6 +7,7 @@ of: what kills a mutant is its mistake.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -235,5 +236,10 @@ def make_wrong(like: str, mistake: str = "") -> WrongNorm:
         return normalize(like, mistake, input, input.shape[-1:], *parts)[0]
 
     if not {"normalized_shape", "num_groups"} & set(NORMS[like].roles):
+        either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        optional = [inspect.Parameter(r, either, default=None) for r in NORMS[like].roles]
+        by_roles.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter("input", either), *optional]
+        )
         return by_roles
     return wrong if NORMS[like].has_bias else without_bias
