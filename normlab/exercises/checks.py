@@ -19,6 +19,7 @@ from normlab.checks.mutants.any_family import make_wrong
 from normlab.checks.mutants.with_running import make_wrong_running
 from normlab.exercises.grading import Answer, Grading, Question, grader, what_fails
 from normlab.layers import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from normlab.norms import NORMS
 
 __all__ = [
     "BLACK_BOXES",
@@ -198,7 +199,6 @@ def check_suspects(answer: Answer) -> Grading:
 
 
 BLACK_BOX_SHAPE = (4, 6, 5)
-_FAMILIES = ("batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm")
 _IN_BOX = ("rms_norm", "group_norm", "batch_norm", "layer_norm", "instance_norm")
 # each is a function of an input of shape `BLACK_BOX_SHAPE`, without weight and bias
 BLACK_BOXES: tuple[Layer, ...] = (
@@ -224,8 +224,8 @@ def check_black_boxes(answer: Answer) -> Grading:
     if not isinstance(said, list | tuple) or len(said) != len(_IN_BOX):
         yield f"expected a tuple of {len(_IN_BOX)} names"
     for index, (got, family) in enumerate(zip(said, _IN_BOX, strict=True)):
-        if got not in _FAMILIES:
-            yield f"{got!r} is no family; expected one of {', '.join(_FAMILIES)}"
+        if got not in NORMS:
+            yield f"{got!r} is no family; expected one of {', '.join(NORMS)}"
         if got != family:
             yield f"box {index} is no {got}; {probes[family]}"
 
