@@ -110,7 +110,8 @@ def static_key(file: Path, root: Path, unit: str = "") -> str:
         parts.append(json.dumps(code_cells(file), sort_keys=True))
     files |= {root / name for name in ALWAYS}
     # What lies beside the package's modules may be read by them.
-    files |= {p for p in (root / "normlab").rglob("*") if p.suffix not in (".py", ".pyc")}
+    beside = [p for p in (root / "normlab").rglob("*") if p.suffix != ".py" and p.is_file()]
+    files |= {p for p in beside if not IGNORED.intersection(p.relative_to(root).parts)}
     parts += [hash_file(Path(__file__).with_name(f"{name}.py")) for name in TOOLS]
     parts += [f"{p.relative_to(root)} {hash_file(p)}" for p in sorted(files)]
     return hash_text("\n".join(parts))

@@ -87,6 +87,7 @@ def edit_output(tree: Path) -> None:
 
 def append(name: str, text: str = "\n"):
     def edit(tree: Path) -> None:
+        (tree / name).parent.mkdir(exist_ok=True)
         with open(tree / name, "a", encoding="utf-8") as file:
             file.write(text)
 
@@ -120,6 +121,7 @@ def test_an_edit_of_what_counts_changes_the_key(tree, edit):
         pytest.param(append("normlab/lazy.py"), id="what a package would import if asked"),
         pytest.param(append("book/_data/rates.json"), id="the record of others"),
         pytest.param(append("tests/test_layers.py"), id="a test"),
+        pytest.param(append("normlab/__pycache__/core.pyc.123"), id="what Python keeps"),
         pytest.param(
             lambda tree: write_notebook(
                 tree / "book/chapter.ipynb",
