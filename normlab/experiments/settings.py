@@ -18,6 +18,7 @@ __all__ = [
     "Share",
     "at_least",
     "check_at_most",
+    "check_one_for_each",
     "check_settings",
 ]
 
@@ -114,3 +115,14 @@ def check_at_most(config: Any, small: str, large: str) -> None:
     value, limit = getattr(config, small), getattr(config, large)
     if value > limit:
         raise ValueError(f"{small}: got {value}; expected at most {limit}, the {large}")
+
+
+def check_one_for_each(config: Any, values: str, of: str) -> None:
+    """Compare the lengths of two fields, for a `__post_init__`.
+
+    Raises:
+        ValueError: the field `values` has not one value for each of the field `of`.
+    """
+    count, expected = len(getattr(config, values)), len(getattr(config, of))
+    if count != expected:
+        raise ValueError(f"{values}: got {count} for {expected} {of}; expected one for each")

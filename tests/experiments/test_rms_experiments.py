@@ -23,6 +23,7 @@ from normlab.experiments.rms_norm.pre_rms_conversion import (
     stream_writers,
     to_pre_rms_norm,
 )
+from normlab.experiments.settings import check_settings
 from normlab.layers import LayerNorm, RMSNorm, layer_norm, rms_norm
 from normlab.reference import rms_norm_jacobian
 
@@ -144,13 +145,13 @@ def test_only_pre_ln_networks_are_converted():
 def test_which_conversions_train_alike():
     result = pre_rms_training.run(pre_rms_training.Config(seeds=(0,), steps=8))
     assert max(o.before for o in result.outcomes) < 1e-12
-    same = {(o.arm, o.optimizer) for o in result.outcomes if o.losses < 1e-10}
+    same = {(o.centering, o.optimizer) for o in result.outcomes if o.losses < 1e-10}
     assert same == {
         ("centering kept", "sgd"),
         ("centering kept", "adam"),
         ("centered after each step", "sgd"),
     }
-    assert min(o.losses for o in result.outcomes if (o.arm, o.optimizer) not in same) > 1e-6
+    assert min(o.losses for o in result.outcomes if (o.centering, o.optimizer) not in same) > 1e-6
 
 
 # The measurements.
@@ -159,7 +160,7 @@ def test_which_conversions_train_alike():
 def test_rms_norm_learns_in_about_as_many_steps():
     result = rms_quality.run(rms_quality.Config(tasks=("reversal",), seeds=(0,), steps=130))
     (layer,), (rms,) = (
-        result.values("learned_at", "reversal", norm) for norm in ("layer_norm", "rms_norm")
+        result.values("learned_at", norm=norm) for norm in ("layer_norm", "rms_norm")
     )
     assert abs(rms / layer - 1) < 0.25
     for outcome in result.outcomes:
@@ -180,9 +181,9 @@ def test_share_of_the_mean_is_measured(tokens):
 def test_two_features_do_not_suffice_and_eight_do():
     config = partial_rms.Config(steps=150)
     few, enough = (partial_rms.run_one(config, 32, p, seed=0) for p in (0.0625, 0.25))
-    assert (few.used, enough.used) == (2, 8)
-    assert few.final_accuracy < 0.4 < 0.9 < enough.final_accuracy
-    assert few.learned_at is None
+    assert (few["used"], enough["used"]) == (2, 8)
+    assert few["final_accuracy"] < 0.4 < 0.9 < enough["final_accuracy"]
+    assert few["learned_at"] is None
 
 
 def test_spread_of_partial_sizes():
@@ -196,7 +197,7 @@ def test_conventions_in_half_precision():
     result = rms_conventions.run(rms_conventions.Config(seeds=(0,), rows=8))
     verdicts = {
         name: [
-            result.verdict(name, dtype, scale)
+            rms_conventions.verdict(result, name, dtype, scale)
             for dtype, scale in itertools.product(("float16", "bfloat16"), (1.0, 300.0, 1e-4))
         ]
         for name in rms_conventions.CONVENTIONS
@@ -230,14 +231,15 @@ def test_conventions_are_as_declared(name):
 
 def test_operations_are_counted():
     result = norm_operations.run(norm_operations.Config())
-    layer, rms = (result.of(f"{name}, composed") for name in ("layer_norm", "rms_norm"))
+    layer, rms, fused, _ = result.outcomes
+    assert (layer.norm, rms.norm) == ("layer_norm, composed", "rms_norm, composed")
     assert layer.forward == ("mean", "sub", "pow", "mean", "add", "rsqrt", "mul", "mul", "add")
     assert rms.forward == ("pow", "mean", "add", "rsqrt", "mul", "mul")
     assert len(rms.backward) < len(layer.backward)
     assert rms.forward_traffic < 0.65 * layer.forward_traffic
     assert rms.backward_traffic < 0.8 * layer.backward_traffic
-    assert result.of("layer_norm, torch").forward == ("native_layer_norm",)
-    assert result.of("layer_norm, torch").backward == ("native_layer_norm_backward",)
+    assert fused.forward == ("native_layer_norm",)
+    assert fused.backward == ("native_layer_norm_backward",)
 
 
 def test_composed_norms_are_right():
@@ -263,7 +265,8 @@ def test_times_are_measured_and_not_judged():
     for o in result.outcomes:
         assert 0 < o.low <= o.ratio <= o.high
         assert o.layer_ms > 0 < o.rms_ms
-    assert result.of("composed", 16, "forward").rows == 8
+    assert [o.rows for o in result.of(pair="composed", features=16, direction="forward")] == [8]
+    assert result.processor
 
 
 @pytest.mark.parametrize(
@@ -274,7 +277,7 @@ def test_times_are_measured_and_not_judged():
         (norm_times, {"rounds": 1}, "rounds: got 1"),
         (norm_times, {"block_ms": 0.0}, "block_ms: got 0"),
         (norm_operations, {"norms": ("batch_norm",)}, "norms: got 'batch_norm'"),
-        (norm_operations, {"rows": 1}, "rows, features"),
+        (norm_operations, {"rows": 1}, "rows: got 1; expected 2 or more"),
         (rms_conventions, {"conventions": ("mine",)}, "conventions: got 'mine'"),
         (rms_conventions, {"dtypes": ("float8",)}, "dtypes: got 'float8'"),
         (rms_conventions, {"scales": (0.0,)}, "scales: got"),
@@ -285,11 +288,11 @@ def test_times_are_measured_and_not_judged():
         (rms_quality, {"steps": 5}, "steps: got 5"),
         (partial_rms, {"parts": (0.5,)}, "parts: got 1 for 7 widths"),
         (partial_rms, {"widths": (8,), "parts": (1.5,)}, "parts: got"),
-        (pre_rms_training, {"arms": ("none",)}, "arms: got 'none'"),
+        (pre_rms_training, {"centerings": ("none",)}, "centerings: got 'none'"),
         (pre_rms_training, {"lrs": (0.1,)}, "lrs: got 1 for 2 optimizers"),
         (pre_rms_training, {"steps": 0}, "steps: got 0"),
     ],
 )
 def test_bad_settings_are_named(module, settings, says):
     with pytest.raises(ValueError, match=says):
-        module.Config(**settings)
+        check_settings(module.Config(**settings))

@@ -20,7 +20,13 @@ from normlab.experiments import recording
 from normlab.experiments.__main__ import find_experiments, parse
 from normlab.experiments.batch_norm import batch_noise, learning_rates
 from normlab.experiments.results import Result
-from normlab.experiments.settings import Count, Several, check_at_most, check_settings
+from normlab.experiments.settings import (
+    Count,
+    Several,
+    check_at_most,
+    check_one_for_each,
+    check_settings,
+)
 from normlab.experiments.sweep import Sweep, grid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -275,6 +281,20 @@ def test_a_setting_may_depend_on_another():
         check_at_most(Watched(every=11), "every", "steps")
     with pytest.raises(ValueError, match="^depth: got 1; expected 2 or more"):
         check_settings(Watched(depth=1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Paired:
+    optimizers: tuple[str, ...] = ("sgd", "adam")
+    lrs: tuple[float, ...] = (0.1, 0.2)
+
+
+def test_a_list_may_belong_to_another():
+    check_one_for_each(Paired(), "lrs", of="optimizers")
+    for lrs in ((0.1,), (0.1, 0.2, 0.3)):
+        expected = f"^lrs: got {len(lrs)} for 2 optimizers; expected one for each"
+        with pytest.raises(ValueError, match=expected):
+            check_one_for_each(Paired(lrs=lrs), "lrs", of="optimizers")
 
 
 def test_jobs_and_backends_are_checked():

@@ -10,13 +10,12 @@ import torch
 from normlab.experiments.bn_vs_ln import transformer_norms
 from normlab.experiments.bn_vs_ln.transformer_norms import (
     Config,
-    Outcome,
-    Result,
     TokenBatchNorm,
+    gaps,
     make_model,
     token_fluctuation,
 )
-from normlab.experiments.recording import read_outcomes
+from normlab.experiments.settings import check_settings
 from normlab.layers import BatchNorm1d, LayerNorm
 
 SMALL = Config(steps=3, test_batches=2, layers=1, seeds=(0,), lrs=(1e-2,))
@@ -98,7 +97,7 @@ def test_losses_on_both_texts_differ_in_mode_for_batch_norm_alone() -> None:
         for by_running, by_batch in losses.values():
             assert (by_running == by_batch) == (norm == "layer_norm")
     outcome = transformer_norms.run_one(SMALL, "batch_norm", "pre_norm", 1e-2, "mixed", 0)
-    assert outcome.eval_loss == pytest.approx(losses["held-out text"][0], rel=1e-3)
+    assert outcome["eval_loss"] == pytest.approx(losses["held-out text"][0], rel=1e-3)
 
 
 def test_held_out_text_is_not_trained_on() -> None:
@@ -111,25 +110,24 @@ def test_measuring_leaves_the_running_moments_alone() -> None:
     _, test = SMALL.make_texts()
     batches = list(islice(SMALL.make_batches(test, "mixed", seed=0), 2))
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    by_batch = transformer_norms._losses(model, batches, training=True)
-    by_running = transformer_norms._losses(model, batches, training=False)
+    by_running, by_batch = transformer_norms._losses(model, batches)
     assert by_batch != by_running
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
 
 
 @pytest.mark.parametrize("placement", ["pre_norm", "post_norm"])
-def test_a_short_run_measures_every_arm(placement) -> None:
+def test_a_short_run_measures_every_norm(placement) -> None:
     config = dataclasses.replace(SMALL, placements=(placement,))
     result = transformer_norms.run(config)
     assert len(result.outcomes) == 9
     for outcome in result.outcomes:
-        assert (outcome.gap == 0) == (outcome.norm != "batch_norm")
+        gap = outcome.eval_loss - outcome.batch_loss
+        assert (gap == 0) == (outcome.norm != "batch_norm")
         assert outcome.mean_fluctuation > 0
-    assert result.values("gap", "layer_norm", placement=placement) == [0]
-    assert (
-        transformer_norms.run_one(config, "rms_norm", placement, 1e-2, "small", 0)
-        in result.outcomes
-    )
+    assert gaps(result, norm="layer_norm", batches="small") == [0]
+    (found,) = result.of(norm="rms_norm", batches="small")
+    alone = transformer_norms.run_one(config, "rms_norm", placement, 1e-2, "small", 0)
+    assert alone.items() < vars(found).items()
 
 
 @pytest.mark.parametrize(
@@ -144,15 +142,15 @@ def test_a_short_run_measures_every_arm(placement) -> None:
 )
 def test_a_bad_setting_is_named(change, named) -> None:
     with pytest.raises(ValueError, match=named):
-        Config(**change)
+        check_settings(Config(**change))
     with pytest.raises(ValueError, match="moments"):
         token_fluctuation([])
 
 
 def test_the_record_is_of_this_configuration() -> None:
-    outcomes = read_outcomes(DATA / "transformer_norms.json", Outcome)
+    result = transformer_norms.run.read(DATA / "transformer_norms.json")
     config = Config()
-    assert len(outcomes) == 3 * 2 * 3 * 5
+    assert len(result.outcomes) == 3 * 2 * 3 * 5
     for norm in config.norms:
         for lr in config.lrs:
-            assert len(Result(outcomes).values("gap", norm, batches="small", lr=lr)) == 5
+            assert len(gaps(result, norm=norm, batches="small", lr=lr)) == 5

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,21 +15,17 @@ from torch import Tensor, nn
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
 from normlab.experiments.networks.transformer import TokenNorm, Transformer, make_transformer
 from normlab.experiments.recording import rounded
-from normlab.experiments.sequence_training import (
-    Curve,
-    make_optimizer,
-    sequence_loss,
-    train_on_sequences,
-)
-from normlab.experiments.settings import Count, Index, Positive, check_settings
-from normlab.layers import BatchNorm1d, LayerNorm
+from normlab.experiments.results import Result
+from normlab.experiments.sequence_training import make_optimizer, sequence_loss, train_on_sequences
+from normlab.experiments.settings import Count, Index, Positive, Several
+from normlab.experiments.sweep import Sweep
+from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
 from normlab.norms import NORMS
 
 __all__ = [
     "Config",
-    "Outcome",
-    "Result",
     "TokenBatchNorm",
+    "gaps",
     "losses_on_both_texts",
     "make_model",
     "replace_by_batch_norm",
@@ -75,8 +73,8 @@ class Config:
     """A causal model of characters, on the help topics that come with Python.
 
     Attributes:
-        norms: "layer_norm", "rms_norm" (of each token) and "batch_norm" (over all tokens).
-        placements: "post_norm" and "pre_norm".
+        norms: of each token, or "batch_norm" over all tokens.
+        placements: of the norms in the blocks.
         lrs: learning rates of Adam, from the first step on.
         batches: "mixed" (windows from all over the text), "small" (the same, fewer of them) or
             "adjacent" (windows that follow one another); in training and in tests alike.
@@ -101,24 +99,13 @@ class Config:
     steps: Count = 300
     characters: Count = 200_000
     held_out: Count = 40_000
-    test_batches: Count = 30
+    test_batches: Several = 30
     batch_size: Count = 16
     small_batch_size: Count = 2
     width: Count = 32
     length: Count = 32
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        for name, allowed in (
-            ("norms", get_args(Norm)),
-            ("placements", get_args(Placement)),
-            ("batches", get_args(Batches)),
-        ):
-            unknown = sorted(set(getattr(self, name)) - set(allowed))
-            if unknown:
-                raise ValueError(f"{name}: got {unknown}; expected some of {', '.join(allowed)}")
-        if self.test_batches < 2:
-            raise ValueError(f"test_batches: got {self.test_batches}; expected 2 or more")
         longest = self.batch_size * self.length
         if not longest < self.held_out < self.characters - longest:
             raise ValueError(
@@ -142,64 +129,6 @@ class Config:
             text._replace(tokens=text.tokens[: -self.held_out]),
             text._replace(tokens=text.tokens[-self.held_out :]),
         )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One trained model.
-
-    Attributes:
-        norm: name.
-        placement: of the norms in the blocks.
-        lr: learning rate.
-        batches: what a batch is made of.
-        seed: of weights and windows.
-        train_loss: mean of the last 20 steps, in training mode; every batch is new.
-        eval_loss: on held-out text, in evaluation mode.
-        batch_loss: on the same batches, in training mode: batch norm uses each batch's moments.
-        mean_fluctuation: see :func:`token_fluctuation`; mean over all norms of the network.
-        var_fluctuation: the same for variances.
-    """
-
-    norm: Norm
-    placement: Placement
-    lr: float
-    batches: Batches
-    seed: int
-    train_loss: float
-    eval_loss: float
-    batch_loss: float
-    mean_fluctuation: float
-    var_fluctuation: float
-
-    @property
-    def gap(self) -> float:
-        """Loss with running moments minus loss with those of the batch, on held-out text."""
-        return self.eval_loss - self.batch_loss
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(
-        self,
-        measure: str,
-        norm: str,
-        *,
-        placement: str = "pre_norm",
-        batches: str = "mixed",
-        lr: float = 1e-2,
-    ) -> list[float]:
-        """One value of a measure for each seed."""
-        key = (norm, placement, batches, lr)
-        return [
-            getattr(o, measure)
-            for o in self.outcomes
-            if (o.norm, o.placement, o.batches, o.lr) == key
-        ]
 
 
 def make_model(config: Config, norm: Norm, placement: Placement, *, seed: int) -> Transformer:
@@ -241,52 +170,43 @@ def token_fluctuation(moments: list[tuple[Tensor, Tensor]]) -> tuple[float, floa
     return f_mean, f_var
 
 
-def _norms(model: Transformer) -> list[nn.Module]:
-    norms: list[nn.Module] = [block.norm for block in model.blocks]  # type: ignore[misc]
-    return [
-        n for n in (model.input_norm, *norms, model.final_norm) if not isinstance(n, nn.Identity)
-    ]
+@torch.no_grad()
+def _losses(model: Transformer, batches: Sequence[Batch]) -> tuple[float, float]:
+    """Mean loss in evaluation and in training mode; running moments are left as they are."""
+    evaluated, training = (copy.deepcopy(model).train(mode) for mode in (False, True))
+    by_running, by_batch = (
+        statistics.fmean(sequence_loss(m, batch)[0].item() for batch in batches)
+        for m in (evaluated, training)
+    )
+    return by_running, by_batch
 
 
 @torch.no_grad()
-def _losses(model: Transformer, batches: list[Batch], *, training: bool) -> float:
-    """Mean loss; running moments are left as they are."""
-    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    model.train(training)
-    losses = [sequence_loss(model, batch)[0].item() for batch in batches]
-    model.load_state_dict(state)
-    return statistics.fmean(losses)
-
-
-@torch.no_grad()
-def _fluctuations(model: Transformer, batches: list[Batch]) -> tuple[float, float]:
+def _fluctuations(model: Transformer, batches: Sequence[Batch]) -> tuple[float, float]:
     """Mean over all norms of the network, of what they read in evaluation mode."""
-    seen: list[list[tuple[Tensor, Tensor]]] = []
-    handles = []
-    for norm in _norms(model):
-        moments: list[tuple[Tensor, Tensor]] = []
-        seen.append(moments)
+    seen: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {
+        m: [] for m in model.modules() if isinstance(m, LayerNorm | RMSNorm | TokenBatchNorm)
+    }
 
-        def keep(
-            module: nn.Module, args: tuple[Tensor], moments: list[tuple[Tensor, Tensor]] = moments
-        ) -> None:
-            x = args[0].flatten(0, -2)
-            mean = x.mean(0)
-            moments.append((mean, (x - mean).square().mean(0)))
+    def keep(module: nn.Module, args: tuple[Tensor]) -> None:
+        x = args[0].flatten(0, -2)
+        mean = x.mean(0)
+        seen[module].append((mean, (x - mean).square().mean(0)))
 
-        handles.append(norm.register_forward_pre_hook(keep))
+    handles = [norm.register_forward_pre_hook(keep) for norm in seen]
     model.eval()
     for tokens, _ in batches:
         model(tokens)
     for handle in handles:
         handle.remove()
-    of_means, of_variances = zip(*(token_fluctuation(moments) for moments in seen), strict=True)
+    of_means, of_variances = zip(*map(token_fluctuation, seen.values()), strict=True)
     return statistics.fmean(of_means), statistics.fmean(of_variances)
 
 
 def _train(
     config: Config, norm: Norm, placement: Placement, lr: float, batches: Batches, seed: int
-) -> tuple[Transformer, Curve]:
+) -> tuple[Transformer, float]:
+    """A trained model, and the loss of its last steps."""
     train, _ = config.make_texts()
     model = make_model(config, norm, placement, seed=seed)
     curve = train_on_sequences(
@@ -295,23 +215,46 @@ def _train(
         steps=config.steps,
         optimizer=make_optimizer(model, lr=lr),
     )
-    return model, curve
+    return model, curve.final_loss()
+
+
+def _test_batches(config: Config, text: Text, batches: Batches, seed: int) -> list[Batch]:
+    return list(islice(config.make_batches(text, batches, seed=2000 + seed), config.test_batches))
 
 
 def run_one(
     config: Config, norm: Norm, placement: Placement, lr: float, batches: Batches, seed: int
-) -> Outcome:
-    """Train one model and measure it on held-out text."""
-    model, curve = _train(config, norm, placement, lr, batches, seed)
-    _, test = config.make_texts()
-    tests = list(islice(config.make_batches(test, batches, seed=2000 + seed), config.test_batches))
-    measured = (
-        curve.final_loss(),
-        _losses(model, tests, training=False),
-        _losses(model, tests, training=True),
-        *_fluctuations(model, tests),
-    )
-    return Outcome(norm, placement, lr, batches, seed, *map(rounded, measured))
+) -> dict[str, float]:
+    """Train one model and measure it on held-out text.
+
+    Measures:
+        train_loss: mean of the last 20 steps, in training mode; every batch is new.
+        eval_loss: on held-out text, in evaluation mode.
+        batch_loss: on the same batches, in training mode: batch norm uses each batch's moments.
+        mean_fluctuation: see :func:`token_fluctuation`; mean over all norms of the network.
+        var_fluctuation: the same for variances.
+    """
+    model, train_loss = _train(config, norm, placement, lr, batches, seed)
+    tests = _test_batches(config, config.make_texts()[1], batches, seed)
+    eval_loss, batch_loss = _losses(model, tests)
+    mean_fluctuation, var_fluctuation = _fluctuations(model, tests)
+    return {
+        "train_loss": rounded(train_loss),
+        "eval_loss": rounded(eval_loss),
+        "batch_loss": rounded(batch_loss),
+        "mean_fluctuation": rounded(mean_fluctuation),
+        "var_fluctuation": rounded(var_fluctuation),
+    }
+
+
+run = Sweep(
+    run_one, norm="norms", placement="placements", lr="lrs", batches="batches", seed="seeds"
+)
+
+
+def gaps(result: Result, **where: Any) -> list[float]:
+    """Loss with running moments minus loss with those of the batch, on held-out text."""
+    return [o.eval_loss - o.batch_loss for o in result.of(**where)]
 
 
 def losses_on_both_texts(
@@ -324,26 +267,7 @@ def losses_on_both_texts(
         the same batches.
     """
     model, _ = _train(config, norm, "pre_norm", lr, "mixed", seed)
-    losses = {}
-    for name, text in zip(("training text", "held-out text"), config.make_texts(), strict=True):
-        batches = config.make_batches(text, "mixed", seed=2000 + seed)
-        tests = list(islice(batches, config.test_batches))
-        losses[name] = (
-            _losses(model, tests, training=False),
-            _losses(model, tests, training=True),
-        )
-    return losses
-
-
-def run(config: Config) -> Result:
-    """Train every arm with every seed."""
-    return Result(
-        tuple(
-            run_one(config, norm, placement, lr, batches, seed)
-            for norm in config.norms
-            for placement in config.placements
-            for lr in config.lrs
-            for batches in config.batches
-            for seed in config.seeds
-        )
+    known, new = (
+        _losses(model, _test_batches(config, text, "mixed", seed)) for text in config.make_texts()
     )
+    return {"training text": known, "held-out text": new}

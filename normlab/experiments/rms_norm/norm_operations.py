@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -13,34 +13,24 @@ from torch.nn.functional import rms_norm as torch_rms_norm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from normlab.experiments.settings import Count, check_settings
+from normlab.experiments.settings import Several
+from normlab.experiments.sweep import Sweep
 
 __all__ = [
     "NORMS",
     "Config",
-    "Counts",
-    "Result",
     "compose_layer_norm",
     "compose_rms_norm",
     "run",
+    "run_one",
 ]
 
 Norm = Callable[[Tensor, Tensor, Tensor], Tensor]
+Name = Literal["layer_norm, composed", "rms_norm, composed", "layer_norm, torch", "rms_norm, torch"]
 
 # They return a view of their input, or give nothing but memory: no arithmetic is done.
-_FREE = {
-    "_unsafe_view",
-    "alias",
-    "as_strided",
-    "detach",
-    "empty",
-    "expand",
-    "squeeze",
-    "t",
-    "transpose",
-    "unsqueeze",
-    "view",
-}
+_VIEWS = {"_unsafe_view", "alias", "as_strided", "detach", "expand", "t", "transpose", "view"}
+_FREE = _VIEWS | {"empty", "squeeze", "unsqueeze"}
 
 
 def compose_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -55,7 +45,7 @@ def compose_rms_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * weight
 
 
-NORMS: dict[str, Norm] = {
+NORMS: dict[Name, Norm] = {
     "layer_norm, composed": compose_layer_norm,
     "rms_norm, composed": compose_rms_norm,
     "layer_norm, torch": lambda x, w, b: torch_layer_norm(x, x.shape[-1:], w, b, 1e-5),
@@ -73,48 +63,9 @@ class Config:
         features: H.
     """
 
-    norms: tuple[str, ...] = tuple(NORMS)
-    rows: Count = 64
-    features: Count = 256
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        for name in self.norms:
-            if name not in NORMS:
-                raise ValueError(f"norms: got {name!r}; expected some of {'; '.join(NORMS)}")
-        if min(self.rows, self.features) < 2:
-            raise ValueError("rows, features: expected at least 2 of each")
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What torch dispatched for one norm.
-
-    Attributes:
-        norm: name.
-        forward: names of the operations, in order, without views and allocations.
-        backward: the same for the backward pass.
-        forward_traffic: elements read and written by the operations of the forward pass, for
-            each element of the input.
-        backward_traffic: the same for the backward pass.
-    """
-
-    norm: str
-    forward: tuple[str, ...]
-    backward: tuple[str, ...]
-    forward_traffic: float
-    backward_traffic: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """Counts of all norms."""
-
-    counts: tuple[Counts, ...]
-
-    def of(self, norm: str) -> Counts:
-        """Counts of one norm."""
-        return next(c for c in self.counts if c.norm == norm)
+    norms: tuple[Name, ...] = get_args(Name)
+    rows: Several = 64
+    features: Several = 256
 
 
 class _Count(TorchDispatchMode):
@@ -125,13 +76,7 @@ class _Count(TorchDispatchMode):
         self.names: list[str] = []
         self.elements = 0
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         if name not in _FREE:
@@ -141,25 +86,30 @@ class _Count(TorchDispatchMode):
         return out
 
 
-def _count(norm: str, config: Config) -> Counts:
+def run_one(config: Config, norm: Name) -> dict[str, Any]:
+    """Count what torch dispatches for one norm.
+
+    Measures:
+        forward: names of the operations, in order, without views and allocations.
+        backward: the same for the backward pass.
+        forward_traffic: elements read and written by the operations of the forward pass, for
+            each element of the input.
+        backward_traffic: the same for the backward pass.
+    """
     generator = torch.Generator().manual_seed(0)
-    shape = (config.rows, config.features)
-    x, dy = torch.randn(2, *shape, generator=generator)
+    x, dy = torch.randn(2, config.rows, config.features, generator=generator)
     weight, bias = torch.randn(2, config.features, generator=generator)
     leaves = [t.clone().requires_grad_() for t in (x, weight, bias)]
     with _Count() as forward:
         y = NORMS[norm](*leaves)
     with _Count() as backward:
         torch.autograd.grad(y, leaves, dy, allow_unused=True)
-    return Counts(
-        norm,
-        tuple(forward.names),
-        tuple(backward.names),
-        forward.elements / x.numel(),
-        backward.elements / x.numel(),
-    )
+    return {
+        "forward": tuple(forward.names),
+        "backward": tuple(backward.names),
+        "forward_traffic": forward.elements / x.numel(),
+        "backward_traffic": backward.elements / x.numel(),
+    }
 
 
-def run(config: Config) -> Result:
-    """Count for every norm."""
-    return Result(tuple(_count(norm, config) for norm in config.norms))
+run = Sweep(run_one, norm="norms")

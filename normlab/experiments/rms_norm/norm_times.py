@@ -8,31 +8,28 @@ import platform
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor
-from tqdm import tqdm
 
-from normlab.experiments.rms_norm.norm_operations import (
-    NORMS,
-    Norm,
-    compose_layer_norm,
-    compose_rms_norm,
-)
-from normlab.experiments.settings import Count, Index, check_settings
+from normlab.experiments.results import Result
+from normlab.experiments.rms_norm.norm_operations import NORMS, Norm
+from normlab.experiments.settings import Count, Index, Positive, Several, check_one_for_each
+from normlab.experiments.sweep import Sweep, grid
 
-__all__ = ["PAIRS", "Config", "Outcome", "Result", "run"]
+__all__ = ["PAIRS", "Config", "Measured", "measure", "run", "run_one"]
 
-_LAYER = "layer_norm, torch"
-PAIRS: dict[str, tuple[str, str]] = {
+Pair = Literal["composed", "compiled", "torch", "the same layer twice"]
+PAIRS: dict[Pair, tuple[str, str]] = {
     "composed": ("rms_norm, composed", "layer_norm, composed"),
     "compiled": ("rms_norm, compiled", "layer_norm, compiled"),
-    "torch": ("rms_norm, torch", _LAYER),
-    "the same layer twice": ("layer_norm, torch again", _LAYER),
+    "torch": ("rms_norm, torch", "layer_norm, torch"),
+    "the same layer twice": ("layer_norm, torch again", "layer_norm, torch"),
 }
+Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -53,122 +50,57 @@ class Config:
         seeds: of the input and the order.
     """
 
-    pairs: tuple[str, ...] = tuple(PAIRS)
+    pairs: tuple[Pair, ...] = get_args(Pair)
     rows: tuple[Count, ...] = (64, 1024, 4096)
     features: tuple[Count, ...] = (128, 1024, 768)
-    rounds: Count = 41
-    block_ms: float = 5.0
+    rounds: Several = 41
+    block_ms: Positive = 5.0
     seeds: tuple[Index, ...] = (0,)
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        for pair in self.pairs:
-            if pair not in PAIRS:
-                raise ValueError(f"pairs: got {pair!r}; expected some of {'; '.join(PAIRS)}")
-        if len(self.rows) != len(self.features):
-            raise ValueError(
-                f"features: got {len(self.features)} for {len(self.rows)} rows; "
-                "expected one number for each shape"
-            )
-        if self.rounds < 2:
-            raise ValueError(f"rounds: got {self.rounds}; expected 2 or more")
-        if self.block_ms <= 0:
-            raise ValueError(f"block_ms: got {self.block_ms}; expected a positive time")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One pair at one shape.
-
-    Attributes:
-        pair: how both layers are written.
-        rows: of the input.
-        features: H.
-        direction: "forward", or "both" with the backward pass.
-        seed: of input and order.
-        layer_ms: median CPU time of the layer norm, in milliseconds.
-        rms_ms: median CPU time of the RMS norm (of the second layer norm).
-        ratio: median over the rounds of the one divided by the other in the same round.
-        low: first quartile of these ratios.
-        high: third quartile.
-    """
-
-    pair: str
-    rows: int
-    features: int
-    direction: str
-    seed: int
-    layer_ms: float
-    rms_ms: float
-    ratio: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All times, as measured on one machine.
-
-    Attributes:
-        outcomes: one for each pair, shape and direction.
-        processor: what the machine calls its processor.
-        allocator: settings of the memory allocator in the environment; without them, fresh
-            tensors of some megabytes may measure the system's page faults.
-    """
-
-    outcomes: tuple[Outcome, ...]
-    processor: str
-    allocator: dict[str, str]
-
-    def of(self, pair: str, features: int, direction: str) -> Outcome:
-        """One measured pair."""
-        key = (pair, features, direction)
-        return next(o for o in self.outcomes if (o.pair, o.features, o.direction) == key)
+        check_one_for_each(self, "features", of="rows")
 
 
 def _layer(name: str) -> Norm:
     family, _, way = name.partition(", ")
+    norms: dict[str, Norm] = {str(known): norm for known, norm in NORMS.items()}
     if way == "compiled":
-        composed = {"rms_norm": compose_rms_norm, "layer_norm": compose_layer_norm}
-        return torch.compile(composed[family], dynamic=False)
-    return NORMS[name.removesuffix(" again")]
+        return torch.compile(norms[f"{family}, composed"], dynamic=False)
+    return norms[name.removesuffix(" again")]
 
 
-def _calls(norm: Norm, shape: tuple[int, int], seed: int) -> dict[str, Callable[[], object]]:
+def _calls(norm: Norm, rows: int, features: int, seed: int) -> dict[str, Call]:
     generator = torch.Generator().manual_seed(seed)
-    x, dy = torch.randn(2, *shape, generator=generator)
-    leaves = [x, *torch.randn(2, shape[-1], generator=generator)]
-    graded: list[Tensor] = [t.clone().requires_grad_() for t in leaves]
+    x, dy = torch.randn(2, rows, features, generator=generator)
+    leaves = (x, *torch.randn(2, features, generator=generator))
+    graded = [t.clone().requires_grad_() for t in leaves]
+    return {
+        "forward": lambda: norm(*leaves),
+        "both": lambda: torch.autograd.grad(norm(*graded), graded, dy, allow_unused=True),
+    }
 
-    def both() -> object:
-        return torch.autograd.grad(norm(*graded), graded, dy, allow_unused=True)
 
-    return {"forward": lambda: norm(*leaves), "both": both}
-
-
-def _cpu_ms(call: Callable[[], object], repeats: int) -> float:
+def _cpu_ms(call: Call, repeats: int) -> float:
     start = time.process_time()
     for _ in range(repeats):
         call()
     return (time.process_time() - start) * 1e3 / repeats
 
 
-def _compare(
-    calls: dict[str, Callable[[], object]], config: Config, seed: int
-) -> dict[str, list[float]]:
+def _compare(calls: dict[str, Call], config: Config, seed: int) -> dict[str, list[float]]:
     repeats = {}
-    for arm, call in calls.items():
+    for name, call in calls.items():
         for _ in range(3):  # compiles, allocates, warms the caches
             call()
-        repeats[arm] = max(1, round(config.block_ms / max(_cpu_ms(call, 3), 1e-3)))
-    times: dict[str, list[float]] = {arm: [] for arm in calls}
+        repeats[name] = max(1, round(config.block_ms / max(_cpu_ms(call, 3), 1e-3)))
+    times: dict[str, list[float]] = {name: [] for name in calls}
     order = random.Random(seed)
     gc.collect()
     gc.disable()
     try:
         for _ in range(config.rounds):
-            for arm in order.sample(list(calls), len(calls)):
-                times[arm].append(_cpu_ms(calls[arm], repeats[arm]))
+            for name in order.sample(list(calls), len(calls)):
+                times[name].append(_cpu_ms(calls[name], repeats[name]))
     finally:
         gc.enable()
     return times
@@ -182,27 +114,57 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _outcome(
-    pair: str, shape: tuple[int, int], direction: str, seed: int, times: dict[str, list[float]]
-) -> Outcome:
-    rms, layer = (times[name] for name in PAIRS[pair])
-    low, middle, high = statistics.quantiles(
-        [a / b for a, b in zip(rms, layer, strict=True)], n=4, method="inclusive"
-    )
-    medians = statistics.median(layer), statistics.median(rms)
-    return Outcome(pair, *shape, direction, seed, *medians, middle, low, high)
+def _points(config: Config) -> Iterator[dict[str, int]]:
+    for rows, features in zip(config.rows, config.features, strict=True):
+        yield from grid(rows=[rows], features=[features], seed=config.seeds)
 
 
-def run(config: Config) -> Result:
-    """Time every pair at every shape, forward alone and with the backward pass."""
+def run_one(config: Config, rows: int, features: int, seed: int) -> list[dict[str, Any]]:
+    """Time every pair at one shape, forward alone and with the backward pass.
+
+    Measures:
+        pair: how both layers are written.
+        direction: "forward", or "both" with the backward pass.
+        layer_ms: median CPU time of the layer norm, in milliseconds.
+        rms_ms: median CPU time of the RMS norm (of the second layer norm).
+        ratio: median over the rounds of the one divided by the other in the same round.
+        low: first quartile of these ratios.
+        high: third quartile.
+    """
     names = dict.fromkeys(name for pair in config.pairs for name in PAIRS[pair])
-    norms = {name: _layer(name) for name in names}
-    shapes = list(zip(config.rows, config.features, strict=True))
-    outcomes = []
-    for shape, seed in tqdm([(h, s) for h in shapes for s in config.seeds], disable=None):
-        calls = {name: _calls(norm, shape, seed) for name, norm in norms.items()}
-        for direction in ("forward", "both"):
-            times = _compare({name: c[direction] for name, c in calls.items()}, config, seed)
-            outcomes += [_outcome(pair, shape, direction, seed, times) for pair in config.pairs]
+    calls = {name: _calls(_layer(name), rows, features, seed) for name in names}
+    found = []
+    for direction in ("forward", "both"):
+        times = _compare({name: c[direction] for name, c in calls.items()}, config, seed)
+        for pair in config.pairs:
+            rms, layer = (times[name] for name in PAIRS[pair])
+            low, middle, high = statistics.quantiles(
+                [a / b for a, b in zip(rms, layer, strict=True)], n=4, method="inclusive"
+            )
+            measured = {"ratio": middle, "low": low, "high": high}
+            medians = {"layer_ms": statistics.median(layer), "rms_ms": statistics.median(rms)}
+            found.append({"pair": pair, "direction": direction, **medians, **measured})
+    return found
+
+
+measure = Sweep(run_one, _points)
+
+
+@dataclass(frozen=True)
+class Measured(Result):
+    """All times, as measured on one machine.
+
+    Attributes:
+        processor: what the machine calls its processor.
+        allocator: settings of the memory allocator in the environment; without them, fresh
+            tensors of some megabytes may measure the system's page faults.
+    """
+
+    processor: str
+    allocator: dict[str, str]
+
+
+def run(config: Config) -> Measured:
+    """Time every pair at every shape, one after the other."""
     allocator = {k: v for k, v in sorted(os.environ.items()) if k.startswith(("MALLOC_", "THP_"))}
-    return Result(tuple(outcomes), _processor(), allocator)
+    return Measured(measure(config).outcomes, _processor(), allocator)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from normlab.experiments.data.sequences import Task
 from normlab.experiments.rms_norm import rms_quality
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_one_for_each
+from normlab.experiments.sweep import Sweep, grid
 from normlab.layers import prms_norm
 
-__all__ = ["Config", "Outcome", "Result", "output_spread", "run", "run_one"]
+__all__ = ["Config", "output_spread", "run", "run_one"]
 
 
 @dataclass(frozen=True)
@@ -21,17 +23,17 @@ class Config:
     """The Pre-LN Transformer of :mod:`normlab.experiments.rms_norm.rms_quality` with pRMSNorm.
 
     Attributes:
-        widths: D of each arm.
-        parts: p of each arm, one for each width.
+        widths: D of each network.
+        parts: p of each network, one for each width.
         seeds: of weights and batches.
-        task: "reversal" or "sorting".
+        task: on random tokens.
         layers: L.
         lr: learning rate.
         steps: updates.
     """
 
     widths: tuple[Count, ...] = (32, 32, 32, 32, 32, 64, 128)
-    parts: tuple[float, ...] = (0.0625, 0.125, 0.25, 0.5, 1.0, 0.0625, 0.0625)
+    parts: tuple[rms_quality.Part, ...] = (0.0625, 0.125, 0.25, 0.5, 1.0, 0.0625, 0.0625)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     task: Task = "reversal"
     layers: Count = 4
@@ -39,52 +41,12 @@ class Config:
     steps: Count = 250
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if len(self.widths) != len(self.parts):
-            raise ValueError(
-                f"parts: got {len(self.parts)} for {len(self.widths)} widths; expected one for each"
-            )
-        if not all(0 < p <= 1 for p in self.parts):
-            raise ValueError(f"parts: got {self.parts}; expected parts above 0 and at most 1")
-
-    def arms(self) -> list[tuple[int, float]]:
-        """Width and part of each arm."""
-        return list(zip(self.widths, self.parts, strict=True))
+        check_one_for_each(self, "parts", of="widths")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One training run.
-
-    Attributes:
-        width: D.
-        p: part of the features.
-        used: k, the number of features that the mean square is taken from.
-        seed: of weights and batches.
-        learned_at: first step above 95 percent accuracy as a mean of ten steps; None if never.
-        final_accuracy: of the last ten steps.
-        spread: relative standard deviation over rows of the output's size, for independent
-            normal features.
-    """
-
-    width: int
-    p: float
-    used: int
-    seed: int
-    learned_at: int | None
-    final_accuracy: float
-    spread: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def arm(self, width: int, p: float) -> list[Outcome]:
-        """One outcome for each seed."""
-        return [o for o in self.outcomes if (o.width, o.p) == (width, p)]
+def _points(config: Config) -> Iterator[dict[str, Any]]:
+    for width, p in zip(config.widths, config.parts, strict=True):
+        yield from grid(width=[width], p=[p], seed=config.seeds)
 
 
 def output_spread(width: int, p: float, *, seed: int, rows: int = 4000) -> float:
@@ -99,24 +61,26 @@ def output_spread(width: int, p: float, *, seed: int, rows: int = 4000) -> float
     return ((size - size.mean()).square().mean().sqrt() / size.mean()).item()
 
 
-def run_one(config: Config, width: int, p: float, seed: int) -> Outcome:
-    """Train one network."""
+def run_one(config: Config, width: int, p: float, seed: int) -> dict[str, Any]:
+    """Train one network.
+
+    Measures:
+        used: k, the number of features that the mean square is taken from.
+        learned_at: first step above 95 percent accuracy as a mean of ten steps; None if never.
+        final_accuracy: of the last ten steps.
+        spread: relative standard deviation over rows of the output's size, for independent
+            normal features.
+    """
     settings = rms_quality.Config(
         layers=config.layers, width=width, p=p, lr=config.lr, steps=config.steps
     )
     trained = rms_quality.run_one(settings, config.task, "prms_norm", seed)
-    return Outcome(
-        width,
-        p,
-        math.ceil(round(p * width, 9)),
-        seed,
-        trained.learned_at,
-        trained.accuracies[-1],
-        output_spread(width, p, seed=seed),
-    )
+    return {
+        "used": math.ceil(round(p * width, 9)),
+        "learned_at": trained["learned_at"],
+        "final_accuracy": trained["accuracies"][-1],
+        "spread": output_spread(width, p, seed=seed),
+    }
 
 
-def run(config: Config) -> Result:
-    """Train every arm with every seed."""
-    jobs = [(width, p, seed) for width, p in config.arms() for seed in config.seeds]
-    return Result(tuple(run_one(config, *job) for job in tqdm(jobs, disable=None)))
+run = Sweep(run_one, _points)

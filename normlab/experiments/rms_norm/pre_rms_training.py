@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -12,11 +12,12 @@ from normlab.experiments.data.sequences import sequence_batches
 from normlab.experiments.networks.transformer import Transformer, make_transformer
 from normlab.experiments.rms_norm.pre_rms_conversion import center_writers_, to_pre_rms_norm
 from normlab.experiments.sequence_training import OptimizerName, make_optimizer, train_on_sequences
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.settings import Count, Index, Positive, check_one_for_each
+from normlab.experiments.sweep import Sweep, grid
 
-__all__ = ["ARMS", "Config", "Outcome", "Result", "run"]
+__all__ = ["Centering", "Config", "run", "run_one"]
 
-ARMS = ("centering kept", "centered after each step", "centered once")
+Centering = Literal["centering kept", "centered after each step", "centered once"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Config:
     """A small Pre-LN network in float64 and its conversions, on the same batches.
 
     Attributes:
-        arms: how the converted network is kept centered while it trains.
+        centerings: how the converted network is kept centered while it trains.
         optimizers: "adam" (betas 0.9 and 0.98) or "sgd" (momentum 0.9).
         lrs: learning rate of each optimizer.
         layers: L.
@@ -33,7 +34,7 @@ class Config:
         seeds: of weights and batches.
     """
 
-    arms: tuple[str, ...] = ARMS
+    centerings: tuple[Centering, ...] = get_args(Centering)
     optimizers: tuple[OptimizerName, ...] = ("sgd", "adam")
     lrs: tuple[Positive, ...] = (0.05, 2e-3)
     layers: Count = 2
@@ -42,99 +43,62 @@ class Config:
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        for arm in self.arms:
-            if arm not in ARMS:
-                raise ValueError(f"arms: got {arm!r}; expected some of {'; '.join(ARMS)}")
-        if len(self.lrs) != len(self.optimizers):
-            raise ValueError(
-                f"lrs: got {len(self.lrs)} for {len(self.optimizers)} optimizers; "
-                "expected one for each"
-            )
-        if self.steps < 1:
-            raise ValueError(f"steps: got {self.steps}; expected 1 or more")
+        check_one_for_each(self, "lrs", of="optimizers")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One conversion, trained beside the network that it came from.
-
-    Attributes:
-        arm: how it was kept centered.
-        optimizer: "sgd" or "adam".
-        seed: of weights and batches.
-        before: largest difference of the logits before training.
-        losses: largest difference of the two losses at any step.
-        drop: how far the loss of the Pre-LN network fell.
-    """
-
-    arm: str
-    optimizer: str
-    seed: int
-    before: float
-    losses: float
-    drop: float
+def _points(config: Config) -> Iterator[dict[str, Any]]:
+    for optimizer, lr in zip(config.optimizers, config.lrs, strict=True):
+        yield from grid(optimizer=[optimizer], lr=[lr], seed=config.seeds)
 
 
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def differences(self, arm: str, optimizer: str) -> list[float]:
-        """Largest difference of the losses, one number for each seed."""
-        return [o.losses for o in self.outcomes if (o.arm, o.optimizer) == (arm, optimizer)]
-
-
-def _train(
-    model: Transformer, config: Config, optimizer: OptimizerName, seed: int, after: bool
-) -> tuple[float, ...]:
-    after_step: Callable[[int], None] | None = (
-        (lambda step: center_writers_(model)) if after else None
-    )
-    lr = dict(zip(config.optimizers, config.lrs, strict=True))[optimizer]
-    return train_on_sequences(
-        model,
-        sequence_batches("reversal", seed=1000 + seed),
-        steps=config.steps,
-        optimizer=make_optimizer(model, lr=lr, optimizer=optimizer),
-        after_step=after_step,
-    ).losses
-
-
-def _pairs(config: Config, optimizer: OptimizerName, seed: int) -> list[Outcome]:
+def _make_model(config: Config, seed: int) -> Transformer:
+    """Norm weights and biases are away from 1 and 0, where mistakes in a conversion would hide."""
     model = make_transformer("pre_norm", layers=config.layers, seed=seed, width=config.width)
     model = model.double()
-    tokens, _ = next(sequence_batches("reversal", seed=seed))
-    # norm weights and biases away from 1 and 0, where mistakes in their conversion would hide
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
                 noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
                 parameter.add_(0.2 * noise)
+    return model
+
+
+def run_one(config: Config, optimizer: OptimizerName, lr: float, seed: int) -> list[dict[str, Any]]:
+    """Train every conversion beside the network that it came from.
+
+    Measures:
+        centering: how the conversion was kept centered.
+        before: largest difference of the logits before training.
+        losses: largest difference of the two losses at any step.
+        drop: how far the loss of the Pre-LN network fell.
+    """
+
+    def fit(model: Transformer, centering: Centering | None = None) -> tuple[float, ...]:
+        centered = centering == "centered after each step"
+        return train_on_sequences(
+            model,
+            sequence_batches("reversal", seed=1000 + seed),
+            steps=config.steps,
+            optimizer=make_optimizer(model, lr=lr, optimizer=optimizer),
+            after_step=(lambda step: center_writers_(model)) if centered else None,
+        ).losses
+
+    model = _make_model(config, seed)
+    tokens, _ = next(sequence_batches("reversal", seed=seed))
     logits = model(tokens).detach()
-    converted = {
-        arm: to_pre_rms_norm(model, keep_centering=arm == "centering kept") for arm in config.arms
+    conversions = {
+        c: to_pre_rms_norm(model, keep_centering=c == "centering kept") for c in config.centerings
     }
-    base = _train(copy.deepcopy(model), config, optimizer, seed, after=False)
-    outcomes = []
-    for arm, other in converted.items():
+    base = fit(model)
+    found = []
+    for centering, other in conversions.items():
         before = (other(tokens).detach() - logits).abs().max().item()
-        losses = _train(other, config, optimizer, seed, after=arm == "centered after each step")
+        losses = fit(other, centering)
         difference = max(abs(a - b) for a, b in zip(base, losses, strict=True))
-        outcomes.append(Outcome(arm, optimizer, seed, before, difference, base[0] - base[-1]))
-    return outcomes
+        measured = {"before": before, "losses": difference, "drop": base[0] - base[-1]}
+        found.append({"centering": centering, **measured})
+    return found
 
 
-def run(config: Config) -> Result:
-    """Train every conversion beside its origin, with every optimizer and seed."""
-    return Result(
-        tuple(
-            outcome
-            for optimizer in config.optimizers
-            for seed in config.seeds
-            for outcome in _pairs(config, optimizer, seed)
-        )
-    )
+run = Sweep(run_one, _points)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.results import Result
+from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep
 from normlab.layers import rms_norm
 from normlab.layers.standardization import accumulation_dtype
 
@@ -18,19 +21,18 @@ __all__ = [
     "Config",
     "Convention",
     "ConventionLayer",
-    "Outcome",
-    "Result",
     "cast_then_weight",
     "eps_outside",
     "norm_clamped",
     "one_plus_weight",
     "run",
+    "run_one",
     "statistics_in_half",
+    "verdict",
 ]
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
+Name = Literal["torch", "Llama", "Gemma", "authors, TensorFlow", "authors, torch", "x-transformers"]
+Dtype = Literal["float32", "float16", "bfloat16"]
 Shape = Sequence[int]
 
 
@@ -105,7 +107,7 @@ class Convention:
     weight_offset: int = 0
 
 
-CONVENTIONS: dict[str, Convention] = {
+CONVENTIONS: dict[Name, Convention] = {
     "torch": Convention(rms_norm, None, "inside", "float32", "before"),
     "Llama": Convention(cast_then_weight, 1e-6, "inside", "float32", "after"),
     "Gemma": Convention(one_plus_weight, 1e-6, "inside", "float32", "before", 1),
@@ -123,7 +125,7 @@ class ConventionLayer(nn.Module):
         features: H.
     """
 
-    def __init__(self, name: str, features: int) -> None:
+    def __init__(self, name: Name, features: int) -> None:
         super().__init__()
         self.convention = CONVENTIONS[name]
         self.weight = nn.Parameter(torch.full((features,), 1.0 - self.convention.weight_offset))
@@ -147,79 +149,12 @@ class Config:
         seeds: of rows and weight.
     """
 
-    conventions: tuple[str, ...] = tuple(CONVENTIONS)
-    dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16")
+    conventions: tuple[Name, ...] = get_args(Name)
+    dtypes: tuple[Dtype, ...] = get_args(Dtype)
     scales: tuple[Positive, ...] = (1.0, 300.0, 1e-4)
     features: Count = 256
     rows: Count = 32
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        for field, allowed in (("conventions", CONVENTIONS), ("dtypes", DTYPES)):
-            for name in getattr(self, field):
-                if name not in allowed:
-                    raise ValueError(
-                        f"{field}: got {name!r}; expected some of {', '.join(allowed)}"
-                    )
-        if min(self.scales) <= 0:
-            raise ValueError(f"scales: got {self.scales}; expected positive sizes")
-        if min(self.features, self.rows) < 1:
-            raise ValueError("features, rows: expected at least one of each")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One convention, one dtype, one size of the input.
-
-    Attributes:
-        convention: name.
-        dtype: of input and weight.
-        scale: of the input.
-        seed: of rows and weight.
-        error: largest difference from the formula without eps, divided by the largest output;
-            None where an output is not finite.
-        output_rms: rms of the output before the weight acts (the weight divided out); None
-            where an output is not finite.
-        well_rounded: fraction of outputs that are the float64 result (with this convention's
-            eps) rounded once.
-        output_dtype: "float32", "float16" or "bfloat16".
-    """
-
-    convention: str
-    dtype: str
-    scale: float
-    seed: int
-    error: float | None
-    output_rms: float | None
-    well_rounded: float
-    output_dtype: str
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def where(self, convention: str, dtype: str, scale: float) -> list[Outcome]:
-        """The outcomes of one cell of the table, one for each seed."""
-        key = (convention, dtype, scale)
-        return [o for o in self.outcomes if (o.convention, o.dtype, o.scale) == key]
-
-    def verdict(self, convention: str, dtype: str, scale: float) -> str:
-        """What comes out, in a word: "right", "0", "not finite", or the rms of the output."""
-        found = self.where(convention, dtype, scale)
-        sizes = [o.output_rms for o in found if o.output_rms is not None]
-        errors = [o.error for o in found if o.error is not None]
-        if len(sizes) < len(found):
-            return "not finite"
-        if max(sizes) == 0:
-            return "0"
-        # 4 roundings of a bfloat16 number are three percent
-        if max(errors) < max(0.01, 4 * torch.finfo(DTYPES[dtype]).eps):
-            return "right"
-        return f"rms {sorted(sizes)[len(sizes) // 2]:.1g}"
 
 
 def _exact(x: Tensor, weight: Tensor, convention: Convention | None) -> Tensor:
@@ -236,38 +171,52 @@ def _exact(x: Tensor, weight: Tensor, convention: Convention | None) -> Tensor:
     return x / (mean_square + eps).sqrt() * weight
 
 
-def _measure(name: str, dtype: str, scale: float, seed: int, config: Config) -> Outcome:
-    convention = CONVENTIONS[name]
+def run_one(
+    config: Config, convention: Name, dtype: Dtype, scale: float, seed: int
+) -> dict[str, Any]:
+    """Put one size of rows in one dtype through one convention.
+
+    Measures:
+        error: largest difference from the formula without eps, divided by the largest output;
+            None where an output is not finite.
+        output_rms: rms of the output before the weight acts (the weight divided out); None
+            where an output is not finite.
+        well_rounded: fraction of outputs that are the float64 result (with this convention's
+            eps) rounded once.
+        output_dtype: "float32", "float16" or "bfloat16".
+    """
+    written, stored_in = CONVENTIONS[convention], getattr(torch, dtype)
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randn(config.rows, config.features, generator=generator, dtype=torch.float64)
-    x = (rows * scale).to(DTYPES[dtype])
+    x = (rows * scale).to(stored_in)
     weight = 1 + 0.2 * torch.randn(config.features, generator=generator, dtype=torch.float64)
-    stored = (weight - convention.weight_offset).to(DTYPES[dtype])
-    y = convention.apply(x, (config.features,), stored)
-    effective = stored.double() + convention.weight_offset
-    rounded = _exact(x, effective, convention).to(y.dtype)
+    stored = (weight - written.weight_offset).to(stored_in)
+    y = written.apply(x, (config.features,), stored)
+    effective = stored.double() + written.weight_offset
     finite = bool(y.isfinite().all())
     exact = _exact(x, effective, None)
-    return Outcome(
-        name,
-        dtype,
-        scale,
-        seed,
-        ((y.double() - exact).abs().max() / exact.abs().max()).item() if finite else None,
-        (y.double() / effective).square().mean().sqrt().item() if finite else None,
-        (y == rounded).double().mean().item(),
-        str(y.dtype).removeprefix("torch."),
-    )
+    error = ((y.double() - exact).abs().max() / exact.abs().max()).item()
+    output_rms = (y.double() / effective).square().mean().sqrt().item()
+    return {
+        "error": error if finite else None,
+        "output_rms": output_rms if finite else None,
+        "well_rounded": (y == _exact(x, effective, written).to(y.dtype)).double().mean().item(),
+        "output_dtype": str(y.dtype).removeprefix("torch."),
+    }
 
 
-def run(config: Config) -> Result:
-    """Put every convention through every dtype and size."""
-    return Result(
-        tuple(
-            _measure(name, dtype, scale, seed, config)
-            for name in config.conventions
-            for dtype in config.dtypes
-            for scale in config.scales
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, convention="conventions", dtype="dtypes", scale="scales", seed="seeds")
+
+
+def verdict(result: Result, convention: Name, dtype: Dtype, scale: float) -> str:
+    """What comes out, in a word: "right", "0", "not finite", or the rms of the output."""
+    found = result.of(convention=convention, dtype=dtype, scale=scale)
+    if any(o.output_rms is None for o in found):
+        return "not finite"
+    sizes = sorted(o.output_rms for o in found)
+    if sizes[-1] == 0:
+        return "0"
+    # 4 roundings of a bfloat16 number are three percent
+    if max(o.error for o in found) < max(0.01, 4 * torch.finfo(getattr(torch, dtype)).eps):
+        return "right"
+    return f"rms {sizes[len(sizes) // 2]:.1g}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +13,14 @@ from normlab.experiments.data.sequences import Task, sequence_batches
 from normlab.experiments.networks.transformer import Transformer, make_transformer
 from normlab.experiments.rms_norm.pre_rms_conversion import pre_norm_blocks
 from normlab.experiments.sequence_training import make_optimizer, train_on_sequences
-from normlab.experiments.settings import Count, Index, Positive, Share, check_settings
+from normlab.experiments.settings import Bounds, Count, Index, Positive, Share, at_least
+from normlab.experiments.sweep import Sweep
 from normlab.layers import RMSNorm, prms_norm
 
-__all__ = ["Config", "Outcome", "PartialRMSNorm", "Result", "mean_shares", "run", "run_one"]
+__all__ = ["Config", "PartialRMSNorm", "mean_shares", "run", "run_one"]
 
 StreamNorm = Literal["layer_norm", "rms_norm", "prms_norm"]
-NORMS = ("layer_norm", "rms_norm", "prms_norm")
+Part = Annotated[float, Bounds(math.nextafter(0, 1), 1, "a part, above 0 and at most 1")]
 
 
 class PartialRMSNorm(RMSNorm):
@@ -43,11 +45,11 @@ class PartialRMSNorm(RMSNorm):
 
 @dataclass(frozen=True)
 class Config:
-    """A Pre-LN Transformer, Adam, no warmup; the arms share weights and batches.
+    """A Pre-LN Transformer, Adam, no warmup; the norms share weights and batches.
 
     Attributes:
-        tasks: "reversal" and "sorting" of random tokens.
-        norms: "layer_norm", "rms_norm" or "prms_norm".
+        tasks: on random tokens.
+        norms: of the residual stream.
         seeds: of weights and batches.
         layers: L.
         width: D.
@@ -62,64 +64,10 @@ class Config:
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     layers: Count = 4
     width: Count = 32
-    p: float = 0.0625
+    p: Part = 0.0625
     lr: Positive = 2e-3
-    steps: Count = 250
+    steps: Annotated[int, at_least(10)] = 250
     learned_above: Share = 0.95
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        for norm in self.norms:
-            if norm not in NORMS:
-                raise ValueError(f"norms: got {norm!r}; expected some of {', '.join(NORMS)}")
-        if not 0 < self.p <= 1:
-            raise ValueError(f"p: got {self.p}; expected a part, above 0 and at most 1")
-        if not 0 < self.learned_above < 1:
-            raise ValueError(f"learned_above: got {self.learned_above}; expected 0 to 1")
-        if self.steps < 10:
-            raise ValueError(f"steps: got {self.steps}; expected 10 or more")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One training run.
-
-    Attributes:
-        task: name.
-        norm: arm.
-        seed: of weights and batches.
-        learned_at: first step at which the accuracy, as a mean of the last ten steps, is above
-            the mark; None if there is none.
-        final_loss: mean of the last 20 steps.
-        accuracies: mean accuracy of each ten steps.
-        shares_before: mean² / mean of squares of the input of each norm, from the first block
-            to the final norm, averaged over tokens, before training.
-        shares_after: the same after training.
-    """
-
-    task: str
-    norm: str
-    seed: int
-    learned_at: int | None
-    final_loss: float
-    accuracies: tuple[float, ...]
-    shares_before: tuple[float, ...]
-    shares_after: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, task: str, norm: str) -> list[float]:
-        """One number for each seed."""
-        return [getattr(o, measure) for o in self.outcomes if (o.task, o.norm) == (task, norm)]
-
-    def curves(self, task: str, norm: str) -> list[tuple[float, ...]]:
-        """Accuracy over training, one row for each seed."""
-        return [o.accuracies for o in self.outcomes if (o.task, o.norm) == (task, norm)]
 
 
 def _stream_norms(model: Transformer) -> list[nn.Module]:
@@ -168,8 +116,18 @@ def _make_model(config: Config, norm: StreamNorm, seed: int) -> Transformer:
     return model
 
 
-def run_one(config: Config, task: Task, norm: StreamNorm, seed: int) -> Outcome:
-    """Train one network."""
+def run_one(config: Config, task: Task, norm: StreamNorm, seed: int) -> dict[str, Any]:
+    """Train one network.
+
+    Measures:
+        learned_at: first step at which the accuracy, as a mean of the last ten steps, is above
+            the mark; None if there is none.
+        final_loss: mean of the last 20 steps.
+        accuracies: mean accuracy of each ten steps.
+        shares_before: mean² / mean of squares of the input of each norm, from the first block
+            to the final norm, averaged over tokens, before training.
+        shares_after: the same after training.
+    """
     model = _make_model(config, norm, seed)
     tokens, _ = next(sequence_batches(task, seed=seed, batch_size=128))
     before = mean_shares(model, tokens)
@@ -181,26 +139,14 @@ def run_one(config: Config, task: Task, norm: StreamNorm, seed: int) -> Outcome:
     )
     accuracies = curve.accuracies
     smooth = [sum(accuracies[i - 10 : i]) / 10 for i in range(10, len(accuracies) + 1)]
-    learned = [i + 10 for i, a in enumerate(smooth) if a > config.learned_above]
-    return Outcome(
-        task,
-        norm,
-        seed,
-        learned[0] if learned else None,
-        curve.final_loss(),
-        tuple(smooth[::10]),
-        tuple(before),
-        tuple(mean_shares(model, tokens)),
-    )
+    learned = (i + 10 for i, a in enumerate(smooth) if a > config.learned_above)
+    return {
+        "learned_at": next(learned, None),
+        "final_loss": curve.final_loss(),
+        "accuracies": tuple(smooth[::10]),
+        "shares_before": tuple(before),
+        "shares_after": tuple(mean_shares(model, tokens)),
+    }
 
 
-def run(config: Config) -> Result:
-    """Train every arm on every task with every seed."""
-    return Result(
-        tuple(
-            run_one(config, task, norm, seed)
-            for task in config.tasks
-            for norm in config.norms
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, task="tasks", norm="norms", seed="seeds")
