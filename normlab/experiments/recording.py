@@ -45,7 +45,7 @@ def make_record(
     Args:
         experiment: its name on the command line.
         config: the frozen dataclass that was run.
-        result: the dataclass of plain numbers that it gave.
+        result: the dictionary or dataclass of plain numbers that it gave.
         path: of the file that the command writes.
     """
     arguments = [experiment, *_options(config)]
@@ -55,7 +55,7 @@ def make_record(
         "command": shlex.join(["python", "-m", "normlab.experiments", *arguments]),
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "config": dataclasses.asdict(config),
-        "result": dataclasses.asdict(result),
+        "result": result if isinstance(result, dict) else dataclasses.asdict(result),
     }
 
 

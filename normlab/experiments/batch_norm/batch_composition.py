@@ -9,9 +9,10 @@ import torch
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import class_batches, evaluate, train
 
-__all__ = ["Config", "Outcome", "Result", "run", "run_one"]
+__all__ = ["Config", "run", "run_one"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Config:
     """An MLP on digits whose batches hold only some of the ten classes.
 
     Attributes:
-        norms: arms.
+        norms: of the hidden layers.
         classes_per_batch: distinct classes in each batch; 10 is close to a shuffled batch.
         seeds: each gives a split, initial weights and an order of batches.
         widths: sizes of the MLP.
@@ -37,44 +38,16 @@ class Config:
     lr: Positive = 1e-3
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One trained network.
+def run_one(
+    config: Config, norm: FeatureNorm, classes_per_batch: int, seed: int
+) -> dict[str, float]:
+    """Train one network.
 
-    Attributes:
-        norm: arm.
-        classes_per_batch: distinct classes in each training batch.
-        seed: of split, weights and order.
+    Measures:
         train_loss: mean over the last 20 steps, in train mode.
         eval_accuracy: on the 500 shuffled test digits, with running statistics.
         batch_accuracy: the same with the statistics of all test digits together.
     """
-
-    norm: str
-    classes_per_batch: int
-    seed: int
-    train_loss: float
-    eval_accuracy: float
-    batch_accuracy: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, norm: str, classes_per_batch: int) -> list[float]:
-        """One number for each seed: `measure` of the arm `norm` at `classes_per_batch`."""
-        return [
-            getattr(o, measure)
-            for o in self.outcomes
-            if (o.norm, o.classes_per_batch) == (norm, classes_per_batch)
-        ]
-
-
-def run_one(config: Config, norm: FeatureNorm, classes_per_batch: int, seed: int) -> Outcome:
-    """Train one network."""
     data = load_digits_split(seed)
     model = make_mlp(config.widths, norm, seed=seed)
     losses = train(
@@ -89,23 +62,11 @@ def run_one(config: Config, norm: FeatureNorm, classes_per_batch: int, seed: int
     )
     tested = evaluate(model, data.x_test, data.y_test)
     mixed = evaluate(model, data.x_test, data.y_test, mode="train")
-    return Outcome(
-        norm,
-        classes_per_batch,
-        seed,
-        sum(losses[-20:]) / 20,
-        tested.accuracy,
-        mixed.accuracy,
-    )
+    return {
+        "train_loss": sum(losses[-20:]) / 20,
+        "eval_accuracy": tested.accuracy,
+        "batch_accuracy": mixed.accuracy,
+    }
 
 
-def run(config: Config) -> Result:
-    """Train every arm at every number of classes with every seed."""
-    return Result(
-        tuple(
-            run_one(config, norm, classes, seed)
-            for norm in config.norms
-            for classes in config.classes_per_batch
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, norm="norms", classes_per_batch="classes_per_batch", seed="seeds")

@@ -8,7 +8,7 @@ import torch
 
 from normlab.experiments.settings import Count, Index, Positive
 
-__all__ = ["Config", "Result", "run"]
+__all__ = ["Config", "run"]
 
 
 @dataclass(frozen=True)
@@ -32,21 +32,12 @@ class Config:
     seed: Index = 0
 
 
-@dataclass(frozen=True)
-class Result:
-    """The bias and the loss before the first and after each step.
-
-    Attributes:
-        biases: value of b.
-        losses: mean of half the squared error.
-    """
-
-    biases: tuple[float, ...]
-    losses: tuple[float, ...]
-
-
-def run(config: Config) -> Result:
+def run(config: Config) -> dict[str, list[float]]:
     """Descend on b alone, in float64.
+
+    Measures:
+        biases: value of b before the first and after each step.
+        losses: mean of half the squared error there.
 
     Source:
         the example of ioffe2015batch, Section 2, with numbers of our own.
@@ -65,4 +56,4 @@ def run(config: Config) -> Result:
         (gradient,) = torch.autograd.grad(loss, b)
         with torch.no_grad():
             b -= config.lr * gradient
-    return Result(tuple(biases), tuple(losses))
+    return {"biases": biases, "losses": losses}

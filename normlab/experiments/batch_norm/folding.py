@@ -10,10 +10,11 @@ from torch import nn
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.training import shuffled_batches, train
+from normlab.experiments.sweep import Sweep
+from normlab.experiments.training import train_on_digits
 from normlab.layers import BatchNorm1d
 
-__all__ = ["Config", "Result", "fold_batch_norm", "fold_network", "run"]
+__all__ = ["Config", "fold_batch_norm", "fold_network", "run", "run_one"]
 
 
 @torch.no_grad()
@@ -74,25 +75,24 @@ class Config:
     """A trained batch norm MLP and its folded copy.
 
     Attributes:
-        seed: of split, weights and order.
+        seeds: each gives a split, initial weights and an order of batches.
         widths: sizes of the MLP.
         batch_size: samples in a training batch.
         steps: of Adam.
         lr: of Adam.
     """
 
-    seed: Index = 0
+    seeds: tuple[Index, ...] = (0,)
     widths: tuple[Count, ...] = (64, 128, 128, 10)
     batch_size: Count = 128
     steps: Count = 60
     lr: Positive = 1e-3
 
 
-@dataclass(frozen=True)
-class Result:
-    """How far the folded network is from the network, on the 500 test digits.
+def run_one(config: Config, seed: int) -> dict[str, float]:
+    """Train a network, fold it and compare both on the 500 test digits.
 
-    Attributes:
+    Measures:
         modules_before: modules of the network.
         modules_after: modules of the folded one.
         difference32: largest difference of a logit in float32, over the largest logit.
@@ -100,43 +100,30 @@ class Result:
         agreements: test digits on which both predict the same class (float32).
         test_size: test digits.
     """
-
-    modules_before: int
-    modules_after: int
-    difference32: float
-    difference64: float
-    agreements: int
-    test_size: int
-
-
-def run(config: Config) -> Result:
-    """Train, fold, compare."""
-    data = load_digits_split(config.seed)
-    model = make_mlp(config.widths, "batch_norm", seed=config.seed)
-    train(
-        model,
-        data.x_train,
-        data.y_train,
-        steps=config.steps,
-        batches=shuffled_batches(len(data.y_train), config.batch_size, seed=config.seed),
-        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
+    data = load_digits_split(seed)
+    model = make_mlp(config.widths, "batch_norm", seed=seed)
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
+    train_on_digits(
+        model, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
     )
     model.eval()
-    differences, agreements = [], 0
+    differences, agreements = [], []
     for dtype in (torch.float32, torch.float64):
         model.to(dtype)
+        x = data.x_test.to(dtype)
         with torch.no_grad():
-            logits = model(data.x_test.to(dtype))
-            folded_logits = fold_network(model)(data.x_test.to(dtype))
+            logits, folded_logits = model(x), fold_network(model)(x)
         difference = (logits - folded_logits).abs().max() / logits.abs().max()
         differences.append(difference.item())
-        if dtype is torch.float32:
-            agreements = int((logits.argmax(-1) == folded_logits.argmax(-1)).sum())
-    return Result(
-        len(model),
-        len(fold_network(model)),
-        differences[0],
-        differences[1],
-        agreements,
-        len(data.y_test),
-    )
+        agreements.append(int((logits.argmax(-1) == folded_logits.argmax(-1)).sum()))
+    return {
+        "modules_before": len(model),
+        "modules_after": len(fold_network(model)),
+        "difference32": differences[0],
+        "difference64": differences[1],
+        "agreements": agreements[0],
+        "test_size": len(data.y_test),
+    }
+
+
+run = Sweep(run_one, seed="seeds")

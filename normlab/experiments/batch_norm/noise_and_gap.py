@@ -6,7 +6,7 @@ statistics changes (Ghost BatchNorm), so the noise is the only thing that moves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.experiments.sweep import Sweep
+from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d, BatchNorm2d
 
-__all__ = ["Config", "GhostBatchNorm", "Outcome", "Result", "run", "run_one", "with_ghosts"]
+__all__ = ["Config", "GhostBatchNorm", "run", "run_one", "with_ghosts"]
 
 
 class GhostBatchNorm(nn.Module):
@@ -49,14 +50,14 @@ class GhostBatchNorm(nn.Module):
 
 @dataclass(frozen=True)
 class Config:
-    """A small training set that every arm learns by heart, and all other digits for testing.
+    """A small training set that every network learns by heart, and all other digits for testing.
 
     Attributes:
         ghost_sizes: samples that share statistics; the batch size itself is plain batch norm,
             0 is no norm at all.
         seeds: each gives a split, initial weights and an order of batches.
         train_size: training digits that are used.
-        batch_size: of the optimizer, for all arms.
+        batch_size: of the optimizer, for all networks.
         widths: sizes of the MLP.
         steps: of Adam.
         lr: of Adam.
@@ -71,43 +72,6 @@ class Config:
     lr: Positive = 1e-2
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One trained network, scored with running statistics.
-
-    Attributes:
-        ghost_size: samples that shared statistics in training; 0 is no norm at all.
-        seed: of split, weights and order.
-        train_accuracy: on the digits that it was trained on.
-        test_accuracy: on the 500 test digits.
-        train_loss: cross-entropy on the training digits.
-        test_loss: cross-entropy on the test digits.
-    """
-
-    ghost_size: int
-    seed: int
-    train_accuracy: float
-    test_accuracy: float
-    train_loss: float
-    test_loss: float
-
-    @property
-    def gap(self) -> float:
-        """Training accuracy minus test accuracy."""
-        return self.train_accuracy - self.test_accuracy
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, ghost_size: int) -> list[float]:
-        """One number for each seed: `measure` of the arm `ghost_size`."""
-        return [getattr(o, measure) for o in self.outcomes if o.ghost_size == ghost_size]
-
-
 def with_ghosts(model: nn.Sequential, ghost_size: int) -> nn.Sequential:
     """The same network with ghost batch norms for its batch norms."""
     layers = [
@@ -117,33 +81,32 @@ def with_ghosts(model: nn.Sequential, ghost_size: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def run_one(config: Config, ghost_size: int, seed: int) -> Outcome:
-    """Train one network."""
+def run_one(config: Config, ghost_size: int, seed: int) -> dict[str, float]:
+    """Train one network and score it with running statistics.
+
+    Measures:
+        train_accuracy: on the digits that it was trained on.
+        test_accuracy: on the 500 test digits.
+        train_loss: cross-entropy on the training digits.
+        test_loss: cross-entropy on the test digits.
+    """
     data = load_digits_split(seed)
-    x, y = data.x_train[: config.train_size], data.y_train[: config.train_size]
-    if ghost_size:
-        model = with_ghosts(make_mlp(config.widths, "batch_norm", seed=seed), ghost_size)
-    else:
-        model = make_mlp(config.widths, "none", seed=seed)
-    train(
-        model,
-        x,
-        y,
-        steps=config.steps,
-        batches=shuffled_batches(len(y), config.batch_size, seed=seed),
-        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
+    kept = slice(config.train_size)
+    data = replace(data, x_train=data.x_train[kept], y_train=data.y_train[kept])
+    model = make_mlp(config.widths, "batch_norm" if ghost_size else "none", seed=seed)
+    model = with_ghosts(model, ghost_size)
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
+    train_on_digits(
+        model, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
     )
-    seen = evaluate(model, x, y)
+    seen = evaluate(model, data.x_train, data.y_train)
     unseen = evaluate(model, data.x_test, data.y_test)
-    return Outcome(ghost_size, seed, seen.accuracy, unseen.accuracy, seen.loss, unseen.loss)
+    return {
+        "train_accuracy": seen.accuracy,
+        "test_accuracy": unseen.accuracy,
+        "train_loss": seen.loss,
+        "test_loss": unseen.loss,
+    }
 
 
-def run(config: Config) -> Result:
-    """Train with every number of samples behind one statistic and with every seed."""
-    return Result(
-        tuple(
-            run_one(config, ghost_size, seed)
-            for ghost_size in config.ghost_sizes
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, ghost_size="ghost_sizes", seed="seeds")

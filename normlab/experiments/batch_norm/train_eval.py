@@ -9,10 +9,11 @@ import torch
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.settings import Count, Index, Positive, Share
-from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.experiments.sweep import Sweep
+from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d
 
-__all__ = ["Config", "Outcome", "Result", "run", "run_one"]
+__all__ = ["Config", "run", "run_one"]
 
 
 @dataclass(frozen=True)
@@ -36,72 +37,37 @@ class Config:
     lr: Positive = 1e-3
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One network after some steps, scored on the test digits.
+def run_one(config: Config, momentum: float, seed: int) -> list[dict[str, float]]:
+    """Train one network and score it on the test digits on the way.
 
-    Attributes:
-        momentum: weight of the new batch.
-        seed: of split, weights and order.
+    Measures:
         step: updates so far.
         eval_loss: cross-entropy with running statistics.
         batch_loss: cross-entropy with the statistics of the test digits themselves.
     """
-
-    momentum: float
-    seed: int
-    step: int
-    eval_loss: float
-    batch_loss: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, momentum: float, step: int) -> list[float]:
-        """One number for each seed: `measure` at `momentum` after `step` updates."""
-        return [
-            getattr(o, measure) for o in self.outcomes if (o.momentum, o.step) == (momentum, step)
-        ]
-
-
-def run_one(config: Config, momentum: float, seed: int) -> list[Outcome]:
-    """Train one network and score it on the way."""
     data = load_digits_split(seed)
     model = make_mlp(config.widths, "batch_norm", seed=seed)
     for module in model:
         if isinstance(module, BatchNorm1d):
             module.momentum = momentum
-    outcomes = []
+    scores = []
 
     def score(step: int) -> None:
         if step in config.check_at:
-            running = evaluate(model, data.x_test, data.y_test)
-            batch = evaluate(model, data.x_test, data.y_test, mode="train")
-            outcomes.append(Outcome(momentum, seed, step, running.loss, batch.loss))
+            running = evaluate(model, data.x_test, data.y_test).loss
+            batch = evaluate(model, data.x_test, data.y_test, mode="train").loss
+            scores.append({"step": step, "eval_loss": running, "batch_loss": batch})
 
-    train(
+    train_on_digits(
         model,
-        data.x_train,
-        data.y_train,
+        data,
+        torch.optim.Adam(model.parameters(), lr=config.lr),
         steps=max(config.check_at),
-        batches=shuffled_batches(len(data.y_train), config.batch_size, seed=seed),
-        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
+        batch_size=config.batch_size,
+        seed=seed,
         after_step=score,
     )
-    return outcomes
+    return scores
 
 
-def run(config: Config) -> Result:
-    """Train with every momentum and every seed."""
-    return Result(
-        tuple(
-            outcome
-            for momentum in config.momenta
-            for seed in config.seeds
-            for outcome in run_one(config, momentum, seed)
-        )
-    )
+run = Sweep(run_one, momentum="momenta", seed="seeds")
