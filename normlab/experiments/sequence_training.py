@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from normlab.experiments.networks.transformer import (
     Transformer,
     make_transformer,
 )
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.settings import Count, Index, Positive, Several, check_settings
 
 __all__ = [
     "Config",
@@ -59,7 +59,7 @@ class Curve:
 
     losses: tuple[float, ...]
     accuracies: tuple[float, ...]
-    lrs: tuple[float, ...]
+    lrs: tuple[float, ...] = ()
 
     def final_loss(self, steps: int = 20) -> float:
         """Mean loss of the last steps."""
@@ -203,9 +203,9 @@ class Config:
     """One Transformer on one task, with a constant learning rate.
 
     Attributes:
-        task: "reversal" or "sorting".
-        placement: "none", "post_norm", "pre_norm" or "deep_norm".
-        norm: "layer_norm" or "rms_norm".
+        task: what is done to random tokens.
+        placement: of the norm.
+        norm: of the tokens.
         layers: L.
         width: D.
         heads: of each attention.
@@ -215,7 +215,7 @@ class Config:
         batch_size: N.
         steps: updates.
         lr: learning rate.
-        optimizer: "adam" or "radam" (betas 0.9 and 0.98) or "sgd" (momentum 0.9).
+        optimizer: Adam or RAdam have betas 0.9 and 0.98, SGD momentum 0.9.
         seed: of weights and batches.
     """
 
@@ -226,7 +226,7 @@ class Config:
     width: Count = 32
     heads: Count = 4
     expansion: Count = 4
-    vocabulary: Count = 10
+    vocabulary: Several = 10
     length: Count = 12
     batch_size: Count = 32
     steps: Count = 300
@@ -236,28 +236,11 @@ class Config:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        for name, names in (
-            ("task", get_args(Task)),
-            ("placement", get_args(Placement)),
-            ("norm", get_args(TokenNorm)),
-            ("optimizer", get_args(OptimizerName)),
-        ):
-            if getattr(self, name) not in names:
-                raise ValueError(
-                    f"{name}: got {getattr(self, name)!r}; expected one of {', '.join(names)}"
-                )
-        for name in ("layers", "width", "heads", "expansion", "length", "batch_size", "steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: got {getattr(self, name)}; expected 1 or more")
-        if self.vocabulary < 2:
-            raise ValueError(f"vocabulary: got {self.vocabulary}; expected 2 or more")
         if self.width % self.heads:
             raise ValueError(f"heads: got {self.heads}; expected a divisor of width {self.width}")
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"lr: got {self.lr}; expected a positive number, such as 1e-3")
 
-    def make_model(self, *, alpha: float | None = None, beta: float | None = None) -> Transformer:
-        """The network at its initial weights; `alpha` and `beta` as in `make_transformer`."""
+    def make_model(self) -> Transformer:
+        """The network at its initial weights."""
         return make_transformer(
             self.placement,
             layers=self.layers,
@@ -268,12 +251,10 @@ class Config:
             width=self.width,
             heads=self.heads,
             expansion=self.expansion,
-            alpha=alpha,
-            beta=beta,
         )
 
     def make_batches(self) -> SequenceBatches:
-        """Batches of the task, from the start; not the draws of the weights."""
+        """Batches of the task, from the start; other draws than those of the weights."""
         return sequence_batches(
             self.task,
             vocabulary=self.vocabulary,
@@ -286,19 +267,17 @@ class Config:
 def run(
     config: Config,
     *,
-    scheduler_factory: SchedulerFactory | None = None,
     model: Transformer | None = None,
-    max_grad_norm: float | None = None,
-    after_step: Callable[[int], None] | None = None,
+    scheduler_factory: SchedulerFactory | None = None,
+    **options: Any,
 ) -> Curve:
     """Train one Transformer.
 
     Args:
         config: what to train.
-        scheduler_factory: called with the optimizer, returns a schedule; None keeps the rate.
         model: to train instead of `config.make_model()`, for example to measure it meanwhile.
-        max_grad_norm: see :func:`train_on_sequences`.
-        after_step: see :func:`train_on_sequences`.
+        scheduler_factory: called with the optimizer, returns a schedule; None keeps the rate.
+        options: of :func:`train_on_sequences`.
     """
     model = config.make_model() if model is None else model
     optimizer = make_optimizer(model, lr=config.lr, optimizer=config.optimizer)
@@ -308,6 +287,5 @@ def run(
         steps=config.steps,
         optimizer=optimizer,
         scheduler=None if scheduler_factory is None else scheduler_factory(optimizer),
-        max_grad_norm=max_grad_norm,
-        after_step=after_step,
+        **options,
     )

@@ -1,10 +1,12 @@
 """The experiments of the DeepNorm chapter, and its theorems as properties."""
 
-import math
+import statistics
+from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -16,10 +18,13 @@ from normlab.experiments.deep_norm import (
     text_model,
     turning_blocks,
 )
+from normlab.experiments.deep_norm.groups import make_model
 from normlab.experiments.networks.transformer import make_transformer
+from normlab.experiments.settings import check_settings
 from normlab.layers import LayerNorm, layer_norm
 from normlab.residual import DeepNorm, PostNorm, deep_norm_constants
 
+DATA = Path(__file__).parents[2] / "book/_data"
 ALPHAS = st.floats(0.1, 20)
 TINY = {"width": 8, "heads": 2, "length": 4, "vocabulary": 5, "batch_size": 4}
 
@@ -29,6 +34,7 @@ def rows(seed, *shape):
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
+@settings(deadline=None)  # the first comparison of tensors imports for a second
 @given(ALPHAS, st.floats(0, 1), st.integers(0, 1000))
 def test_a_factor_on_the_input_only_changes_eps(alpha, eps, seed):
     x = rows(seed, 3, 8)
@@ -52,9 +58,9 @@ def test_deep_norm_is_post_norm_with_a_weaker_branch(alpha, eps, seed):
 
 def test_alpha_is_a_learning_rate_under_gradient_descent():
     config = equivalent_post_norm.Config(layers=1, steps=5)
-    assert equivalent_post_norm.run(config).gap < 1e-12
-    full = equivalent_post_norm.Config(layers=1, steps=5, rescale_lr=False)
-    assert equivalent_post_norm.run(full).gap > 1e-3
+    divided, whole = equivalent_post_norm.run(config).values("gap")
+    assert divided < 1e-12
+    assert whole > 1e-3
     deep = make_transformer("deep_norm", layers=1, seed=0, width=8, heads=2)
     before = [p.clone() for p in deep.parameters()]
     equivalent_post_norm.convert_to_post_norm(deep)
@@ -63,7 +69,7 @@ def test_alpha_is_a_learning_rate_under_gradient_descent():
     with pytest.raises(TypeError, match="PostNorm"):
         equivalent_post_norm.convert_to_post_norm(post)
     with pytest.raises(ValueError, match="alpha"):
-        equivalent_post_norm.Config(alpha=0.0)
+        check_settings(equivalent_post_norm.Config(alpha=0.0))
 
 
 @given(st.floats(0.2, 5), st.integers(0, 1000), st.floats(1e-3, 1.0))
@@ -89,17 +95,16 @@ def test_steps_of_turning_blocks():
     result = turning_blocks.run(turning_blocks.Config(depths=(5, 20)))
     assert len(result.outcomes) == 16
     assert all(0 < o.change <= o.bound for o in result.outcomes)
-    for o in result.of("deep_norm", "gradient"):
+    for o in result.of(group="deep_norm", step="gradient"):
         assert o.bound == pytest.approx(1, rel=1e-4)
         assert o.change > 0.98
-    for o in result.of("deep_norm", "sign"):
+    for o in result.of(group="deep_norm", step="sign"):
         assert o.bound == pytest.approx(2 * o.depth**0.5, rel=1e-4)
-    for arm in ("post_norm", "alpha only", "beta only", "deep_norm"):
-        for o in result.of(arm, "gradient"):
-            assert o.bound == pytest.approx(first_update.update_bound(arm, o.depth), rel=1e-3)
+    for o in result.of(step="gradient"):
+        assert o.bound == pytest.approx(first_update.update_bound(o.group, o.depth), rel=1e-3)
     for changes in ({"features": 3}, {"lr": 0.0}):
         with pytest.raises(ValueError, match=next(iter(changes))):
-            turning_blocks.Config(**changes)
+            check_settings(turning_blocks.Config(**changes))
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (6, 6), (24, 6), (500, 500)])
@@ -113,7 +118,7 @@ def test_the_constants_meet_the_three_conditions(n, m):
     assert 2 * n * 2 * single.encoder_beta**2 / single.encoder_alpha**2 == pytest.approx(1)
 
 
-def test_bound_refuses_an_arm_that_it_does_not_know():
+def test_bound_refuses_a_group_that_it_does_not_know():
     assert first_update.update_bound("post_norm", 8) == 32
     with pytest.raises(ValueError, match="pre_norm"):
         first_update.update_bound("pre_norm", 8)
@@ -122,51 +127,47 @@ def test_bound_refuses_an_arm_that_it_does_not_know():
 def test_profiles():
     config = depth_profiles.Config(depths=(3, 60), seeds=(0,), **TINY)
     result = depth_profiles.run(config)
-    assert len(result.outcomes) == 2 * len(config.arms)
-    short, long = result.of("deep_norm", 3)[0], result.of("deep_norm", 60)[0]
+    assert len(result.outcomes) == 2 * len(config.groups)
+    short, long = result.of(group="deep_norm")
     assert short.layers == (1, 2, 3)
     assert len(long.layers) == len(long.gradient_norms) == len(long.token_variances) == 41
     assert (long.layers[0], long.layers[-1]) == (1, 60)
-    assert long.gradient_spread < 5 < result.median_spread("post_norm", 60)
+    assert long.gradient_spread < 5 < result.median("gradient_spread", group="post_norm", depth=60)
     assert long.rms == pytest.approx(1, abs=1e-3)
-    assert result.of("pre_norm", 60)[0].rms > 3
-    none = depth_profiles.run_one(config, "none", 6, 0)
-    assert none.rms > 10
-    with pytest.raises(ValueError, match="arms"):
-        depth_profiles.Config(arms=("sub_norm",))
+    assert result.values("rms", group="pre_norm", depth=60)[0] > 3
+    assert depth_profiles.run_one(config, "none", 6, 0)["rms"] > 10
+    with pytest.raises(ValueError, match="groups"):
+        check_settings(depth_profiles.Config(groups=("sub_norm",)))
     with pytest.raises(ValueError, match="depths"):
-        depth_profiles.Config(depths=())
+        check_settings(depth_profiles.Config(depths=()))
 
 
 def test_alpha_on_the_branch_is_one_over_alpha_on_the_skip():
-    model = depth_profiles.ARMS["alpha on the branch"].make_model(layers=3, seed=0)
+    model = make_model("alpha on the branch", depth_profiles.Config(), layers=3, seed=0)
     alpha = deep_norm_constants(encoder_layers=3).encoder_alpha
     assert [block.alpha for block in model.blocks] == pytest.approx([1 / alpha] * 6)
 
 
 def test_first_update_is_the_step_that_its_name_says():
     config = first_update.Config(depths=(2,), seeds=(0,), **TINY)
-    outcomes = first_update.run_one(config, "deep_norm", 2, 0)
-    assert [(o.subset, o.step) for o in outcomes] == [
-        (subset, step) for subset in config.subsets for step in config.steps
-    ]
-    changes = {(o.subset, o.step): o.change for o in outcomes}
+    found = first_update.run_one(config, "deep_norm", 2, 0)
+    changes = {(one["subset"], one["step"]): one["change"] for one in found}
+    assert list(changes) == list(product(config.subsets, config.steps))
     # small steps are linear: the parts add up at most
     for step in config.steps:
         assert changes["all", step] > 0.9 * changes["branch matrices", step]
     # ten times the rate, ten times the movement
     faster = first_update.Config(gradient_lr=1e-3, sign_lr=1e-5, **TINY)
     again = first_update.run_one(faster, "deep_norm", 2, 0)
-    for a, b in zip(outcomes, again, strict=True):
-        assert b.change == pytest.approx(a.change, rel=0.02)
+    assert [b["change"] for b in again] == pytest.approx([*changes.values()], rel=0.02)
 
 
 def test_first_update_grows_with_depth_as_predicted():
     config = first_update.Config(depths=(8, 64), seeds=(0, 1), subsets=("branch matrices",), **TINY)
     result = first_update.run(config)
-    deep = result.medians("deep_norm", "branch matrices", "gradient")
-    beta = result.medians("beta only", "branch matrices", "gradient")
-    sign = result.medians("deep_norm", "branch matrices", "sign")
+    deep = first_update.medians(result, "deep_norm", "branch matrices", "gradient")
+    beta = first_update.medians(result, "beta only", "branch matrices", "gradient")
+    sign = first_update.medians(result, "deep_norm", "branch matrices", "sign")
     assert 1 / 3 < deep[1] / deep[0] < 3
     assert 1.4 < sign[1] / sign[0] < 5.6
     assert beta[1] > 4 * deep[1]
@@ -174,31 +175,40 @@ def test_first_update_grows_with_depth_as_predicted():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"arms": ("x",)}, {"subsets": ("x",)}, {"steps": ("x",)}, {"sign_lr": 0.0}],
+    [{"groups": ("x",)}, {"subsets": ("x",)}, {"steps": ("x",)}, {"sign_lr": 0.0}],
 )
 def test_bad_settings_of_the_first_update(changes):
     with pytest.raises(ValueError, match=next(iter(changes))):
-        first_update.Config(**changes)
+        check_settings(first_update.Config(**changes))
 
 
 def test_deep_training():
     config = deep_training.Config(
-        arms=("post_norm", "deep_norm"), depths=(12,), steps=(40,), seeds=(0,), expansion=1
+        groups=("post_norm", "deep_norm"), depths=(12,), steps=(40,), seeds=(0,), expansion=1
     )
-    result = deep_training.run(config)
-    post, deep = (result.of(arm, 12)[0] for arm in config.arms)
+    post, deep = deep_training.run(config).outcomes
     assert len(deep.losses) == len(deep.accuracies) == 40
-    assert deep.final_accuracy() > 0.6 > post.final_accuracy()
-    assert post.first_step_above(0.9) is None
-    assert math.isclose(deep.final_loss(1), deep.losses[-1])
-    for changes, word in (({"steps": (1,)}, "steps"), ({"lr": 0.0}, "lr"), ({"arms": "x"}, "arms")):
+    assert deep.final_accuracy > 0.6 > post.final_accuracy
+    assert post.learned_at is None
+    assert deep.final_loss == pytest.approx(statistics.fmean(deep.losses[-10:]))
+    bad = ({"steps": (1,)}, "steps"), ({"lr": 0.0}, "lr"), ({"groups": "x"}, "groups")
+    for changes, word in bad:
         with pytest.raises(ValueError, match=word):
-            deep_training.Config(**changes)
+            check_settings(deep_training.Config(**changes))
+
+
+def test_the_record_of_deep_training_agrees_with_its_curves():
+    outcomes = deep_training.run.read(DATA / "deep_training.json").outcomes
+    assert any(o.learned_at is None for o in outcomes)
+    for o in outcomes:
+        assert o.final_accuracy == pytest.approx(statistics.fmean(o.accuracies[-10:]))
+        above = [step for step, right in enumerate(o.accuracies, 1) if right > 0.9]
+        assert o.learned_at == min(above, default=None)
 
 
 def test_text_model():
     config = text_model.Config(
-        arms=("pre_norm",),
+        groups=("pre_norm",),
         lrs=(1e-2,),
         seeds=(0,),
         layers=1,
@@ -208,9 +218,9 @@ def test_text_model():
         heads=2,
         expansion=1,
     )
-    result = text_model.run(config)
-    assert result.gains("pre_norm", 1e-2)[0] > 0.1
-    assert result.outcomes[0].entropy == pytest.approx(3.2, abs=0.3)
-    for changes, word in (({"lrs": ()}, "lrs"), ({"arms": ("x",)}, "arms")):
+    (outcome,) = text_model.run(config).outcomes
+    assert outcome.gain == outcome.entropy - outcome.loss > 0.1
+    assert outcome.entropy == pytest.approx(3.2, abs=0.3)
+    for changes, word in (({"lrs": ()}, "lrs"), ({"groups": ("x",)}, "groups")):
         with pytest.raises(ValueError, match=word):
-            text_model.Config(**changes)
+            check_settings(text_model.Config(**changes))

@@ -74,7 +74,6 @@ def test_who_sees_whom(causal):
 )
 def test_placements(placement, block, input_norm, final_norm):
     model = make(placement)
-    assert model.num_layers == 2
     assert len(model.blocks) == 4
     assert all(type(b) is block for b in model.blocks)
     assert type(model.input_norm) is input_norm

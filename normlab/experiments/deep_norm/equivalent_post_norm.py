@@ -12,10 +12,11 @@ from torch import nn
 from normlab.experiments.data.sequences import reversal_batches
 from normlab.experiments.networks.transformer import Transformer, make_transformer
 from normlab.experiments.sequence_training import sequence_loss
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep
 from normlab.residual import DeepNorm, PostNorm
 
-__all__ = ["Config", "Result", "convert_to_post_norm", "run"]
+__all__ = ["Config", "convert_to_post_norm", "run", "run_one"]
 
 
 @dataclass(frozen=True)
@@ -23,40 +24,21 @@ class Config:
     """SGD on a DeepNorm network and on the Post-LN network made from it, in float64.
 
     Attributes:
+        divide_lr: whether the rate of each branch's last layer is divided by alpha² in the
+            Post-LN network.
         layers: L.
         alpha: factor of the skips.
         lr: of SGD.
         steps: updates.
-        rescale_lr: divide the rate of each branch's last layer by alpha² in the Post-LN network.
         seed: of weights and batches.
     """
 
+    divide_lr: tuple[bool, ...] = (True, False)
     layers: Count = 4
-    alpha: float = 2.5
+    alpha: Positive = 2.5
     lr: Positive = 0.1
     steps: Count = 20
-    rescale_lr: bool = True
     seed: Index = 0
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if not self.alpha > 0:
-            raise ValueError(f"alpha: got {self.alpha}; expected a positive number")
-
-
-@dataclass(frozen=True)
-class Result:
-    """Two training runs.
-
-    Attributes:
-        deep_losses: of the DeepNorm network, before each update.
-        post_losses: of the Post-LN network.
-        gap: largest difference of two losses.
-    """
-
-    deep_losses: tuple[float, ...]
-    post_losses: tuple[float, ...]
-    gap: float
 
 
 def _last_layer(sublayer: Any) -> nn.Linear:
@@ -106,17 +88,23 @@ def _train(model: Transformer, optimizer: torch.optim.Optimizer, config: Config)
     return losses
 
 
-def run(config: Config) -> Result:
-    """Train both on the same batches."""
+def run_one(config: Config, divide_lr: bool) -> dict[str, float]:
+    """Train both on the same batches.
+
+    Measures:
+        gap: largest difference of the two losses before any update.
+    """
     deep = make_transformer(
         "deep_norm", layers=config.layers, seed=config.seed, alpha=config.alpha, beta=1.0
     ).double()
     post, divided = convert_to_post_norm(deep)
     ids = {id(p) for p in divided}
     others = [p for p in post.parameters() if id(p) not in ids]
-    slow = config.lr / config.alpha**2 if config.rescale_lr else config.lr
+    slow = config.lr / config.alpha**2 if divide_lr else config.lr
     deep_losses = _train(deep, torch.optim.SGD(deep.parameters(), lr=config.lr), config)
     groups: list[dict[str, Any]] = [{"params": others}, {"params": divided, "lr": slow}]
     post_losses = _train(post, torch.optim.SGD(groups, lr=config.lr), config)
-    gap = max(abs(a - b) for a, b in zip(deep_losses, post_losses, strict=True))
-    return Result(tuple(deep_losses), tuple(post_losses), gap)
+    return {"gap": max(abs(a - b) for a, b in zip(deep_losses, post_losses, strict=True))}
+
+
+run = Sweep(run_one, divide_lr="divide_lr")

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
-from normlab.experiments.data.sequences import reversal_batches
-from normlab.experiments.deep_norm.depth_profiles import ARMS
+from normlab.experiments.deep_norm.groups import Group, make_batches, make_model
 from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.recording import rounded
+from normlab.experiments.results import Result
 from normlab.experiments.sequence_training import sequence_loss
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Outcome", "Result", "Step", "Subset", "run", "run_one", "update_bound"]
+__all__ = ["Config", "Step", "Subset", "medians", "run", "run_one", "update_bound"]
 
 Subset = Literal["branch matrices", "norm parameters", "all"]
 Step = Literal["gradient", "sign"]
@@ -27,7 +27,7 @@ class Config:
     """One step from the initial weights on one batch of the reversal task, in float64.
 
     Attributes:
-        arms: keys of :data:`~normlab.experiments.deep_norm.depth_profiles.ARMS`.
+        groups: placements, and DeepNorm's halves.
         depths: numbers of layers.
         subsets: which parameters move: "branch matrices" (value, attention output and both
             feed-forward matrices), "norm parameters" (weights and biases of all norms), "all".
@@ -43,7 +43,7 @@ class Config:
         batch_size: N.
     """
 
-    arms: tuple[str, ...] = ("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only")
+    groups: tuple[Group, ...] = ("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only")
     depths: tuple[Count, ...] = (10, 20, 50, 100, 300, 1000)
     subsets: tuple[Subset, ...] = get_args(Subset)
     steps: tuple[Step, ...] = get_args(Step)
@@ -57,79 +57,24 @@ class Config:
     length: Count = 8
     batch_size: Count = 16
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-        for name, known in (
-            ("arms", tuple(ARMS)),
-            ("subsets", get_args(Subset)),
-            ("steps", get_args(Step)),
-        ):
-            unknown = set(getattr(self, name)) - set(known)
-            if unknown:
-                raise ValueError(
-                    f"{name}: got {sorted(unknown)}; expected some of {', '.join(known)}"
-                )
-        for name in ("gradient_lr", "sign_lr"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: got {getattr(self, name)}; expected a positive number")
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """One step of one network.
-
-    Attributes:
-        arm: key of `ARMS`.
-        depth: layers.
-        subset: which parameters moved.
-        step: "gradient" or "sign".
-        seed: of weights and batch.
-        change: norm of the change of what the output layer reads over its norm before,
-            divided by the learning rate.
-    """
-
-    arm: str
-    depth: int
-    subset: str
-    step: str
-    seed: int
-    change: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, arm: str, depth: int, subset: Subset, step: Step) -> list[float]:
-        """One change for each seed."""
-        key = (arm, depth, subset, step)
-        return [o.change for o in self.outcomes if (o.arm, o.depth, o.subset, o.step) == key]
-
-    def medians(self, arm: str, subset: Subset, step: Step) -> list[float]:
-        """Median over seeds at each depth, in ascending order of depth."""
-        depths = sorted({o.depth for o in self.outcomes})
-        return [statistics.median(self.values(arm, d, subset, step)) for d in depths]
-
-
-def update_bound(arm: str, depth: int) -> float:
+def update_bound(group: str, depth: int) -> float:
     """Sum over sublayers of (v² + w²) / alpha², the bound on a gradient step.
 
     Returns:
         1 for DeepNorm at every depth; 4N for post-norm.
 
     Raises:
-        ValueError: the arm is not post-norm, DeepNorm or one of its halves.
+        ValueError: the group is not post-norm, DeepNorm or one of its halves.
 
     Source:
         wang2022deepnet, Section 4.3: Theorem 4.2 with one step of SGD.
     """
     root = (2 * depth) ** 0.5
     growth = {"deep_norm": 1.0, "beta only": root, "alpha only": 2 * root, "post_norm": 4.0 * depth}
-    if arm not in growth:
-        raise ValueError(f"arm: got {arm!r}; expected one of {', '.join(growth)}")
-    return growth[arm]
+    if group not in growth:
+        raise ValueError(f"group: got {group!r}; expected one of {', '.join(growth)}")
+    return growth[group]
 
 
 def _subset(model: Transformer, subset: Subset) -> list[nn.Parameter]:
@@ -141,21 +86,19 @@ def _subset(model: Transformer, subset: Subset) -> list[nn.Parameter]:
     return [p for name, p in model.named_parameters() if "norm" in name]
 
 
-def run_one(config: Config, arm: str, depth: int, seed: int) -> list[Outcome]:
-    """Try every step on every subset, each from the same initial weights."""
-    sizes = {"vocabulary": config.vocabulary, "length": config.length}
-    model = ARMS[arm].make_model(
-        layers=depth,
-        seed=seed,
-        width=config.width,
-        heads=config.heads,
-        expansion=config.expansion,
-        **sizes,
-    )
-    model.double()
-    batch = next(reversal_batches(batch_size=config.batch_size, seed=1000 + seed, **sizes))
+def run_one(config: Config, group: Group, depth: int, seed: int) -> list[dict[str, Any]]:
+    """Try every step on every subset, each from the same initial weights.
+
+    Measures:
+        subset: which parameters moved.
+        step: "gradient" or "sign".
+        change: norm of the change of what the output layer reads over its norm before,
+            divided by the learning rate.
+    """
+    model = make_model(group, config, layers=depth, seed=seed).double()
+    batch = next(make_batches(config, seed=seed))
     sequence_loss(model, batch)[0].backward()
-    outcomes = []
+    found: list[dict[str, Any]] = []
     with torch.no_grad():
         before = model.features(batch[0])
         for subset in config.subsets:
@@ -169,18 +112,15 @@ def run_one(config: Config, arm: str, depth: int, seed: int) -> list[Outcome]:
                 change = ((model.features(batch[0]) - before).norm() / before.norm()).item()
                 for p, old in zip(moved, kept, strict=True):
                     p.copy_(old)
-                outcomes.append(Outcome(arm, depth, subset, step, seed, rounded(change / lr)))
-    return outcomes
+                found.append({"subset": subset, "step": step, "change": rounded(change / lr)})
+    return found
 
 
-def run(config: Config) -> Result:
-    """Try every arm at every depth with every seed."""
-    return Result(
-        tuple(
-            outcome
-            for arm in config.arms
-            for depth in config.depths
-            for seed in config.seeds
-            for outcome in run_one(config, arm, depth, seed)
-        )
-    )
+run = Sweep(run_one, group="groups", depth="depths", seed="seeds")
+
+
+def medians(result: Result, group: str, subset: Subset, step: Step) -> list[float]:
+    """Median change over seeds at each depth, in ascending order of depth."""
+    where: dict[str, Any] = {"group": group, "subset": subset, "step": step}
+    depths = sorted({o.depth for o in result.of(**where)})
+    return [result.median("change", depth=depth, **where) for depth in depths]

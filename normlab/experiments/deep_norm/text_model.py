@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 
 from normlab.experiments.data.sequences import load_text, text_batches
-from normlab.experiments.deep_norm.depth_profiles import ARMS
+from normlab.experiments.deep_norm.groups import Group, make_model
 from normlab.experiments.recording import rounded
-from normlab.experiments.sequence_training import (
-    SchedulerFactory,
-    make_optimizer,
-    train_on_sequences,
-)
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.sequence_training import make_optimizer, train_on_sequences
+from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Outcome", "Result", "run", "run_one"]
+__all__ = ["Config", "run", "run_one"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +19,7 @@ class Config:
     """A causal model of single characters, on the help topics that come with Python.
 
     Attributes:
-        arms: keys of :data:`~normlab.experiments.deep_norm.depth_profiles.ARMS`.
+        groups: placements, and DeepNorm's halves.
         lrs: learning rates of Adam, from the first step on.
         seeds: each gives weights and windows.
         layers: L.
@@ -36,7 +32,7 @@ class Config:
         batch_size: N.
     """
 
-    arms: tuple[str, ...] = ("post_norm", "pre_norm", "deep_norm")
+    groups: tuple[Group, ...] = ("post_norm", "pre_norm", "deep_norm")
     lrs: tuple[Positive, ...] = (3e-3, 1e-2, 3e-2)
     seeds: tuple[Index, ...] = (0, 1, 2)
     layers: Count = 6
@@ -48,89 +44,27 @@ class Config:
     length: Count = 32
     batch_size: Count = 16
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-        unknown = set(self.arms) - set(ARMS)
-        if unknown:
-            raise ValueError(f"arms: got {sorted(unknown)}; expected some of {', '.join(ARMS)}")
-        if not self.lrs or min(self.lrs) <= 0:
-            raise ValueError(f"lrs: got {self.lrs}; expected positive numbers, such as 1e-3")
 
+def run_one(config: Config, group: Group, lr: float, seed: int) -> dict[str, float]:
+    """Train one model.
 
-@dataclass(frozen=True)
-class Outcome:
-    """One trained model.
-
-    Attributes:
-        arm: key of `ARMS`.
-        lr: learning rate.
-        seed: of weights and windows.
+    Measures:
         loss: mean of the last 20 steps, in nats for a character; every batch is new.
         entropy: of one character of the text, the loss of the best guess that reads nothing.
+        gain: nats below that guess.
     """
-
-    arm: str
-    lr: float
-    seed: int
-    loss: float
-    entropy: float
-
-    @property
-    def gain(self) -> float:
-        """Nats below the best guess that reads nothing."""
-        return self.entropy - self.loss
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def gains(self, arm: str, lr: float) -> list[float]:
-        """One gain for each seed."""
-        return [o.gain for o in self.outcomes if (o.arm, o.lr) == (arm, lr)]
-
-
-def run_one(
-    config: Config,
-    arm: str,
-    lr: float,
-    seed: int,
-    *,
-    scheduler_factory: SchedulerFactory | None = None,
-) -> Outcome:
-    """Train one model; `scheduler_factory` is called with the optimizer, None keeps the rate."""
     text = load_text(config.characters)
-    model = ARMS[arm].make_model(
-        layers=config.layers,
-        seed=seed,
-        vocabulary=text.vocabulary,
-        length=config.length,
-        width=config.width,
-        heads=config.heads,
-        expansion=config.expansion,
-        causal=True,
+    model = make_model(
+        group, config, layers=config.layers, seed=seed, vocabulary=text.vocabulary, causal=True
     )
-    optimizer = make_optimizer(model, lr=lr)
     curve = train_on_sequences(
         model,
         text_batches(text, length=config.length, batch_size=config.batch_size, seed=1000 + seed),
         steps=config.steps,
-        optimizer=optimizer,
-        scheduler=None if scheduler_factory is None else scheduler_factory(optimizer),
+        optimizer=make_optimizer(model, lr=lr),
     )
-    last = statistics.fmean(curve.losses[-20:])
-    return Outcome(arm, lr, seed, rounded(last), rounded(text.entropy))
+    loss, entropy = rounded(curve.final_loss()), rounded(text.entropy)
+    return {"loss": loss, "entropy": entropy, "gain": entropy - loss}
 
 
-def run(config: Config) -> Result:
-    """Train every arm at every learning rate with every seed."""
-    return Result(
-        tuple(
-            run_one(config, arm, lr, seed)
-            for arm in config.arms
-            for lr in config.lrs
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, group="groups", lr="lrs", seed="seeds")

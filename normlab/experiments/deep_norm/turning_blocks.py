@@ -8,13 +8,14 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep
 from normlab.layers import RMSNorm
 from normlab.residual import DeepNorm
 
-__all__ = ["Config", "Outcome", "Result", "TurningBranch", "make_stack", "run", "run_one"]
+__all__ = ["Config", "TurningBranch", "make_stack", "run", "run_one"]
 
-Arm = Literal["post_norm", "deep_norm", "alpha only", "beta only"]
+Group = Literal["post_norm", "deep_norm", "alpha only", "beta only"]
 Step = Literal["gradient", "sign"]
 
 
@@ -49,14 +50,12 @@ def make_stack(sublayers: int, *, alpha: float, beta: float, features: int = 4) 
         beta: where v and w of every branch start.
         features: D, even.
     """
-    return nn.Sequential(
-        *(
-            DeepNorm(
-                TurningBranch(beta), RMSNorm(features, eps=0.0, dtype=torch.float64), alpha=alpha
-            )
-            for _ in range(sublayers)
-        )
-    )
+
+    def norm() -> nn.Module:
+        return RMSNorm(features, eps=0.0, dtype=torch.float64)
+
+    blocks = (DeepNorm(TurningBranch(beta), norm(), alpha=alpha) for _ in range(sublayers))
+    return nn.Sequential(*blocks)
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Config:
     """One step against the gradient whose upstream part is as unfavorable as it can be.
 
     Attributes:
-        arms: "post_norm" (alpha and beta 1), "deep_norm", "alpha only", "beta only".
+        groups: which constants; "post_norm" has alpha and beta 1.
         depths: layers N, of two sublayers each.
         steps: "gradient" (SGD) or "sign" (the first step of Adam) of v and w of every branch;
             the norms stay as they are.
@@ -73,7 +72,7 @@ class Config:
         seed: of the input.
     """
 
-    arms: tuple[Arm, ...] = get_args(Arm)
+    groups: tuple[Group, ...] = get_args(Group)
     depths: tuple[Count, ...] = (10, 30, 100)
     steps: tuple[Step, ...] = get_args(Step)
     lr: Positive = 1e-5
@@ -81,47 +80,19 @@ class Config:
     seed: Index = 0
 
     def __post_init__(self) -> None:
-        check_settings(self)
         if self.features < 2 or self.features % 2:
             raise ValueError(f"features: got {self.features}; expected an even number")
-        if not self.lr > 0:
-            raise ValueError(f"lr: got {self.lr}; expected a positive number")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One step.
+def run_one(config: Config, group: Group, depth: int, step: Step) -> dict[str, float]:
+    """Take one step.
 
-    Attributes:
-        arm: which constants.
-        depth: layers.
-        step: "gradient" or "sign".
+    Measures:
         change: of the output, relative to its norm, divided by the rate.
         bound: the same by the theorem.
     """
-
-    arm: str
-    depth: int
-    step: str
-    change: float
-    bound: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def of(self, arm: str, step: str) -> list[Outcome]:
-        """One outcome for each depth."""
-        return [o for o in self.outcomes if (o.arm, o.step) == (arm, step)]
-
-
-def run_one(config: Config, arm: Arm, depth: int, step: Step) -> Outcome:
-    """Take one step."""
-    alpha = (2 * depth) ** 0.25 if arm in ("deep_norm", "alpha only") else 1.0
-    beta = (8 * depth) ** -0.25 if arm in ("deep_norm", "beta only") else 1.0
+    alpha = (2 * depth) ** 0.25 if group in ("deep_norm", "alpha only") else 1.0
+    beta = (8 * depth) ** -0.25 if group in ("deep_norm", "beta only") else 1.0
     stack = make_stack(2 * depth, alpha=alpha, beta=beta, features=config.features)
     generator = torch.Generator().manual_seed(config.seed)
     x = torch.randn(1, config.features, generator=generator, dtype=torch.float64)
@@ -138,7 +109,7 @@ def run_one(config: Config, arm: Arm, depth: int, step: Step) -> Outcome:
             assert p.grad is not None
             p.add_(config.lr * (p.grad.sign() if step == "sign" else p.grad))
         change = ((stack(x) - before).norm() / size).item() / config.lr
-    return Outcome(arm, depth, step, change, _bound(config, alpha, beta, depth, step))
+    return {"change": change, "bound": _bound(config, alpha, beta, depth, step)}
 
 
 def _bound(config: Config, alpha: float, beta: float, depth: int, step: Step) -> float:
@@ -147,13 +118,4 @@ def _bound(config: Config, alpha: float, beta: float, depth: int, step: Step) ->
     return 2 * depth * (length + config.lr * moved) / alpha * moved
 
 
-def run(config: Config) -> Result:
-    """Take every step of every arm at every depth."""
-    return Result(
-        tuple(
-            run_one(config, arm, depth, step)
-            for arm in config.arms
-            for step in config.steps
-            for depth in config.depths
-        )
-    )
+run = Sweep(run_one, group="groups", step="steps", depth="depths")

@@ -10,7 +10,14 @@ from typing import Any
 from normlab.experiments.invariance.invariant_mlp import train_once
 from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.results import Result
-from normlab.experiments.settings import Count, Index, NotNegative, Positive, check_settings
+from normlab.experiments.settings import (
+    Count,
+    Index,
+    NotNegative,
+    Positive,
+    check_at_most,
+    check_settings,
+)
 from normlab.experiments.sweep import Sweep
 
 __all__ = [
@@ -106,10 +113,7 @@ class Config:
                 f"weight_decays: got {self.weight_decays} with lr {self.lr}; expected "
                 "lr * weight_decay < 1, or a step turns the weight around. Lower one of them"
             )
-        if self.window > self.steps:
-            raise ValueError(
-                f"window: got {self.window} for {self.steps} steps; expected 1 to steps"
-            )
+        check_at_most(self, "window", "steps")
 
     @property
     def recorded_steps(self) -> range:

@@ -16,6 +16,7 @@ from normlab.experiments.networks.classifiers import make_feature_norm
 from normlab.residual import DeepNorm, PostNorm, PreNorm, deep_norm_constants, deep_norm_init_
 
 __all__ = [
+    "MATRICES",
     "Attention",
     "FeedForward",
     "Placement",
@@ -26,6 +27,16 @@ __all__ = [
 
 Placement = Literal["none", "post_norm", "pre_norm", "deep_norm"]
 TokenNorm = Literal["layer_norm", "rms_norm"]
+
+# of each pair of blocks the one that holds a matrix, and its place there
+MATRICES = {
+    "query": (0, "q_proj"),
+    "key": (0, "k_proj"),
+    "value": (0, "v_proj"),
+    "attention_out": (0, "out_proj"),
+    "feed_forward_in": (1, "0"),
+    "feed_forward_out": (1, "2"),
+}
 
 
 class Attention(nn.Module):
@@ -114,20 +125,10 @@ class Transformer(nn.Module):
         self.final_norm = final_norm
         self.head = nn.Linear(width, vocabulary)
 
-    @property
-    def num_layers(self) -> int:
-        """Pairs of attention and feed-forward block."""
-        return len(self.blocks) // 2
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        """What enters the first block."""
+    def hidden_states(self, tokens: Tensor) -> list[Tensor]:
+        """What leaves the embedding and each layer: L + 1 tensors (N, T, D)."""
         places = torch.arange(tokens.shape[1], device=tokens.device)
         x: Tensor = self.input_norm(self.tokens(tokens) + self.positions(places))
-        return x
-
-    def hidden_states(self, tokens: Tensor) -> list[Tensor]:
-        """What leaves the embedding and each layer: `num_layers` + 1 tensors (N, T, D)."""
-        x = self.embed(tokens)
         states = [x]
         for i, block in enumerate(self.blocks):
             x = block(x)
@@ -137,10 +138,7 @@ class Transformer(nn.Module):
 
     def features(self, tokens: Tensor) -> Tensor:
         """What the output layer reads: the last hidden state, after the final norm."""
-        x = self.embed(tokens)
-        for block in self.blocks:
-            x = block(x)
-        y: Tensor = self.final_norm(x)
+        y: Tensor = self.final_norm(self.hidden_states(tokens)[-1])
         return y
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -152,40 +150,13 @@ class Transformer(nn.Module):
         """One weight matrix from each layer, first layer first.
 
         Args:
-            name: "feed_forward_out", "feed_forward_in", "query", "key", "value" or
-                "attention_out".
+            name: a key of :data:`MATRICES`.
         """
-        sublayers: list[Any] = [block.sublayer for block in self.blocks]
-        attentions, networks = sublayers[::2], sublayers[1::2]
-        if name == "feed_forward_out":
-            return [network[-1].weight for network in networks]
-        if name == "feed_forward_in":
-            return [network[0].weight for network in networks]
-        places = {"query": "q_proj", "key": "k_proj", "value": "v_proj"}
-        places["attention_out"] = "out_proj"
-        if name not in places:
-            raise ValueError(
-                f"name: got {name!r}; expected 'feed_forward_out', 'feed_forward_in', "
-                + ", ".join(repr(place) for place in places)
-            )
-        return [getattr(attention, places[name]).weight for attention in attentions]
-
-
-class _Residual(nn.Module):
-    """x + F(x), no norm anywhere."""
-
-    def __init__(self, sublayer: nn.Module) -> None:
-        super().__init__()
-        self.sublayer = sublayer
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = x + self.sublayer(x)
-        return y
-
-
-def _check(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{name}: got {value}; expected 1 or more")
+        if name not in MATRICES:
+            raise ValueError(f"name: got {name!r}; expected one of {', '.join(MATRICES)}")
+        first, path = MATRICES[name]
+        sublayers: list[Any] = [block.sublayer for block in self.blocks[first::2]]
+        return [sublayer.get_submodule(path).weight for sublayer in sublayers]
 
 
 def make_transformer(
@@ -210,10 +181,10 @@ def make_transformer(
     the output of the last.
 
     Args:
-        placement: "none", "post_norm", "pre_norm" or "deep_norm".
+        placement: of the norm; "none" leaves x + F(x).
         layers: L; a layer is an attention and a feed-forward block.
         seed: of the initial weights.
-        norm: "layer_norm" or "rms_norm".
+        norm: of the tokens.
         vocabulary: number of tokens.
         length: longest sequence.
         width: D, features of a token.
@@ -244,29 +215,26 @@ def make_transformer(
         ("width", width),
         ("expansion", expansion),
     ):
-        _check(name, value)
+        if value < 1:
+            raise ValueError(f"{name}: got {value}; expected 1 or more")
     if alpha is not None and placement != "deep_norm":
         raise ValueError(f"alpha: only 'deep_norm' has one, not {placement!r}; leave it out")
     # both kinds of single stack have the same constants
     constants = deep_norm_constants(encoder_layers=layers)
     skip = constants.encoder_alpha if alpha is None else alpha
-    gain = beta
-    if gain is None:
-        gain = constants.encoder_beta if placement == "deep_norm" else 1.0
+    gain = (constants.encoder_beta if placement == "deep_norm" else 1.0) if beta is None else beta
     assert skip is not None and gain is not None
-
-    def wrap(sublayer: nn.Module) -> nn.Module:
-        if placement == "none":
-            return _Residual(sublayer)
-        own = make_feature_norm(norm, width)
-        if placement == "post_norm":
-            return PostNorm(sublayer, own)
-        if placement == "pre_norm":
-            return PreNorm(sublayer, own)
-        return DeepNorm(sublayer, own, alpha=skip)
 
     def norm_if(wanted: bool) -> nn.Module:
         return make_feature_norm(norm if wanted else "none", width)
+
+    def wrap(sublayer: nn.Module) -> nn.Module:
+        own = norm_if(placement != "none")
+        if placement == "post_norm":
+            return PostNorm(sublayer, own)
+        if placement == "deep_norm":
+            return DeepNorm(sublayer, own, alpha=skip)
+        return PreNorm(sublayer, own)
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
