@@ -16,7 +16,7 @@ import torch
 from normlab import identify, layers, norms, plain, reference
 from normlab.checks import check_layer
 from normlab.checks.invariances import TRANSFORMATIONS, is_invariant
-from normlab.checks.mutants import exhibits
+from normlab.checks.mutants import mutants
 from normlab.norms import NORMS, Norm
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,11 +103,10 @@ def find_mutants(name: str, norm: Norm, root: Path) -> str:
     first = find_layer(name, norm, root) or find_cases(name, norm, root)
     if first:
         return f"first {first}"
-    wrong = list(exhibits(name))
+    wrong = list(mutants(name))
     if len(wrong) < 10:
-        return (
-            f"{len(wrong)} apply; expected ten: see _applies in normlab/checks/mutants/catalog.py"
-        )
+        place = "normlab/checks/mutants/collection.py"
+        return f"{len(wrong)} apply; expected ten: see _applies in {place}"
     alive = [m.name for m in wrong[:3] if check_layer(m.make(), like=name).passed]
     return f"check_layer passes {alive}" if alive else ""
 
@@ -307,13 +306,13 @@ def test_a_norm_that_identification_does_not_know_is_named(monkeypatch) -> None:
 
 
 def test_too_few_mutants_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{__name__}.exhibits", lambda name: [])
+    monkeypatch.setattr(f"{__name__}.mutants", lambda name: [])
     assert "0 apply" in find_mutants("layer_norm", NORMS["layer_norm"], ROOT)
 
 
 def test_mutants_that_live_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    alive = dataclasses.replace(next(exhibits("layer_norm")), make=lambda: layers.layer_norm)
-    monkeypatch.setattr(f"{__name__}.exhibits", lambda name: [alive] * 10)
+    alive = dataclasses.replace(next(mutants("layer_norm")), make=lambda: layers.layer_norm)
+    monkeypatch.setattr(f"{__name__}.mutants", lambda name: [alive] * 10)
     assert "check_layer passes" in find_mutants("layer_norm", NORMS["layer_norm"], ROOT)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from normlab.checks.conformance import examine
-from normlab.checks.mutants import Exhibit, exhibits
+from normlab.checks.mutants import Mutant, mutants
 
 __all__ = ["KINDS", "KillMatrix", "compute_kill_matrix"]
 
@@ -59,12 +59,12 @@ class KillMatrix:
 
 
 def compute_kill_matrix(
-    mutants: Iterable[Exhibit] | None = None, *, seeds: Sequence[int] = (0, 1, 2)
+    wrong: Iterable[Mutant] | None = None, *, seeds: Sequence[int] = (0, 1, 2)
 ) -> KillMatrix:
     """Put wrong norms through the conformance checks.
 
     Args:
-        mutants: wrong norms; None for those of all families.
+        wrong: norms; None for the mutants of all.
         seeds: each of a run of its own.
 
     Raises:
@@ -74,13 +74,13 @@ def compute_kill_matrix(
         raise ValueError("seeds: got none; expected at least one, or nothing is checked")
     kind_of = {check: kind for kind, checks in KINDS.items() for check in checks}
     killers, mistakes = {}, {}
-    for mutant in exhibits() if mutants is None else mutants:
+    for mutant in mutants() if wrong is None else wrong:
         kinds, names = [], []
         for seed in seeds:
-            failures = examine(mutant.make(), like=mutant.like, seeds=(seed,)).failures
+            failures = examine(mutant.make(), like=mutant.norm, seeds=(seed,)).failures
             kinds.append({kind_of.get(f.check, f.check) for f in failures})
             names.append({f.mistake for f in failures if f.mistake})
-        key = mutant.like, mutant.name
+        key = mutant.norm, mutant.name
         killers[key] = frozenset(set.intersection(*kinds))
         mistakes[key] = frozenset(set.intersection(*names))
     return KillMatrix(tuple(seeds), killers, mistakes)

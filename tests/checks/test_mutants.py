@@ -4,22 +4,22 @@ import functools
 
 import pytest
 
-from normlab.checks import check_layer, mutants
+from normlab.checks import BATCH_NORM_MUTANTS, LAYER_NORM_MUTANTS, check_layer
 from normlab.checks.formula import FAMILIES
 from normlab.checks.kill_matrix import KINDS, compute_kill_matrix
-from normlab.checks.mutants import exhibits
+from normlab.checks.mutants import Mutant, find_mutant, mutants
 from normlab.checks.mutants.any_family import make_wrong
-from normlab.checks.mutants.catalog import THREADS
+from normlab.checks.mutants.collection import SOURCES
 from normlab.checks.mutants.modules import WrongModule, WrongRunningModule
 from normlab.checks.mutants.with_running import make_wrong_running
 from normlab.norms import NORMS
 
-ALL = list(exhibits())
+ALL = list(mutants())
 
 
 @functools.cache
 def matrix_of(like):
-    return compute_kill_matrix(list(exhibits(like)), seeds=(0,))
+    return compute_kill_matrix(list(mutants(like)), seeds=(0,))
 
 
 def killers():
@@ -39,7 +39,7 @@ def test_without_a_mistake_the_mutants_are_right(like):
 @pytest.mark.parametrize("like", FAMILIES)
 def test_every_mutant_dies(like):
     assert matrix_of(like).survivors() == []
-    assert len(matrix_of(like).killers) == len(list(exhibits(like))) >= 10
+    assert len(matrix_of(like).killers) == len(list(mutants(like))) >= 10
 
 
 def test_there_are_many_mutants():
@@ -51,7 +51,7 @@ def test_every_mutant_dies_under_its_own_name(like):
     found = matrix_of(like).mistakes
     wrong = {
         m.name: sorted(found[like, m.name])
-        for m in exhibits(like)
+        for m in mutants(like)
         if found[like, m.name] != ({m.mistake} if m.mistake else set())
     }
     assert wrong == {}
@@ -63,7 +63,7 @@ def test_without_a_kind_of_check_a_mutant_lives(kind):
 
 
 def test_other_seeds_say_the_same_of_layer_norm():
-    others = compute_kill_matrix(list(exhibits("layer_norm")), seeds=(1, 2))
+    others = compute_kill_matrix(list(mutants("layer_norm")), seeds=(1, 2))
     assert others.survivors() == []
     assert others.mistakes == matrix_of("layer_norm").mistakes
 
@@ -73,11 +73,43 @@ def test_a_kind_that_kills_nothing_would_be_noticed():
     assert {kind for kinds in killers() for kind in kinds} == set(KINDS)
 
 
-def test_threads_belong_to_mutants():
-    assert {(m.like, m.name) for m in ALL} >= set(THREADS)
-    assert sum(m.thread != "plausible" for m in ALL) == len(THREADS)
-    assert all(m.description and m.thread for m in ALL)
-    assert mutants.Exhibit in {type(m) for m in ALL}
+def test_sources_belong_to_mutants():
+    assert {(m.norm, m.name) for m in ALL} >= set(SOURCES)
+    assert sum(m.source != "constructed" for m in ALL) == len(SOURCES)
+    assert all(m.description and m.source for m in ALL)
+
+
+RESIDUAL = ("pre_norm", "deep_norm", "deep_norm_init")
+
+
+def test_norms_blocks_and_initializations_are_one_system():
+    every = [*ALL, *(m for kind in RESIDUAL for m in mutants(kind))]
+    assert {type(m) for m in every} == {Mutant}
+    assert len({(m.norm, m.name) for m in every}) == len(every)
+    assert [len(list(mutants(kind))) for kind in RESIDUAL] == [2, 11, 10]
+
+
+def test_the_chapters_lists_are_selections():
+    made = {m.name: m.make() for m in mutants("layer_norm")}
+    for name in ("eps_outside", "other_eps", "one_pass"):
+        assert LAYER_NORM_MUTANTS[name] is made[name]
+    for like, chosen in (("layer_norm", LAYER_NORM_MUTANTS), ("batch_norm", BATCH_NORM_MUTANTS)):
+        verdicts = {
+            tuple(f.mistake for f in check_layer(layer, like=like).failures)
+            for layer in chosen.values()
+        }
+        assert len(verdicts) == len(chosen)
+
+
+@pytest.mark.parametrize("like", ["mean_norm", "post_norm"])
+def test_a_norm_without_mutants_is_an_error(like):
+    with pytest.raises(ValueError, match=like):
+        list(mutants(like))
+
+
+def test_a_mistake_that_nobody_makes_is_an_error():
+    with pytest.raises(ValueError, match="expected one of averaged, batch_of_one"):
+        find_mutant("layer_norm", "centered")
 
 
 def test_the_table_has_a_row_for_each_mutant():

@@ -4,12 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from normlab.checks.mutants import mutants
 from normlab.checks.residual import check_deep_norm_init, check_residual
-from normlab.checks.residual_mutants import (
-    DEEP_NORM_INIT_MUTANTS,
-    DEEP_NORM_MUTANTS,
-    PRE_NORM_MUTANTS,
-)
 from normlab.residual import DeepNorm, PostNorm, PreNorm, deep_norm_init_
 
 
@@ -29,17 +25,12 @@ def test_the_packages_own_blocks_pass():
         assert len(report.checks) == 2
 
 
-@pytest.mark.parametrize("mistake", DEEP_NORM_MUTANTS)
-def test_wrong_blocks_are_named(mistake):
-    report = check_residual(DEEP_NORM_MUTANTS[mistake], like="deep_norm")
-    assert not report.passed
-    assert report.failures[0].mistake == mistake, str(report)
-
-
-@pytest.mark.parametrize("mistake", PRE_NORM_MUTANTS)
-def test_wrong_pre_norms_are_named(mistake):
-    report = check_residual(PRE_NORM_MUTANTS[mistake], like="pre_norm")
-    assert report.failures[0].mistake == mistake, str(report)
+@pytest.mark.parametrize("like", ["deep_norm", "pre_norm"])
+def test_wrong_blocks_are_named(like):
+    for mutant in mutants(like):
+        report = check_residual(mutant.make(), like=like)
+        assert not report.passed
+        assert report.failures[0].mistake == mutant.mistake, str(report)
 
 
 def test_blocks_taken_for_each_other():
@@ -50,10 +41,10 @@ def test_blocks_taken_for_each_other():
     assert report.failures[0].mistake == "norm after the sum"
 
 
-@pytest.mark.parametrize("mistake", DEEP_NORM_INIT_MUTANTS)
-def test_wrong_initializations_are_named(mistake):
-    report = check_deep_norm_init(DEEP_NORM_INIT_MUTANTS[mistake])
-    assert [failure.mistake for failure in report.failures] == [mistake], str(report)
+def test_wrong_initializations_are_named():
+    for mutant in mutants("deep_norm_init"):
+        report = check_deep_norm_init(mutant.make())
+        assert [failure.mistake for failure in report.failures] == [mutant.mistake], str(report)
 
 
 def test_what_no_known_mistake_explains():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from normlab.checks.kill_matrix import KINDS
-from normlab.checks.mutants import exhibits
+from normlab.checks.mutants import mutants
 from normlab.experiments import recording
 from normlab.experiments.checks import check_styles, wrong_norms
 
@@ -66,7 +66,7 @@ def recorded():
 
 def test_the_record_has_every_wrong_norm_dead_under_its_name():
     result = recorded()
-    assert {(o.like, o.name) for o in result.outcomes} == {(m.like, m.name) for m in exhibits()}
+    assert {(o.like, o.name) for o in result.outcomes} == {(m.norm, m.name) for m in mutants()}
     assert result.survivors() == []
     assert {o.named for o in result.outcomes} == {None, result.seeds}
 

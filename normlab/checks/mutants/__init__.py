@@ -1,7 +1,11 @@
 """Wrong norms that a test suite must reject, each in one way that its name says."""
 
-from normlab.checks.mutants.batch import BATCH_NORM_MUTANTS
-from normlab.checks.mutants.catalog import Exhibit, exhibits
-from normlab.checks.mutants.layer import LAYER_NORM_MUTANTS
+from normlab.checks.mutants.collection import (
+    BATCH_NORM_MUTANTS,
+    LAYER_NORM_MUTANTS,
+    find_mutant,
+    mutants,
+)
+from normlab.checks.mutants.mutant import Mutant
 
-__all__ = ["BATCH_NORM_MUTANTS", "LAYER_NORM_MUTANTS", "Exhibit", "exhibits"]
+__all__ = ["BATCH_NORM_MUTANTS", "LAYER_NORM_MUTANTS", "Mutant", "find_mutant", "mutants"]

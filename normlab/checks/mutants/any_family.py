@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.mutants.backward import BACKWARD_MISTAKES, WrongBackward
-from normlab.checks.mutants.parts import WrongNorm
+from normlab.checks.mutants.listings import WrongNorm
 from normlab.norms import NORMS
 
 __all__ = ["FORWARD_MISTAKES", "make_wrong", "normalize"]
@@ -206,40 +206,27 @@ def normalize(
 
 
 def make_wrong(like: str, mistake: str = "") -> WrongNorm:
-    """A norm without running statistics, with one mistake.
+    """A norm without running statistics, with one mistake and the record's signature.
 
     Args:
         like: family.
         mistake: name in `FORWARD_MISTAKES` or `BACKWARD_MISTAKES`; empty for a right norm.
     """
+    norm = NORMS[like]
+    defaults = {"weight": None, "bias": None, "eps": norm.eps}
+    either, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    signature = inspect.Signature(
+        inspect.Parameter(role, either, default=defaults.get(role, empty))
+        for role in ("input", *norm.roles)
+    )
 
-    def wrong(
-        input: Tensor,
-        own: int | Sequence[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float = 1e-5,
-    ) -> Tensor:
-        return normalize(like, mistake, input, own, weight, bias, eps)[0]
-
-    def without_bias(
-        input: Tensor,
-        normalized_shape: Sequence[int],
-        weight: Tensor | None = None,
-        eps: float | None = None,
-    ) -> Tensor:
-        return normalize(like, mistake, input, normalized_shape, weight, None, eps)[0]
-
-    def by_roles(input: Tensor, *values: Any) -> Tensor:
-        given = dict(zip(NORMS[like].roles, values, strict=False))
+    def wrong(*args: Any, **kwargs: Any) -> Tensor:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given, x = bound.arguments, bound.arguments["input"]
+        own = given.get("normalized_shape", given.get("num_groups", x.shape[-1:]))
         parts = (given.get(role) for role in ("weight", "bias", "eps"))
-        return normalize(like, mistake, input, input.shape[-1:], *parts)[0]
+        return normalize(like, mistake, x, own, *parts)[0]
 
-    if not {"normalized_shape", "num_groups"} & set(NORMS[like].roles):
-        either = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        optional = [inspect.Parameter(r, either, default=None) for r in NORMS[like].roles]
-        by_roles.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter("input", either), *optional]
-        )
-        return by_roles
-    return wrong if NORMS[like].has_bias else without_bias
+    wrong.__signature__ = signature  # type: ignore[attr-defined]
+    return wrong

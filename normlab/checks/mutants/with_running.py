@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.mutants.any_family import normalize
-from normlab.checks.mutants.parts import WrongNorm, affine
+from normlab.checks.mutants.listings import WrongNorm, affine
 from normlab.norms import NORMS
 
 __all__ = ["RUNNING_MISTAKES", "make_wrong_running"]

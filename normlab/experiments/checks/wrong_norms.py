@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from normlab.checks.formula import FAMILIES
 from normlab.checks.kill_matrix import KINDS, compute_kill_matrix
-from normlab.checks.mutants import exhibits
+from normlab.checks.mutants import mutants
 from normlab.experiments.settings import Index
 
 __all__ = ["Config", "Outcome", "Result", "run"]
@@ -81,11 +81,11 @@ def run(config: Config) -> Result:
     """Put every wrong norm of the families through the checks, once for each seed."""
     outcomes = []
     for like in config.families:
-        mutants = list(exhibits(like))
-        matrices = [compute_kill_matrix(mutants, seeds=(seed,)) for seed in config.seeds]
-        for m in mutants:
-            key = (m.like, m.name)
+        wrong = list(mutants(like))
+        matrices = [compute_kill_matrix(wrong, seeds=(seed,)) for seed in config.seeds]
+        for m in wrong:
+            key = (m.norm, m.name)
             kills = {kind: sum(kind in x.killers[key] for x in matrices) for kind in KINDS}
             named = sum(x.mistakes[key] == {m.mistake} for x in matrices) if m.mistake else None
-            outcomes.append(Outcome(m.like, m.name, {k: n for k, n in kills.items() if n}, named))
+            outcomes.append(Outcome(m.norm, m.name, {k: n for k, n in kills.items() if n}, named))
     return Result(tuple(outcomes), len(config.seeds))

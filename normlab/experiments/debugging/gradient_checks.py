@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from normlab.checks import check_layer
-from normlab.checks.mutants import exhibits
+from normlab.checks.mutants import find_mutant, mutants
 from normlab.experiments.settings import Count, Index, check_settings
 from normlab.layers import layer_norm
 
@@ -23,7 +23,7 @@ Layer = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Config:
-    """Wrong layers of :func:`normlab.checks.mutants.exhibits`, and the right one, in float64.
+    """Wrong layers of :func:`normlab.checks.mutants.mutants`, and the right one, in float64.
 
     Attributes:
         mistakes: names of the wrong layers.
@@ -39,7 +39,7 @@ class Config:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        known = {exhibit.name for exhibit in exhibits("layer_norm")}
+        known = {mutant.name for mutant in mutants("layer_norm")}
         if unknown := set(self.mistakes) - known:
             raise ValueError(f"mistakes: got {sorted(unknown)}; expected some of {sorted(known)}")
 
@@ -90,7 +90,6 @@ def _passed(layer: Layer, config: Config) -> tuple[Check, ...]:
 
 def run(config: Config) -> Result:
     """Put the right layer and each wrong one through every check."""
-    museum = {exhibit.name: exhibit for exhibit in exhibits("layer_norm")}
     layers: dict[str, Layer] = {"none": layer_norm}
-    layers |= {name: museum[name].make() for name in config.mistakes}
+    layers |= {name: find_mutant("layer_norm", name).make() for name in config.mistakes}
     return Result(tuple(Outcome(name, _passed(f, config)) for name, f in layers.items()))
