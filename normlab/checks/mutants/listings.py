@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["LISTINGS", "WrongNorm", "affine"]
+__all__ = ["LISTINGS", "WrongNorm", "affine", "moments"]
 
 WrongNorm = Callable[..., Tensor]
 
@@ -22,7 +22,7 @@ def _dims(normalized_shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(range(-len(normalized_shape), 0))
 
 
-def _moments(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def moments(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Mean and variance with divisor n."""
     mean = x.mean(dims, keepdim=True)
     return mean, (x - mean).square().mean(dims, keepdim=True)
@@ -42,7 +42,7 @@ def eps_outside(
     eps: float = 1e-5,
 ) -> Tensor:
     """Divides by sqrt(var) + eps instead of sqrt(var + eps)."""
-    mean, var = _moments(input, _dims(normalized_shape))
+    mean, var = moments(input, _dims(normalized_shape))
     return affine((input - mean) / (var.sqrt() + eps), weight, bias)
 
 
@@ -67,7 +67,7 @@ def other_eps(
     eps: float = 1e-6,
 ) -> Tensor:
     """Default eps 1e-6 where torch has 1e-5: a ported checkpoint meets another layer."""
-    mean, var = _moments(input, _dims(normalized_shape))
+    mean, var = moments(input, _dims(normalized_shape))
     return affine((input - mean) * (var + eps).rsqrt(), weight, bias)
 
 
