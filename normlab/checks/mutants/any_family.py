@@ -213,11 +213,13 @@ def make_wrong(like: str, mistake: str = "") -> WrongNorm:
         mistake: name in `FORWARD_MISTAKES` or `BACKWARD_MISTAKES`; empty for a right norm.
     """
     norm = NORMS[like]
-    defaults = {"weight": None, "bias": None, "eps": norm.eps}
     either, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    defaults = dict.fromkeys(("input", "normalized_shape", "num_groups"), empty)
     signature = inspect.Signature(
-        inspect.Parameter(role, either, default=defaults.get(role, empty))
-        for role in ("input", *norm.roles)
+        [
+            inspect.Parameter(role, either, default=defaults.get(role))
+            for role in ("input", *norm.roles)
+        ]
     )
 
     def wrong(*args: Any, **kwargs: Any) -> Tensor:
