@@ -1,10 +1,13 @@
 """What the live reproductions on torch's CPU kernels claim, for the version they were read in."""
 
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn.functional import rms_norm
 
+from normlab import layers
 from normlab.experiments.processor import with_threads
 from normlab.experiments.pytorch_source import (
     batch_summation,
@@ -14,6 +17,8 @@ from normlab.experiments.pytorch_source import (
     rms_dispatch,
     saved_for_backward,
 )
+from normlab.experiments.settings import check_settings
+from normlab.sources import trace_operations
 
 pinned = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."),
@@ -34,7 +39,7 @@ def ones():
 @pytest.mark.parametrize("parameter", ["bias", "weight"])
 @pytest.mark.parametrize(("dtype", "limit"), [("bfloat16", 256), ("float16", 2048)])
 def test_layer_norm_stops_at_a_limit_per_thread(ones, dtype, limit, parameter, threads):
-    found = ones.of(f"layer_norm, {parameter}", dtype, threads)
+    (found,) = ones.of(norm=f"layer_norm, {parameter}", dtype=dtype, threads=threads)
     assert found.gradient == found.predicted == min(limit * threads, 4096)
     assert found.relative_error == pytest.approx(1 - found.gradient / 4096, abs=1e-5)  # eps
 
@@ -53,7 +58,7 @@ def test_float32_parameters_do_not_help():
         norms=("layer_norm, bias",), dtypes=("bfloat16",), parameter_dtype="float32"
     )
     found = half_weight_gradients.run(config)
-    assert [o.gradient for o in found.outcomes] == [256, 512]
+    assert found.values("gradient") == [256, 512]
 
 
 @pinned
@@ -63,19 +68,18 @@ def test_random_gradients_lose_digits_too():
     )
     found = half_weight_gradients.run(config)
     for norm in ("group_norm, bias", "batch_norm, bias", "normlab layer_norm, bias"):
-        assert found.of(norm, "bfloat16").relative_error < 0.01
+        assert max(found.values("relative_error", norm=norm)) < 0.01
     for norm in ("layer_norm, bias", "layer_norm, weight"):
-        assert found.of(norm, "bfloat16").relative_error > 0.05
+        assert min(found.values("relative_error", norm=norm)) > 0.05
 
 
 def test_right_buffers_would_be_noticed(monkeypatch):
     """The claim is about torch: with our own layer in its place it fails."""
-    ours = half_weight_gradients.NORMS["normlab layer_norm, bias"]
-    monkeypatch.setitem(half_weight_gradients.NORMS, "layer_norm, bias", ours)
+    monkeypatch.setattr(half_weight_gradients, "functional", layers)
     config = half_weight_gradients.Config(norms=("layer_norm, bias",), dtypes=("bfloat16",))
     found = half_weight_gradients.run(config)
-    assert [o.gradient for o in found.outcomes] == [4096, 4096]
-    assert [o.predicted for o in found.outcomes] != [4096, 4096]
+    assert found.values("gradient") == [4096, 4096]
+    assert found.values("predicted") != [4096, 4096]
 
 
 def test_threads_are_put_back():
@@ -105,28 +109,27 @@ def test_second_derivatives_are_right_with_a_weight(seconds):
 
 
 @pinned
-@pytest.mark.parametrize("norm", double_backward.NORMS)
+@pytest.mark.parametrize("norm", double_backward.Config().norms)
 def test_a_bias_without_a_weight(seconds, norm):
-    assert seconds.of(norm, False, True, "input").verdict == "right"
-    alone = seconds.of(norm, False, True, "bias")
-    both = seconds.of(norm, False, True, "input and bias")
+    through_input, alone, both = seconds.of(norm=norm, weight=False, bias=True)
+    assert through_input.verdict == "right"
     assert alone.verdict == ("raises" if norm == "group_norm" else "missing")
     assert both.verdict == "raises"
     assert both.message
 
 
 def test_our_layers_have_them_all(monkeypatch):
-    for name, (_, ours) in list(double_backward.NORMS.items()):
-        monkeypatch.setitem(double_backward.NORMS, name, (ours, ours))
-    assert {o.verdict for o in double_backward.run(double_backward.Config()).outcomes} == {"right"}
+    monkeypatch.setattr(double_backward, "functional", layers)
+    found = double_backward.run(double_backward.Config())
+    assert set(found.values("verdict")) == {"right"}
 
 
 def test_a_wrong_second_derivative_is_seen(monkeypatch):
-    of_torch, ours = double_backward.NORMS["layer_norm"]
-    frozen = lambda x, w, b: of_torch(x + 0.1 * x.detach().square(), w, b)  # noqa: E731
-    monkeypatch.setitem(double_backward.NORMS, "layer_norm", (frozen, ours))
+    of_torch = torch.nn.functional.layer_norm
+    frozen = lambda x, *given: of_torch(x + 0.1 * x.detach().square(), *given)  # noqa: E731
+    monkeypatch.setattr(double_backward, "functional", SimpleNamespace(layer_norm=frozen))
     found = double_backward.run(double_backward.Config(norms=("layer_norm",)))
-    assert found.of("layer_norm", True, True, "input").verdict == "wrong"
+    assert found.values("verdict", weight=True, bias=True, through="input") == ["wrong"]
 
 
 # GroupNorm's memory formats.
@@ -135,19 +138,23 @@ def test_a_wrong_second_derivative_is_seen(monkeypatch):
 @pytest.mark.parametrize("side", [8, 32])
 def test_group_norm_loses_digits_in_channels_last(side):
     found = channels_last_variance.run(channels_last_variance.Config(side=side))
-    for mean in (0.0, 10.0, 100.0, 1e3, 1e4):
-        assert found.of(mean, "contiguous").error < 1e-5 + 1e-6 * mean
-    assert found.of(0.0, "channels_last").error < 1e-5
+    means = (0.0, 10.0, 100.0, 1e3, 1e4)
+    kept, lost = (
+        {m: max(found.values("error", mean=m, memory_format=f)) for m in means}
+        for f in ("contiguous", "channels_last")
+    )
+    assert all(kept[mean] < 1e-5 + 1e-6 * mean for mean in means)
+    assert lost[0.0] < 1e-5
     if torch.__version__.startswith("2.13."):
-        assert found.of(100.0, "channels_last").error > 30 * found.of(100.0, "contiguous").error
-        assert found.of(1e4, "channels_last").error > 10
+        assert lost[100.0] > 30 * kept[100.0]
+        assert lost[1e4] > 10
     for outcome in found.outcomes:  # the model has the same weakness, and no other
         assert outcome.model_error < 1e-5 + 10 * outcome.error
 
 
 def test_planes_of_one_value_are_refused():
-    with pytest.raises(ValueError, match="side: got 1"):
-        channels_last_variance.Config(side=1)
+    with pytest.raises(ValueError, match="side: got 1; expected 2 or more"):
+        channels_last_variance.run(channels_last_variance.Config(side=1))
 
 
 # RMSNorm.
@@ -155,15 +162,25 @@ def test_planes_of_one_value_are_refused():
 
 @pinned
 def test_rms_norm_is_composed_on_a_cpu():
-    found = rms_dispatch.run(rms_dispatch.Config())
-    for outcome in found.outcomes:
-        assert outcome.forward == ("pow", "mean", "add_", "rsqrt", "mul", "mul")
+    for outcome in rms_dispatch.run(rms_dispatch.Config()).outcomes:
         assert outcome.equals_composition
         assert outcome.output_dtype == outcome.dtype
         assert outcome.warns is (outcome.dtype != outcome.weight_dtype)
-    assert not found.fused_on_cpu
-    assert found.composite
-    assert found.fused_backward_error == "NotImplementedError"
+    assert not rms_dispatch.has_fused_kernel("CPU")
+    assert rms_dispatch.has_fused_kernel("CompositeImplicitAutograd")
+    assert rms_dispatch.fused_backward_error() == "NotImplementedError"
+
+
+@pinned
+@pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
+@pytest.mark.parametrize(("dtype", "weight_dtype"), rms_dispatch.Config().dtypes)
+def test_the_operations_that_compose_it(dtype, weight_dtype):
+    x, weight = torch.ones(4, 8).to(getattr(torch, dtype)), torch.ones(8)
+    weight = weight.to(getattr(torch, weight_dtype))
+    found = trace_operations(lambda: rms_norm(x, (8,), weight, 1e-5))
+    plumbing = {"_to_copy", "alias", "detach", "view"}  # the same memory, or another dtype
+    arithmetic = [name for name in found if name not in plumbing]
+    assert arithmetic == ["pow", "mean", "add_", "rsqrt", "mul", "mul"]
 
 
 def test_another_order_is_not_the_composition(monkeypatch):
@@ -174,7 +191,7 @@ def test_another_order_is_not_the_composition(monkeypatch):
 
     monkeypatch.setattr(rms_dispatch, "compose", late)
     found = rms_dispatch.run(rms_dispatch.Config())
-    assert not found.of("bfloat16", "bfloat16").equals_composition
+    assert found.values("equals_composition", weight_dtype="bfloat16") == [False]
 
 
 def test_the_warning_is_put_back():
@@ -201,17 +218,19 @@ def test_what_is_saved():
         "instance_norm": (4, 3 * batch * features),
     }
     for norm, (tensors, numbers) in counts.items():
-        outcome = found.of(norm)
+        (outcome,) = found.of(norm=norm, dtype="float32")
         assert (outcome.tensors, outcome.extra_bytes) == (tensors, 4 * numbers)
         assert outcome.extra_inputs == numbers / (batch * features**2)
     # bfloat16: the float32 copy of x, x_hat in float32, and a float32 number a row
-    assert found.of("rms_norm", "bfloat16").extra_inputs == 4 + 2 / features
+    extra = found.values("extra_inputs", norm="rms_norm", dtype="bfloat16")
+    assert extra == [4 + 2 / features]
 
 
 def test_a_layer_that_keeps_its_output_is_seen(monkeypatch):
-    monkeypatch.setitem(saved_for_backward.NORMS, "layer_norm", lambda x, w, b: (x * w).exp() + b)
+    greedy = SimpleNamespace(layer_norm=lambda x, shape, w, b, eps: (x * w).exp() + b)
+    monkeypatch.setattr(saved_for_backward, "functional", greedy)
     found = saved_for_backward.run(saved_for_backward.Config(norms=("layer_norm",)))
-    assert found.of("layer_norm").extra_inputs == 1
+    assert found.values("extra_inputs") == [1, 1]
 
 
 # BatchNorm's layouts.
@@ -220,13 +239,16 @@ def test_a_layer_that_keeps_its_output_is_seen(monkeypatch):
 @pinned
 def test_a_batch_of_rows_is_summed_in_float32():
     found = batch_summation.run(batch_summation.Config(batches=(4096, 65536)))
-    for batch in (4096, 65536):
-        rows, planes = found.of(batch, "(N, C)"), found.of(batch, "(1, C, N)")
-        assert planes.mean_error < 1e-6
-        assert planes.var_error < 3e-7
-        assert rows.mean_error > 5 * planes.mean_error
-        assert rows.var_error > 5 * planes.var_error
-    assert found.of(65536, "(N, C)").mean_error < 1e-3  # a loss of digits, not a wrong result
+    for measure, limit in (("mean_error", 1e-6), ("var_error", 3e-7)):
+        for batch in (4096, 65536):
+            rows, planes = (
+                max(found.values(measure, batch=batch, layout=layout))
+                for layout in ("(N, C)", "(1, C, N)")
+            )
+            assert planes < limit
+            assert rows > 5 * planes
+    errors = found.values("mean_error", batch=65536, layout="(N, C)")
+    assert max(errors) < 1e-3  # a loss of digits, not a wrong result
 
 
 @pytest.mark.parametrize(
@@ -241,4 +263,4 @@ def test_a_batch_of_rows_is_summed_in_float32():
 )
 def test_wrong_settings_are_named(make, says):
     with pytest.raises(ValueError, match=says):
-        make()
+        check_settings(make())

@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,6 +38,10 @@ def result():
     return kernel_agreement.run(kernel_agreement.Config())
 
 
+def _select(result, quantity, model="kernel"):
+    return [a for a in result.of(model=model) if a.quantity.startswith(quantity)]
+
+
 def _log(agreements, where, record_property):
     for found in agreements:
         text = f"{found.equal} of {found.values} equal, difference {found.difference:.1e}"
@@ -45,11 +50,11 @@ def _log(agreements, where, record_property):
 
 
 def test_the_models_are_close(result, record_property):
-    _log(result.agreements, f"torch {result.torch}, {result.code}", record_property)
-    quantities = {a.quantity.partition(",")[0] for a in result.agreements}
+    _log(result.outcomes, f"torch {torch.__version__}, {vector_code()}", record_property)
+    quantities = {a.quantity.partition(",")[0] for a in result.outcomes}
     assert {f"layer_norm {q}" for q in ("mean", "rstd", "y", "dx", "dweight", "dbias")} < quantities
     assert {"batch_norm mean", "batch_norm invstd", "batch_norm y", "batch_norm dx"} < quantities
-    for found in result.select(""):
+    for found in result.of(model="kernel"):
         dtype = next((d for d in LIMITS if d in found.quantity), "float32")
         exact_rows = "mean" in found.quantity or "std" in found.quantity
         assert found.difference <= LIMITS["float32" if exact_rows else dtype], found
@@ -64,8 +69,8 @@ def _share(agreements):
 @pytest.mark.parametrize("model", ["two passes", "lanes=4", "lanes=16"])
 def test_the_model_agrees_more_often_than_another_order(result, model):
     for quantity in ("layer_norm mean", "layer_norm rstd"):
-        kernel = [a for a in result.select(quantity) if not a.quantity.endswith(", 6")]
-        other = [a for a in result.select(quantity, model) if not a.quantity.endswith(", 6")]
+        kernel = [a for a in _select(result, quantity) if not a.quantity.endswith(", 6")]
+        other = [a for a in _select(result, quantity, model) if not a.quantity.endswith(", 6")]
         assert len(kernel) == len(other) == 6
         assert _share(kernel) > _share(other)
 
@@ -74,7 +79,7 @@ def test_the_model_agrees_more_often_than_another_order(result, model):
 @on_x86
 def test_most_values_are_the_same_bit_for_bit(result):
     """In the wheels of 2.13 all were but a few 16-bit gradients; a wrong order gives 40 to 80 %."""
-    shares = {a.quantity: _share([a]) for a in result.select("")}
+    shares = {a.quantity: _share([a]) for a in result.of(model="kernel")}
     assert min(shares.values()) > 0.9, {q: s for q, s in shares.items() if s <= 0.9}
 
 
@@ -129,10 +134,12 @@ def test_another_order_of_operations_agrees_less(mutant, record_property):
 
 
 PROGRAM = """
-import dataclasses, json
+import json
+from normlab.experiments.processor import vector_code
 from normlab.experiments.pytorch_source import kernel_agreement
 config = kernel_agreement.Config(features=(130, 768), dtypes=("float32",))
-print(json.dumps(dataclasses.asdict(kernel_agreement.run(config))))
+agreements = [vars(a) for a in kernel_agreement.run(config).outcomes]
+print(json.dumps({"fused": vector_code().fused, "agreements": agreements}))
 """
 
 
@@ -149,9 +156,9 @@ def test_the_other_build_of_the_kernels(record_property):
         text=True,
     )
     found = json.loads(done.stdout)
-    if found["code"][1] is vector_code().fused:
+    if found["fused"] is vector_code().fused:
         pytest.skip("this processor has no AVX2")
-    agreements = [kernel_agreement.Agreement(**a) for a in found["agreements"]]
+    agreements = [SimpleNamespace(**a) for a in found["agreements"]]
     _log(agreements, capability, record_property)
     kernel = [a for a in agreements if a.model == "kernel"]
     assert max(a.difference for a in kernel) <= LIMITS["float32"]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
-from torch import Tensor
 
-from normlab.experiments.processor import with_threads
 from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Outcome", "Result", "run"]
+__all__ = ["Config", "run", "run_one"]
 
 Layout = Literal["(N, C)", "(1, C, N)"]
 
@@ -22,70 +21,37 @@ class Config:
 
     Attributes:
         batches: rows.
+        layouts: of the input.
         mean: of all values, whose standard deviation is 1.
         channels: C.
         seeds: of the rows.
     """
 
     batches: tuple[Count, ...] = (256, 4096, 65536)
+    layouts: tuple[Layout, ...] = get_args(Layout)
     mean: float = 10.0
     channels: Count = 8
     seeds: tuple[Index, ...] = (0, 1, 2)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Errors of the statistics for one batch and layout, the largest of all seeds and channels.
+def run_one(config: Config, batch: int, layout: Layout, seed: int) -> dict[str, float]:
+    """Compare the statistics of one batch with those in float64, and keep the worst channel.
 
-    Attributes:
-        batch: rows.
-        layout: of the input.
+    Measures:
         mean_error: absolute; the standard deviation is 1.
         var_error: relative.
     """
-
-    batch: int
-    layout: Layout
-    mean_error: float
-    var_error: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All errors, and torch's version."""
-
-    outcomes: tuple[Outcome, ...]
-    torch: str
-
-    def of(self, batch: int, layout: Layout) -> Outcome:
-        """One outcome."""
-        return next(o for o in self.outcomes if (o.batch, o.layout) == (batch, layout))
-
-
-def _errors(x: Tensor, rows: Tensor) -> tuple[float, float]:
-    channels, eps = rows.shape[1], 1e-5
-    running = torch.zeros(channels), torch.ones(channels)
-    with with_threads(1):
-        _, mean, invstd = torch.native_batch_norm(x, None, None, *running, True, 0.1, eps)
+    generator = torch.Generator().manual_seed(seed)
+    rows = config.mean + torch.randn(batch, config.channels, generator=generator)
+    x = rows if layout == "(N, C)" else rows.t().contiguous()[None]
+    running = torch.zeros(config.channels), torch.ones(config.channels)
+    _, mean, invstd = torch.native_batch_norm(x, None, None, *running, True, 0.1, 1e-5)
     exact_var, exact_mean = torch.var_mean(rows.double(), 0, correction=0)
-    var = invstd.double() ** -2 - eps
-    return (
-        (mean - exact_mean).abs().max().item(),
-        (var / exact_var - 1).abs().max().item(),
-    )
+    var = invstd.double() ** -2 - 1e-5
+    return {
+        "mean_error": (mean - exact_mean).abs().max().item(),
+        "var_error": (var / exact_var - 1).abs().max().item(),
+    }
 
 
-def run(config: Config) -> Result:
-    """Measure every batch in both layouts."""
-    outcomes = []
-    for batch in config.batches:
-        found: dict[Layout, list[tuple[float, float]]] = {"(N, C)": [], "(1, C, N)": []}
-        for seed in config.seeds:
-            generator = torch.Generator().manual_seed(seed)
-            rows = config.mean + torch.randn(batch, config.channels, generator=generator)
-            found["(N, C)"].append(_errors(rows, rows))
-            found["(1, C, N)"].append(_errors(rows.t().contiguous()[None], rows))
-        for layout, errors in found.items():
-            mean_errors, var_errors = zip(*errors, strict=True)
-            outcomes.append(Outcome(batch, layout, max(mean_errors), max(var_errors)))
-    return Result(tuple(outcomes), torch.__version__)
+run = Sweep(run_one, batch="batches", layout="layouts", seed="seeds")

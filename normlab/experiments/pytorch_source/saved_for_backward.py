@@ -2,94 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn.functional import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from torch.nn import functional
 
 from normlab.experiments.settings import Count, check_settings
+from normlab.experiments.sweep import Sweep
 from normlab.kernel_models.rounding import StoredDtype
+from normlab.norms import NORMS
 
-__all__ = ["NORMS", "Config", "Outcome", "Result", "run"]
+__all__ = ["Config", "run", "run_one"]
 
-Norm = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-# Each of them takes (N, C, L) with C = L, so that weight and bias fit them all.
-NORMS: dict[str, Norm] = {
-    "batch_norm": lambda x, w, b: batch_norm(x, None, None, w, b, True),
-    "layer_norm": lambda x, w, b: layer_norm(x, x.shape[-1:], w, b),
-    "rms_norm": lambda x, w, b: rms_norm(x, x.shape[-1:], w),
-    "group_norm": lambda x, w, b: group_norm(x, 4, w, b),
-    "instance_norm": lambda x, w, b: instance_norm(x, None, None, w, b),
-}
+Norm = Literal["batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm"]
+GROUPS = 4
 
 
 @dataclass(frozen=True)
 class Config:
-    """Every norm on an input of the same shape, with weight and bias of its dtype, on CPU.
+    """Every norm on an input of the same shape (N, C, L), with weight and bias, on CPU.
 
     Attributes:
-        norms: names of :data:`NORMS`.
+        norms: of torch; group norm has four groups.
         dtypes: of input, weight and bias.
         batch: N.
-        features: C and L.
+        features: C and L, so that weight and bias fit all norms.
     """
 
-    norms: tuple[str, ...] = tuple(NORMS)
+    norms: tuple[Norm, ...] = get_args(Norm)
     dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16")
     batch: Count = 8
     features: Count = 64
 
     def __post_init__(self) -> None:
         check_settings(self)
-        for name in self.norms:
-            if name not in NORMS:
-                raise ValueError(f"norms: got {name!r}; expected some of {', '.join(NORMS)}")
-        if self.features % 4:
-            raise ValueError(f"features: got {self.features}; expected a multiple of 4")
+        if self.features % GROUPS:
+            raise ValueError(f"features: got {self.features}; expected a multiple of {GROUPS}")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one norm saved.
+def run_one(config: Config, norm: Norm, dtype: StoredDtype) -> dict[str, Any]:
+    """Look at what one norm saves.
 
-    Attributes:
-        norm: name.
-        dtype: of the input.
+    Measures:
         tensors: saved tensors, the same one counted as often as it is saved.
         extra_shapes: shapes of saved memory that is neither input nor parameter.
         extra_bytes: size of that memory; what the norm costs beyond keeping its input.
         extra_inputs: the same, in sizes of the input.
     """
-
-    norm: str
-    dtype: StoredDtype
-    tensors: int
-    extra_shapes: tuple[tuple[int, ...], ...]
-    extra_bytes: int
-    extra_inputs: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All norms, and torch's version."""
-
-    outcomes: tuple[Outcome, ...]
-    torch: str
-
-    def of(self, norm: str, dtype: StoredDtype = "float32") -> Outcome:
-        """One outcome."""
-        return next(o for o in self.outcomes if (o.norm, o.dtype) == (norm, dtype))
-
-
-def _outcome(norm: str, dtype: StoredDtype, config: Config) -> Outcome:
-    real = getattr(torch, dtype)
-    generator = torch.Generator().manual_seed(0)
     shape = (config.batch, config.features, config.features)
-    x = torch.randn(shape, generator=generator).to(real).requires_grad_()
-    weight, bias = (torch.ones(config.features, dtype=real, requires_grad=True) for _ in "wb")
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(getattr(torch, dtype))
+    weight, bias = (torch.ones_like(x[0, 0], requires_grad=True) for _ in "wb")
+    arguments = NORMS[norm].arguments(
+        normalized_shape=x.shape[-1:], num_groups=GROUPS, weight=weight, bias=bias
+    )
     saved: list[Tensor] = []
 
     def keep(tensor: Tensor) -> Tensor:
@@ -97,25 +64,17 @@ def _outcome(norm: str, dtype: StoredDtype, config: Config) -> Outcome:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        NORMS[norm](x, weight, bias)
+        getattr(functional, norm)(x.requires_grad_(), *arguments)
     given = {t.untyped_storage().data_ptr() for t in (x, weight, bias)}
-    extra = {
-        t.untyped_storage().data_ptr(): t
-        for t in saved
-        if t.numel() and t.untyped_storage().data_ptr() not in given
-    }
+    extra = {t.untyped_storage().data_ptr(): t for t in saved if t.numel()}
+    extra = {place: tensor for place, tensor in extra.items() if place not in given}
     size = sum(t.untyped_storage().nbytes() for t in extra.values())
-    return Outcome(
-        norm,
-        dtype,
-        len(saved),
-        tuple(tuple(t.shape) for t in extra.values()),
-        size,
-        size / x.untyped_storage().nbytes(),
-    )
+    return {
+        "tensors": len(saved),
+        "extra_shapes": tuple(tuple(t.shape) for t in extra.values()),
+        "extra_bytes": size,
+        "extra_inputs": size / x.untyped_storage().nbytes(),
+    }
 
 
-def run(config: Config) -> Result:
-    """Count for every norm and dtype."""
-    outcomes = [_outcome(norm, dtype, config) for norm in config.norms for dtype in config.dtypes]
-    return Result(tuple(outcomes), torch.__version__)
+run = Sweep(run_one, norm="norms", dtype="dtypes")
