@@ -69,6 +69,7 @@ def test_layer_norm_erases_color_beside_size_and_size_itself():
         assert result.accuracies("batch norm, raw", question)[0] > 0.9
         assert result.accuracies("layer norm, raw", question)[0] < 0.6
         assert result.accuracies("linear, layer norm, standardized", question)[0] > 0.9
+    assert result.accuracies("no norm, raw", "color")[0] < 0.75
     assert result.accuracies("layer norm, standardized", "color")[0] > 0.9
     assert result.accuracies("layer norm, standardized", "size")[0] < 0.88
 

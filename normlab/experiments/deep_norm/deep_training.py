@@ -24,6 +24,7 @@ class Config:
         steps: updates at each of `depths`.
         seeds: each gives weights and batches.
         lr: learning rate from the first step on.
+        stop_above: stop once 20 steps in a row have a larger mean accuracy; None goes on.
         width: D.
         heads: of each attention.
         expansion: hidden units of a feed-forward network, in multiples of `width`.
@@ -37,6 +38,7 @@ class Config:
     steps: tuple[Count, ...] = (110, 70)
     seeds: tuple[Index, ...] = (0, 1, 2)
     lr: Positive = 2e-3
+    stop_above: float | None = None
     width: Count = 32
     heads: Count = 4
     expansion: Count = 2
@@ -67,6 +69,7 @@ def run_one(config: Config, group: Group, depth: int, seed: int) -> dict[str, An
         make_batches(config, seed=seed),
         steps=config.steps[config.depths.index(depth)],
         optimizer=make_optimizer(model, lr=config.lr),
+        stop_above=config.stop_above,
     )
     curve = Curve(tuple(map(rounded, found.losses)), tuple(map(rounded, found.accuracies)))
     return {

@@ -22,6 +22,7 @@ Arrangement = Literal[
     "layer norm, standardized",
     "linear, layer norm, raw",
     "linear, layer norm, standardized",
+    "no norm, raw",
 ]
 ARRANGEMENTS: tuple[Arrangement, ...] = (
     "no norm, standardized",
@@ -30,6 +31,7 @@ ARRANGEMENTS: tuple[Arrangement, ...] = (
     "layer norm, standardized",
     "linear, layer norm, raw",
     "linear, layer norm, standardized",
+    "no norm, raw",
 )
 
 
