@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,12 +18,11 @@ from normlab.experiments.sequence_training import (
     relative_changes,
     sequence_loss,
 )
-from normlab.experiments.settings import Count, Index, NotNegative, Positive, check_settings
+from normlab.experiments.settings import Count, Index, Positive, Several
+from normlab.experiments.sweep import Sweep
 
 __all__ = [
     "Config",
-    "Outcome",
-    "Result",
     "adam_stability_limit",
     "amplification",
     "first_adam_step",
@@ -39,7 +37,7 @@ class Config:
     """Transformers at their initial weights, on reversal.
 
     Attributes:
-        placements: "post_norm", "pre_norm", "deep_norm".
+        placements: of the norm.
         layers: numbers of layers, L.
         lr: of the first update.
         noise: size of a random change of every matrix, relative to its entries.
@@ -51,72 +49,10 @@ class Config:
     placements: tuple[Placement, ...] = ("post_norm", "pre_norm", "deep_norm")
     layers: tuple[Count, ...] = (6,)
     lr: Positive = 1e-2
-    noise: NotNegative = 0.01
-    batches: Count = 25
-    iterations: Count = 15
+    noise: Positive = 0.01
+    batches: Several = 25
+    iterations: Index = 15
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if not self.placements or not set(self.placements) <= set(get_args(Placement)):
-            raise ValueError(
-                f"placements: got {self.placements}; expected of {', '.join(get_args(Placement))}"
-            )
-        for name in ("lr", "noise"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name}: got {value}; expected a positive number, such as 1e-2")
-        if self.iterations < 0:
-            raise ValueError(f"iterations: got {self.iterations}; expected 0 (skip) or more")
-        if self.batches < 2:
-            raise ValueError(f"batches: got {self.batches}; expected 2 or more, for a spread")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One network at its initial weights.
-
-    Attributes:
-        placement: of the norm.
-        layers: L.
-        seed: of weights and batches.
-        gradient_ratio: gradient at the last feed-forward matrix of the last layer over that of
-            the first layer.
-        top_gradient: the former.
-        amplification: relative change of the features when every matrix changes by noise,
-            over the relative size of that noise.
-        first_update: relative change of the features in the first full-size update of Adam.
-        rate_spread: how far the rates that Adam gives the parameters lie from those of a
-            settled second moment when it has seen one batch: standard deviation over the
-            parameters of the logarithm of their ratio.
-        sharpness: largest curvature as Adam sees it, times the rate, over the limit of
-            :func:`adam_stability_limit`; above 1 the quadratic model of the loss diverges.
-    """
-
-    placement: str
-    layers: int
-    seed: int
-    gradient_ratio: float
-    top_gradient: float
-    amplification: float
-    first_update: float
-    rate_spread: float
-    sharpness: float | None
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, placement: str, layers: int) -> list[float]:
-        """One number for each seed."""
-        return [
-            getattr(o, measure)
-            for o in self.outcomes
-            if (o.placement, o.layers) == (placement, layers)
-        ]
 
 
 def adam_stability_limit(beta1: float = 0.9) -> float:
@@ -226,8 +162,22 @@ def _first_update(model: Transformer, batch: tuple[Tensor, Tensor], lr: float) -
         return relative_changes([model.features(batch[0])], [other.features(batch[0])])[0]
 
 
-def run_one(config: Config, placement: Placement, layers: int, seed: int) -> Outcome:
-    """Measure one network before any training, in float64."""
+def run_one(config: Config, placement: Placement, layers: int, seed: int) -> dict[str, Any]:
+    """Measure one network before any training, in float64.
+
+    Measures:
+        gradient_ratio: gradient at the last feed-forward matrix of the last layer over that of
+            the first layer.
+        top_gradient: the former.
+        amplification: relative change of the features when every matrix changes by noise,
+            over the relative size of that noise.
+        first_update: relative change of the features in the first full-size update of Adam.
+        rate_spread: how far the rates that Adam gives the parameters lie from those of a
+            settled second moment when it has seen one batch: standard deviation over the
+            parameters of the logarithm of their ratio.
+        sharpness: largest curvature as Adam sees it, times the rate, over the limit of
+            :func:`adam_stability_limit`; above 1 the quadratic model of the loss diverges.
+    """
     settings = sequence_training.Config(placement=placement, layers=layers, seed=seed)
     model = settings.make_model().double()
     batches = settings.make_batches()
@@ -243,26 +193,14 @@ def run_one(config: Config, placement: Placement, layers: int, seed: int) -> Out
         roots = (second_moment.sqrt() + 1e-8).split([p.numel() for p in model.parameters()])
         largest = sharpness(model, probe, list(roots), config.iterations)
         relative_sharpness = config.lr * largest / adam_stability_limit()
-    return Outcome(
-        placement=placement,
-        layers=layers,
-        seed=seed,
-        gradient_ratio=per_layer[-1] / per_layer[0],
-        top_gradient=per_layer[-1],
-        amplification=amplification(model, probe, config.noise),
-        first_update=_first_update(model, probe, config.lr),
-        rate_spread=spread.item(),
-        sharpness=relative_sharpness,
-    )
+    return {
+        "gradient_ratio": per_layer[-1] / per_layer[0],
+        "top_gradient": per_layer[-1],
+        "amplification": amplification(model, probe, config.noise),
+        "first_update": _first_update(model, probe, config.lr),
+        "rate_spread": spread.item(),
+        "sharpness": relative_sharpness,
+    }
 
 
-def run(config: Config) -> Result:
-    """Measure every placement at every depth with every seed."""
-    return Result(
-        tuple(
-            run_one(config, placement, layers, seed)
-            for placement in config.placements
-            for layers in config.layers
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, placement="placements", layers="layers", seed="seeds")

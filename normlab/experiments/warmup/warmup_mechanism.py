@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +20,12 @@ from normlab.experiments.sequence_training import (
     sequence_loss,
     token_variance,
 )
-from normlab.experiments.settings import Count, Index, Positive, check_settings
-from normlab.experiments.warmup.warmup_need import Arm
+from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep
+from normlab.experiments.warmup.warmup_need import Group
 from normlab.layers import LayerNorm
 
-__all__ = ["Config", "Outcome", "Result", "run", "run_one"]
+__all__ = ["Config", "gradient_ratios", "run", "run_one"]
 
 
 @dataclass(frozen=True)
@@ -31,17 +33,17 @@ class Config:
     """Transformers on reversal, measured on one probe batch while they train.
 
     Attributes:
-        arms: "post_norm", "pre_norm", "deep_norm", each also as "post_norm, warmup" and so on.
-        warmup: updates of the linear warmup, for the arms that have one.
+        groups: placements of the norm, each with and without warmup.
+        warmup: updates of the linear warmup, for the groups that have one.
         lr: peak.
-        optimizer: "adam", "radam" or "sgd".
-        seeds: each gives weights and batches, the same for every arm.
+        optimizer: as in `sequence_training`.
+        seeds: each gives weights and batches, the same for every group.
         layers: L.
         check_at: numbers of updates after which to measure, in ascending order from 0.
     """
 
-    arms: tuple[Arm, ...] = ("post_norm", "post_norm, warmup", "pre_norm", "deep_norm")
-    warmup: Index = 100
+    groups: tuple[Group, ...] = ("post_norm", "post_norm, warmup", "pre_norm", "deep_norm")
+    warmup: Count = 100
     lr: Positive = 1e-2
     optimizer: OptimizerName = "adam"
     seeds: tuple[Index, ...] = (0, 1, 2)
@@ -49,72 +51,11 @@ class Config:
     check_at: tuple[Index, ...] = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300)
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if not self.arms or not set(self.arms) <= set(get_args(Arm)):
-            raise ValueError(
-                f"arms: got {self.arms}; expected from {', '.join(map(repr, get_args(Arm)))}"
-            )
-        if (
-            len(self.check_at) < 2
-            or self.check_at[0] != 0
-            or any(b <= a for a, b in zip(self.check_at[:-1], self.check_at[1:], strict=True))
-        ):
+        growing = all(b > a for a, b in pairwise(self.check_at))
+        if len(self.check_at) < 2 or self.check_at[0] != 0 or not growing:
             raise ValueError(
                 f"check_at: got {self.check_at}; expected 0 and then growing numbers of updates"
             )
-        if self.warmup < 1:
-            raise ValueError(
-                f"warmup: got {self.warmup}; expected 1 or more; arms without warmup ignore it"
-            )
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"lr: got {self.lr}; expected a positive number, such as 1e-2")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One network, measured at each of `check_at`; lists of lists have one row for each.
-
-    Attributes:
-        arm: placement of the norm, with or without warmup.
-        seed: of weights and batches.
-        losses: on the probe batch.
-        gradients: norm of the gradient at the last feed-forward matrix of each layer, the
-            layer at the input first.
-        token_variances: share of the features before the output layer that differs between
-            the tokens of a sequence.
-        norm_inputs: root mean square of what the norm of each block sees, the largest.
-        movements: of those matrices since the start, each over the norm it had at the start.
-        updates: of those matrices in this one update, relative; zeros at 0.
-        output_changes: of the features in this one update, relative; 0 at 0.
-        accuracy: mean of the last 20 updates of training.
-    """
-
-    arm: str
-    seed: int
-    losses: tuple[float, ...]
-    gradients: tuple[tuple[float, ...], ...]
-    token_variances: tuple[float, ...]
-    norm_inputs: tuple[float, ...]
-    movements: tuple[tuple[float, ...], ...]
-    updates: tuple[tuple[float, ...], ...]
-    output_changes: tuple[float, ...]
-    accuracy: float
-
-    @property
-    def gradient_ratios(self) -> list[float]:
-        """Gradient of the last layer over that of the first, at each of `check_at`."""
-        return [g[-1] / g[0] if g[0] > 0 else math.inf for g in self.gradients]
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, arm: str) -> list[list[float]]:
-        """`measure` of one arm, one row for each seed, one column for each of `check_at`."""
-        return [list(getattr(o, measure)) for o in self.outcomes if o.arm == arm]
 
 
 @dataclass
@@ -170,21 +111,32 @@ class _Probe:
         )
 
 
-def run_one(config: Config, arm: Arm, seed: int) -> Outcome:
-    """Train and measure one network."""
-    steps = config.check_at[-1]
-    placement, _, warmed = arm.partition(", ")
+def run_one(config: Config, group: Group, seed: int) -> dict[str, Any]:
+    """Train one network and measure it at each of `check_at`.
+
+    Measures:
+        losses: on the probe batch.
+        gradients: norm of the gradient at the last feed-forward matrix of each layer, the
+            layer at the input first.
+        token_variances: share of the features before the output layer that differs between
+            the tokens of a sequence.
+        norm_inputs: root mean square of what the norm of each block sees, the largest.
+        movements: of those matrices since the start, each over the norm it had at the start.
+        updates: of those matrices in this one update, relative; zeros at 0.
+        output_changes: of the features in this one update, relative; 0 at 0.
+        accuracy: mean of the last 20 updates of training.
+    """
+    placement, _, warmed = group.partition(", ")
     settings = sequence_training.Config(
-        placement=placement,  # type: ignore[arg-type]  # a name from Arm
+        placement=placement,  # type: ignore[arg-type]  # a name from Group
         layers=config.layers,
-        steps=steps,
+        steps=config.check_at[-1],
         lr=config.lr,
         optimizer=config.optimizer,
         seed=seed,
     )
     model = settings.make_model()
-    batch = next(sequence_training.Config(seed=seed + 10_000).make_batches())
-    probe = _Probe(model, batch)
+    probe = _Probe(model, next(sequence_training.Config(seed=seed + 10_000).make_batches()))
     probe.measure()
 
     def after_step(step: int) -> None:
@@ -193,18 +145,20 @@ def run_one(config: Config, arm: Arm, seed: int) -> Outcome:
         if step + 1 in config.check_at:
             probe.note()
 
+    warmup = config.warmup if warmed else 0
     curve = sequence_training.run(
         settings,
         model=model,
-        scheduler_factory=lambda o: schedules.constant(
-            o, warmup_steps=config.warmup if warmed else 0
-        ),
+        scheduler_factory=lambda o: schedules.constant(o, warmup_steps=warmup),
         after_step=after_step,
     )
-    columns: dict[str, Any] = {key: tuple(row[key] for row in probe.rows) for key in probe.rows[0]}
-    return Outcome(arm, seed, accuracy=curve.final_accuracy(), **columns)
+    measured = {name: tuple(row[name] for row in probe.rows) for name in probe.rows[0]}
+    return {**measured, "accuracy": curve.final_accuracy()}
 
 
-def run(config: Config) -> Result:
-    """Measure every arm with every seed."""
-    return Result(tuple(run_one(config, arm, seed) for arm in config.arms for seed in config.seeds))
+run = Sweep(run_one, group="groups", seed="seeds")
+
+
+def gradient_ratios(outcome: Any) -> list[float]:
+    """Gradient of the last layer over that of the first, at each of `check_at`."""
+    return [g[-1] / g[0] if g[0] > 0 else math.inf for g in outcome.gradients]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal
 
 import torch
 
@@ -19,13 +18,20 @@ from normlab.experiments.data.sequences import (
 )
 from normlab.experiments.networks.transformer import Placement, Transformer, make_transformer
 from normlab.experiments.sequence_training import Curve, OptimizerName
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.settings import (
+    Count,
+    Index,
+    Positive,
+    check_at_most,
+    check_settings,
+)
+from normlab.experiments.sweep import Sweep
 
-__all__ = ["SOLVED", "Arm", "Config", "Outcome", "Result", "run", "run_one", "train_one"]
+__all__ = ["SOLVED", "Config", "Group", "run", "run_one", "train_one"]
 
 Task = Literal["reversal", "sorting", "text"]
 Precision = Literal["float32", "bfloat16", "float16"]
-Arm = Literal[
+Group = Literal[
     "post_norm",
     "post_norm, warmup",
     "pre_norm",
@@ -38,19 +44,19 @@ SOLVED = 0.95  # mean accuracy of 20 steps in a row
 
 @dataclass(frozen=True)
 class Config:
-    """Small Transformers, every arm at every rate on the same weights and batches.
+    """Small Transformers, every group at every rate on the same weights and batches.
 
     Attributes:
         task: "reversal" or "sorting" of random tokens, or "text": the next character of a text
             of the standard library.
-        arms: "post_norm", "pre_norm", "deep_norm", each also as "post_norm, warmup" and so on.
-        warmup: updates of the linear warmup, for the arms that have one.
+        groups: placements of the norm, each with and without warmup.
+        warmup: updates of the linear warmup, for the groups that have one.
         lrs: peaks.
-        seeds: each gives weights and batches, the same for every arm.
+        seeds: each gives weights and batches, the same for every group.
         layers: L.
         steps: updates; a run that has solved its task (mean accuracy of 20 steps in a row
             above 0.95) stops there.
-        optimizer: "adam" or "radam" (betas 0.9 and 0.98) or "sgd" (momentum 0.9).
+        optimizer: Adam or RAdam have betas 0.9 and 0.98, SGD momentum 0.9.
         precision: of parameters, activations, gradients and the optimizer's averages.
         vocabulary: number of tokens; a text brings its own.
         length: T.
@@ -58,7 +64,7 @@ class Config:
     """
 
     task: Task = "reversal"
-    arms: tuple[Arm, ...] = (
+    groups: tuple[Group, ...] = (
         "post_norm",
         "post_norm, warmup",
         "pre_norm",
@@ -78,24 +84,7 @@ class Config:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        for name, names, got in (
-            ("task", get_args(Task), (self.task,)),
-            ("arms", get_args(Arm), self.arms),
-            ("optimizer", get_args(OptimizerName), (self.optimizer,)),
-            ("precision", get_args(Precision), (self.precision,)),
-        ):
-            if not got or not set(got) <= set(names):
-                raise ValueError(f"{name}: got {got}; expected from {', '.join(map(repr, names))}")
-        if self.steps < 1:
-            raise ValueError(f"steps: got {self.steps}; expected 1 or more")
-        if not 0 <= self.warmup <= self.steps:
-            raise ValueError(
-                f"warmup: got {self.warmup} for {self.steps} steps; expected 0 to steps. "
-                "Shorten the warmup or train longer"
-            )
-        for lr in self.lrs:
-            if not (math.isfinite(lr) and lr > 0):
-                raise ValueError(f"lrs: got {lr}; expected positive numbers, such as 1e-2")
+        check_at_most(self, "warmup", "steps")
 
     @property
     def blind_loss(self) -> float:
@@ -116,60 +105,17 @@ class Config:
         return model.to(getattr(torch, self.precision))
 
     def make_batches(self, seed: int) -> SequenceBatches:
-        """Batches of the task, from the start; not the draws of the weights."""
+        """Batches of the task, from the start; other draws than those of the weights."""
         sizes = {"length": self.length, "batch_size": self.batch_size}
         if self.task == "text":
             return text_batches(load_text(), seed=1000 + seed, **sizes)
         return sequence_batches(self.task, vocabulary=self.vocabulary, seed=1000 + seed, **sizes)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One trained network.
-
-    Attributes:
-        arm: placement of the norm, with or without warmup.
-        lr: peak.
-        seed: of weights and batches.
-        steps: updates that were made.
-        solved: 20 steps in a row had a mean accuracy above 0.95; the run stopped there.
-        finite: every loss was a finite number; otherwise the run stopped there.
-        final_loss: mean of the last 20 steps; None if one of them was not finite.
-        largest_loss: of the whole run, among the finite ones.
-        best_accuracy: largest mean of 20 steps in a row.
-    """
-
-    arm: str
-    lr: float
-    seed: int
-    steps: int
-    solved: bool
-    finite: bool
-    final_loss: float | None
-    largest_loss: float
-    best_accuracy: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def of(self, arm: str, lr: float) -> list[Outcome]:
-        """The outcomes of one arm at one rate, one for each seed."""
-        return [o for o in self.outcomes if (o.arm, o.lr) == (arm, lr)]
-
-    def values(self, measure: str, arm: str, lrs: Sequence[float]) -> list[list[float]]:
-        """`measure` of one arm, one row for each seed, one column for each rate."""
-        columns = ([getattr(o, measure) for o in self.of(arm, lr)] for lr in lrs)
-        return [list(row) for row in zip(*columns, strict=True)]
-
-
-def train_one(config: Config, arm: Arm, lr: float, seed: int) -> Curve:
+def train_one(config: Config, group: Group, lr: float, seed: int) -> Curve:
     """Train one network and return its curve."""
-    placement, _, warmed = arm.partition(", ")
-    model = config.make_model(placement, seed)  # type: ignore[arg-type]  # a name from Arm
+    placement, _, warmed = group.partition(", ")
+    model = config.make_model(placement, seed)  # type: ignore[arg-type]  # a name from Group
     optimizer = sequence_training.make_optimizer(model, lr=lr, optimizer=config.optimizer)
     warmup = config.warmup if warmed else 0
     return sequence_training.train_on_sequences(
@@ -182,34 +128,31 @@ def train_one(config: Config, arm: Arm, lr: float, seed: int) -> Curve:
     )
 
 
-def run_one(config: Config, arm: Arm, lr: float, seed: int) -> Outcome:
-    """Train one network and summarize its curve."""
-    curve = train_one(config, arm, lr, seed)
+def run_one(config: Config, group: Group, lr: float, seed: int) -> dict[str, Any]:
+    """Train one network and summarize its curve.
+
+    Measures:
+        steps: updates that were made.
+        solved: 20 steps in a row had a mean accuracy above 0.95; the run stopped there.
+        finite: every loss was a finite number; otherwise the run stopped there.
+        final_loss: mean of the last 20 steps; None if one of them was not finite.
+        largest_loss: of the whole run, among the finite ones.
+        best_accuracy: largest mean of 20 steps in a row.
+    """
+    curve = train_one(config, group, lr, seed)
     count = min(20, len(curve.accuracies))
     starts = range(len(curve.accuracies) - count + 1)
     best = max(sum(curve.accuracies[i : i + count]) / count for i in starts)
     final = curve.final_loss()
     finite = [loss for loss in curve.losses if math.isfinite(loss)]
-    return Outcome(
-        arm=arm,
-        lr=lr,
-        seed=seed,
-        steps=len(curve.losses),
-        solved=best > SOLVED,
-        finite=len(finite) == len(curve.losses),
-        final_loss=round(final, 4) if math.isfinite(final) else None,
-        largest_loss=round(max(finite, default=0.0), 4),
-        best_accuracy=round(best, 4),
-    )
+    return {
+        "steps": len(curve.losses),
+        "solved": best > SOLVED,
+        "finite": len(finite) == len(curve.losses),
+        "final_loss": round(final, 4) if math.isfinite(final) else None,
+        "largest_loss": round(max(finite, default=0.0), 4),
+        "best_accuracy": round(best, 4),
+    }
 
 
-def run(config: Config) -> Result:
-    """Train every arm at every rate with every seed."""
-    return Result(
-        tuple(
-            run_one(config, arm, lr, seed)
-            for lr in config.lrs
-            for arm in config.arms
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, lr="lrs", group="groups", seed="seeds")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, get_args
 
 import torch
@@ -12,19 +12,17 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from normlab import schedules
 from normlab.experiments import sequence_training
-from normlab.experiments.sequence_training import OptimizerName, SchedulerFactory
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.sequence_training import SchedulerFactory
+from normlab.experiments.settings import (
+    Count,
+    Index,
+    Positive,
+    check_at_most,
+    check_settings,
+)
+from normlab.experiments.sweep import Sweep
 
-__all__ = [
-    "Config",
-    "Outcome",
-    "Remedy",
-    "Result",
-    "delayed_warmup",
-    "radam_shares",
-    "run",
-    "run_one",
-]
+__all__ = ["Config", "Remedy", "delayed_warmup", "radam_shares", "run", "run_one"]
 
 Remedy = Literal[
     "nothing",
@@ -52,14 +50,14 @@ class Config:
         lr: peak, of Adam.
         warmup: updates.
         max_grad_norm: for "clipping".
-        seeds: each gives weights and batches, the same for every arm.
+        seeds: each gives weights and batches, the same for every remedy.
         layers: L.
         steps: updates at a rate above zero.
     """
 
     remedies: tuple[Remedy, ...] = get_args(Remedy)
     lr: Positive = 1e-2
-    warmup: Index = 100
+    warmup: Count = 100
     max_grad_norm: Positive = 1.0
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     layers: Count = 6
@@ -67,47 +65,7 @@ class Config:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if not self.remedies or not set(self.remedies) <= set(get_args(Remedy)):
-            raise ValueError(
-                f"remedies: got {self.remedies}; expected of {', '.join(get_args(Remedy))}"
-            )
-        for name in ("lr", "max_grad_norm"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name}: got {value}; expected a positive number, such as 1e-2")
-        if not 1 <= self.warmup <= self.steps:
-            raise ValueError(
-                f"warmup: got {self.warmup} for {self.steps} steps; expected 1 to steps. "
-                "Shorten the warmup or train longer"
-            )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One trained network.
-
-    Attributes:
-        remedy: how it was started.
-        seed: of weights and batches.
-        final_loss: mean of the last 20 updates.
-        accuracy: mean of the last 20 updates; chance is 0.1.
-    """
-
-    remedy: str
-    seed: int
-    final_loss: float
-    accuracy: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def accuracies(self, remedy: str) -> list[float]:
-        """One number for each seed."""
-        return [o.accuracy for o in self.outcomes if o.remedy == remedy]
+        check_at_most(self, "warmup", "steps")
 
 
 def delayed_warmup(optimizer: Optimizer, *, full_steps: int, warmup_steps: int) -> LambdaLR:
@@ -133,7 +91,7 @@ def radam_shares(steps: int, *, beta2: float = 0.98) -> list[float]:
     Source:
         liu2020variance; ma2021adequacy.
     """
-    moved: dict[type[Optimizer], list[float]] = {}
+    moved = []
     for kind in (torch.optim.RAdam, torch.optim.Adam):
         w = torch.zeros(1, dtype=torch.float64, requires_grad=True)
         optimizer = kind([w], lr=1.0, betas=(0.9, beta2), eps=1e-12)
@@ -142,36 +100,35 @@ def radam_shares(steps: int, *, beta2: float = 0.98) -> list[float]:
             w.grad = torch.full_like(w, 1e-3)
             optimizer.step()
             places.append(w.item())
-        moved[kind] = [b - a for a, b in zip(places[:-1], places[1:], strict=True)]
-    pairs = zip(moved[torch.optim.RAdam], moved[torch.optim.Adam], strict=True)
-    return [ours / adams for ours, adams in pairs]
-
-
-def _idle_first(optimizer: Optimizer, *, idle_steps: int) -> LambdaLR:
-    return LambdaLR(optimizer, lambda updates_done: float(updates_done >= idle_steps))
+        moved.append([b - a for a, b in pairwise(places)])
+    return [ours / adams for ours, adams in zip(*moved, strict=True)]
 
 
 def _factory(config: Config, remedy: Remedy) -> SchedulerFactory | None:
     if remedy == "warmup":
         return lambda o: schedules.constant(o, warmup_steps=config.warmup)
     if remedy == "second moment first":
-        return lambda o: _idle_first(o, idle_steps=config.warmup)
+        return lambda o: LambdaLR(o, lambda updates_done: float(updates_done >= config.warmup))
     if remedy in FULL_STEPS:
         full = FULL_STEPS[remedy]
         return lambda o: delayed_warmup(o, full_steps=full, warmup_steps=config.warmup)
     return None
 
 
-def run_one(config: Config, remedy: Remedy, seed: int) -> Outcome:
-    """Train one network."""
-    optimizer: OptimizerName = "radam" if remedy == "RAdam" else "adam"
+def run_one(config: Config, remedy: Remedy, seed: int) -> dict[str, float]:
+    """Train one network.
+
+    Measures:
+        final_loss: mean of the last 20 updates.
+        accuracy: mean of the last 20 updates; chance is 0.1.
+    """
     idle = config.warmup if remedy == "second moment first" else 0
     settings = sequence_training.Config(
         placement="post_norm",
         layers=config.layers,
         steps=config.steps + idle,
         lr=config.lr / 10 if remedy == "small rate" else config.lr,
-        optimizer=optimizer,
+        optimizer="radam" if remedy == "RAdam" else "adam",
         seed=seed,
     )
     curve = sequence_training.run(
@@ -179,9 +136,7 @@ def run_one(config: Config, remedy: Remedy, seed: int) -> Outcome:
         scheduler_factory=_factory(config, remedy),
         max_grad_norm=config.max_grad_norm if remedy == "clipping" else None,
     )
-    return Outcome(remedy, seed, curve.final_loss(), curve.final_accuracy())
+    return {"final_loss": curve.final_loss(), "accuracy": curve.final_accuracy()}
 
 
-def run(config: Config) -> Result:
-    """Train with every remedy and every seed."""
-    return Result(tuple(run_one(config, r, s) for r in config.remedies for s in config.seeds))
+run = Sweep(run_one, remedy="remedies", seed="seeds")
