@@ -22,8 +22,8 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Absent())
-for room in {rooms!r}:
-    assert importlib.import_module(room).__file__.startswith({folder!r}), room
+for part in {parts!r}:
+    assert importlib.import_module(part).__file__.startswith({folder!r}), part
 """
 EXTRAS = {
     *("IPython", "PIL", "dask", "hypothesis", "ipykernel", "joblib", "jupyter_book", "matplotlib"),
@@ -50,15 +50,15 @@ def main() -> None:
         assert source <= held, f"the wheel lacks {sorted(source - held)}"
 
         unpacked = Path(folder) / "unpacked"
-        rooms = sorted(
+        parts = sorted(
             f"normlab.{path.stem}"
             for path in (unpacked / "normlab").iterdir()
             if path.stem not in NEED_EXTRAS | {"__init__", "py"} and path.name != "__pycache__"
         )
-        program = PROGRAM.format(names=EXTRAS, rooms=["normlab", *rooms], folder=str(unpacked))
+        program = PROGRAM.format(names=EXTRAS, parts=["normlab", *parts], folder=str(unpacked))
         subprocess.run([sys.executable, "-c", program], cwd=unpacked, check=True)
     print(
-        f"{wheel.name}: {len(names)} files; imports {', '.join(rooms)} with torch and NumPy alone"
+        f"{wheel.name}: {len(names)} files; imports {', '.join(parts)} with torch and NumPy alone"
     )
 
 

@@ -1,4 +1,4 @@
-"""The rooms of the package and the arrows between them."""
+"""The parts of the package and the arrows between them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "normlab"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# Room -> what it must not import. A room is a folder or a file of the package.
+# Part -> what it must not import. A part is a folder or a file of the package.
 FORBIDDEN = {
     "norms": {"torch", "matplotlib", "sklearn", "normlab"},
     "reference": {"torch", "normlab.layers", "normlab.checks", "normlab.experiments"},
@@ -55,14 +55,14 @@ FORBIDDEN = {
 }
 # What notebooks call and the package does not; grading finds it by its name.
 TOP = {"normlab.exercises"}
-# Of no room: what only the book and the tests need.
+# Of no part: what only the book and the tests need.
 NOWHERE = {"book", "tests", "pytest", "hypothesis", "sphinx", "myst_nb", "nbformat", "nbclient"}
 # A reader without these has everything but figures and experiments.
 HEAVY = {"matplotlib": {"plotting"}, "PIL": {"plotting"}, "sklearn": {"experiments"}}
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
 
 
-def room_of(path: Path) -> str:
+def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
@@ -82,8 +82,8 @@ def reaches(imported: str, forbidden: str) -> bool:
     return imported == forbidden or imported.startswith(f"{forbidden}.")
 
 
-def wrong_arrows(room: str, source: str, package: str = "") -> list[str]:
-    banned = FORBIDDEN.get(room, set()) | NOWHERE | (TOP if room != "exercises" else set())
+def wrong_arrows(part: str, source: str, package: str = "") -> list[str]:
+    banned = FORBIDDEN.get(part, set()) | NOWHERE | (TOP if part != "exercises" else set())
     found = set(imports_of(source, package))
     return sorted(name for name in found if any(reaches(name, b) for b in banned))
 
@@ -91,11 +91,11 @@ def wrong_arrows(room: str, source: str, package: str = "") -> list[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_arrows_run_one_way(path: Path) -> None:
     package = ".".join(path.parent.relative_to(ROOT).parts)
-    assert wrong_arrows(room_of(path), path.read_text(encoding="utf-8"), package) == []
+    assert wrong_arrows(part_of(path), path.read_text(encoding="utf-8"), package) == []
 
 
 @pytest.mark.parametrize(
-    ("room", "source"),
+    ("part", "source"),
     [
         ("reference", "import torch"),
         ("reference", "def f():\n    from torch import nn"),
@@ -117,12 +117,12 @@ def test_arrows_run_one_way(path: Path) -> None:
         ("probing", "from normlab.fingerprint import identify"),
     ],
 )
-def test_a_wrong_arrow_is_found(room: str, source: str) -> None:
-    assert wrong_arrows(room, source, f"normlab.{room}") != []
+def test_a_wrong_arrow_is_found(part: str, source: str) -> None:
+    assert wrong_arrows(part, source, f"normlab.{part}") != []
 
 
 @pytest.mark.parametrize(
-    ("room", "source"),
+    ("part", "source"),
     [
         ("reference", "import torchlike\nfrom normlab.reference.moments import welford"),
         ("layers", "from normlab.layers import validation\nfrom . import batch"),
@@ -133,15 +133,15 @@ def test_a_wrong_arrow_is_found(room: str, source: str) -> None:
         ),
     ],
 )
-def test_a_right_arrow_passes(room: str, source: str) -> None:
-    assert wrong_arrows(room, source, f"normlab.{room}") == []
+def test_a_right_arrow_passes(part: str, source: str) -> None:
+    assert wrong_arrows(part, source, f"normlab.{part}") == []
 
 
 def test_import_stays_light() -> None:
-    rooms = {room_of(path) for path in FILES} - {"__init__", "plotting", "experiments"}
+    parts = {part_of(path) for path in FILES} - {"__init__", "plotting", "experiments"}
     program = (
-        f"import sys, normlab\nfor room in {sorted(rooms)}:\n"
-        f"    __import__('normlab.' + room)\nprint(*({set(HEAVY)} & set(sys.modules)))\n"
+        f"import sys, normlab\nfor part in {sorted(parts)}:\n"
+        f"    __import__('normlab.' + part)\nprint(*({set(HEAVY)} & set(sys.modules)))\n"
         "import normlab.experiments\nprint(*({'matplotlib', 'PIL'} & set(sys.modules)))\n"
     )
     done = subprocess.run(
@@ -153,7 +153,7 @@ def test_import_stays_light() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_heavy_libraries_stay_in_their_rooms(path: Path) -> None:
     imported = {name.partition(".")[0] for name in imports_of(at_import_time(path.read_text()))}
-    allowed = {library for library, rooms in HEAVY.items() if room_of(path) in rooms}
+    allowed = {library for library, parts in HEAVY.items() if part_of(path) in parts}
     assert imported & set(HEAVY) <= allowed
 
 
@@ -284,7 +284,7 @@ def test_every_room_has_an_api_page() -> None:
     """Its front door says in `__all__` what the page shows."""
     pages = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "book" / "api").glob("*.md"))
     documented = set(re.findall(r"automodule:: normlab\.(\w+)$", pages, flags=re.MULTILINE))
-    assert {room_of(path) for path in FILES} - {"__init__", "__main__"} - documented == set()
+    assert {part_of(path) for path in FILES} - {"__init__", "__main__"} - documented == set()
 
 
 # A built book, where there is one, loads nothing from another host.

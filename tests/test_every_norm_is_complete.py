@@ -259,7 +259,7 @@ def test_a_wrong_record_is_named(key, name, changes, remedy, only) -> None:
     ("absent", "line"),
     [
         ({}, "layer_norm, page: write a section"),
-        ({"page": "no room"}, "layer_norm, page: write a section"),
+        ({"page": "no place"}, "layer_norm, page: write a section"),
         ({"page": "it has no page in this book"}, None),
         ({"page": "no page here", "style": "it is not drawn"}, "layer_norm, style: it is there"),
         ({"page": "no page here", "reverence": "it has none"}, "'reverence' is no part"),

@@ -1,6 +1,6 @@
 """Draws on given axes and returns them; never trains.
 
-`import normlab` does not import this room, so the package works without matplotlib's start-up
+`import normlab` does not import this package, so the package works without matplotlib's start-up
 time. Only :func:`make_axes` and :func:`make_family_figure` create figures.
 """
 

@@ -29,8 +29,8 @@ def test_pages_are_those_of_the_records() -> None:
         ({"centered": False}, {"explorer.js", "cheat_sheet.md"}),
         ({"reads": "nothing"}, {"norms.md"}),
         ({"think_twice": "never"}, {"cheat_sheet.md"}),
-        ({"absent": {"explorer": "no room"}}, {"explorer.js"}),
-        ({"absent": {"cheat sheet": "no room"}}, {"cheat_sheet.md"}),
+        ({"absent": {"explorer": "no place"}}, {"explorer.js"}),
+        ({"absent": {"cheat sheet": "no place"}}, {"cheat_sheet.md"}),
     ],
     ids=lambda value: "-".join(value),
 )

@@ -1,4 +1,4 @@
-"""Every test of this room draws without a screen and leaves pyplot as it found it."""
+"""Every test of figures draws without a screen and leaves pyplot as it found it."""
 
 from __future__ import annotations
 
