@@ -52,6 +52,8 @@ test: $(STAMP)  ## run linters, types, tests, and every notebook against its sto
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --quiet --offline .github/workflows
 
 types: $(STAMP)
 	$(BIN)/mypy
