@@ -37,7 +37,8 @@ def verify_checks(section: Section) -> None:
     for (says, finds), (finder, other) in zip(rows, pairs, strict=False):
         for name in re.findall(r"`(\w+)`", finds):
             assert name in LAYER_NORM_MUTANTS
-            assert name in styles.caught(*finder) and name not in styles.caught(*other), says
+            assert name in check_styles.caught(styles, *finder), says
+            assert name not in check_styles.caught(styles, *other), says
     assert f"{config.small:.0e}" in rows[1][0] and f"{config.shift:.0f}" in rows[2][0]
     assert "y.sum()" in rows[0][0] and "float64" in rows[2][0] and "four" in rows[3][0]
     mistakes = re.findall(r"`(\w+)`", rows[4][1])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 from normlab.checks.formula import FAMILIES
 from normlab.checks.kill_matrix import KINDS, compute_kill_matrix
 from normlab.checks.mutants import mutants
+from normlab.experiments.results import Result
 from normlab.experiments.settings import Index
+from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Outcome", "Result", "run"]
+__all__ = ["Config", "find_killers", "run", "run_one", "shares"]
+
+Killers = Mapping[tuple[str, str], Set[str]]
 
 
 @dataclass(frozen=True)
@@ -26,66 +31,42 @@ class Config:
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One wrong norm.
+def run_one(config: Config, like: str) -> list[dict[str, Any]]:
+    """Put every wrong norm that claims to be of one family through the checks.
 
-    Attributes:
-        like: family that it claims to be.
+    Measures:
         name: of its mistake.
         kills: kind of check -> number of seeds for which it rejects the norm.
         named: number of seeds for which the report names this mistake and no other; None where
             the name of the check says it all.
     """
-
-    like: str
-    name: str
-    kills: dict[str, int]
-    named: int | None
-
-
-@dataclass(frozen=True)
-class Result:
-    """All wrong norms.
-
-    Attributes:
-        outcomes: one for each wrong norm.
-        seeds: how many there were.
-    """
-
-    outcomes: tuple[Outcome, ...]
-    seeds: int
-
-    def killers(self, outcome: Outcome) -> set[str]:
-        """Kinds of check that reject a wrong norm for every seed."""
-        return {kind for kind, count in outcome.kills.items() if count == self.seeds}
-
-    def survivors(self, *, without: str | None = None) -> list[Outcome]:
-        """Wrong norms that live, if the checks of one kind are left out."""
-        return [o for o in self.outcomes if not self.killers(o) - {without}]
-
-    def mistakes(self) -> list[str]:
-        """Names of the mistakes, in the order in which they are first met."""
-        return list(dict.fromkeys(o.name for o in self.outcomes))
-
-    def shares(self, kinds: Sequence[str] = tuple(KINDS)) -> list[list[float]]:
-        """One row for each mistake: for each kind, the share of families in which it kills."""
-        table = []
-        for name in self.mistakes():
-            sets = [self.killers(o) for o in self.outcomes if o.name == name]
-            table.append([sum(kind in s for s in sets) / len(sets) for kind in kinds])
-        return table
+    wrong = list(mutants(like))
+    matrices = [compute_kill_matrix(wrong, seeds=(seed,)) for seed in config.seeds]
+    found = []
+    for m in wrong:
+        key = (m.norm, m.name)
+        kills = {kind: sum(kind in x.killers[key] for x in matrices) for kind in KINDS}
+        named = sum(x.mistakes[key] == {m.mistake} for x in matrices) if m.mistake else None
+        kills = {kind: count for kind, count in kills.items() if count}
+        found.append({"name": m.name, "kills": kills, "named": named})
+    return found
 
 
-def run(config: Config) -> Result:
-    """Put every wrong norm of the families through the checks, once for each seed."""
-    outcomes = []
-    for like in config.families:
-        wrong = list(mutants(like))
-        matrices = [compute_kill_matrix(wrong, seeds=(seed,)) for seed in config.seeds]
-        for m in wrong:
-            key = (m.norm, m.name)
-            kills = {kind: sum(kind in x.killers[key] for x in matrices) for kind in KINDS}
-            named = sum(x.mistakes[key] == {m.mistake} for x in matrices) if m.mistake else None
-            outcomes.append(Outcome(m.norm, m.name, {k: n for k, n in kills.items() if n}, named))
-    return Result(tuple(outcomes), len(config.seeds))
+run = Sweep(run_one, like="families")
+
+
+def find_killers(result: Result, seeds: int) -> dict[tuple[str, str], frozenset[str]]:
+    """(family, name of the mistake) -> kinds of check that reject it for all of so many seeds."""
+    return {
+        (o.like, o.name): frozenset(kind for kind, count in o.kills.items() if count == seeds)
+        for o in result.outcomes
+    }
+
+
+def shares(killers: Killers, kinds: Sequence[str] = tuple(KINDS)) -> dict[str, list[float]]:
+    """Mistake -> for each kind of check, the share of families in which it kills."""
+    table = {}
+    for mistake in dict.fromkeys(name for _, name in killers):
+        sets = [kinds_of for (_, name), kinds_of in killers.items() if name == mistake]
+        table[mistake] = [sum(kind in s for s in sets) / len(sets) for kind in kinds]
+    return table
