@@ -22,6 +22,7 @@ from normlab.experiments.motivation import (
     whitening_conditioning,
 )
 from normlab.experiments.networks.classifiers import make_mlp
+from normlab.experiments.settings import check_settings
 from normlab.whitening import (
     make_covariance,
     uncoupled_newton_schulz_matrix,
@@ -33,10 +34,11 @@ def test_copies_mislead_naive_bayes_and_not_logistic_regression() -> None:
     config = duplicated_feature.Config(copies=(1, 20), seeds=(0, 1))
     result = duplicated_feature.run(config)
     for model, loses in (("naive_bayes", True), ("logistic_regression", False)):
-        once, often = (result.values("accuracy", model, c) for c in config.copies)
+        once, often = (result.values("accuracy", model=model, copies=c) for c in config.copies)
         assert (min(once) > max(often) + 0.08) == loses
-    overconfident = result.values("confidence", "naive_bayes", 20)
-    assert min(overconfident) > max(result.values("accuracy", "naive_bayes", 20)) + 0.15
+    bayes = {"model": "naive_bayes", "copies": 20}
+    overconfident = result.values("confidence", **bayes)
+    assert min(overconfident) > max(result.values("accuracy", **bayes)) + 0.15
 
 
 def test_copied_samples_are_copies_of_features_only() -> None:
@@ -58,9 +60,9 @@ def test_steps_follow_the_condition_number() -> None:
         if outcome.steps < config.max_steps and rate > 1e-9:
             bound = math.log(config.tolerance) / (2 * math.log(rate))
             assert outcome.steps <= math.ceil(bound)
-    assert result.values("steps", "whitened", 0.5) == [1]
-    assert result.values("steps", "raw", 0.5) == [config.max_steps]
-    assert result.values("steps", "standardized", 0.0)[0] < 20
+    assert result.values("steps", preparation="whitened", correlation=0.5) == [1]
+    assert result.values("steps", preparation="raw", correlation=0.5) == [config.max_steps]
+    assert result.values("steps", preparation="standardized", correlation=0.0)[0] < 20
 
 
 def test_the_bound_on_steps_is_reached_along_the_flattest_direction() -> None:
@@ -90,8 +92,12 @@ def test_only_the_uncoupled_form_diverges_and_only_when_predicted() -> None:
     config = newton_schulz.Config(correlations=(0.0, 0.5, 0.9), seeds=(0, 1), max_steps=20)
     result = newton_schulz.run(config)
     for rho in config.correlations:
-        grows = newton_schulz.predicted_growth(min(result.conditions(rho))) > 1
-        last = {form: np.array(result.errors(form, rho))[:, -1] for form in config.forms}
+        condition = min(result.values("condition", correlation=rho))
+        grows = newton_schulz.predicted_growth(condition) > 1
+        last = {
+            form: np.array(result.at(-1, "errors", form=form, correlation=rho), float)
+            for form in config.forms
+        }
         assert (last["coupled"] < 1e-9).all()
         assert (~(last["uncoupled"] < 1)).all() == grows
         assert (last["uncoupled"] < 1e-9).all() == (not grows)
@@ -146,29 +152,29 @@ def test_the_uncoupled_form_is_stable_below_the_threshold() -> None:
 def test_a_batch_near_the_dimension_whitens_nothing_else() -> None:
     config = whitening_batches.Config(batch_sizes=(9, 200), features=8, others=2000, seeds=(0, 1))
     result = whitening_batches.run(config)
-    assert min(result.values("condition", "whitened", 9)) > 30
-    assert max(result.values("condition", "whitened", 200)) < 3
-    assert max(result.values("condition", "standardized", 9)) < 20
+    assert min(result.values("condition", treatment="whitened", batch_size=9)) > 30
+    assert max(result.values("condition", treatment="whitened", batch_size=200)) < 3
+    assert max(result.values("condition", treatment="standardized", batch_size=9)) < 20
 
 
 SMALL = shifting_inputs.Config(
-    arms=shifting_inputs.ARMS, seeds=(0,), activation="tanh", lr=0.01, steps=20, every=10
+    groups=shifting_inputs.GROUPS, seeds=(0,), activation="tanh", lr=0.01, steps=20, every=10
 )
 
 
 def test_frozen_layers_do_not_move_and_noisy_ones_do() -> None:
-    traces = {t.arm: t for t in shifting_inputs.run(SMALL).outcomes}
-    assert [traces["frozen_below"].mean_shift(i) for i in range(4)] == [0.0] * 4
-    assert min(traces["frozen_above"].mean_shift(i) for i in range(5)) > 0
+    outcomes = {o.group: o for o in shifting_inputs.run(SMALL).outcomes}
+    shifts = {group: np.mean(o.shift, axis=1) for group, o in outcomes.items()}  # (layers,)
+    assert shifts["frozen_below"][:4].tolist() == [0.0] * 4
+    assert min(shifts["frozen_above"]) > 0
     model = shifting_inputs.make_network(SMALL, "frozen_above", 0)
     assert [p.requires_grad for p in model.parameters()] == 8 * [True] + 4 * [False]
-    for layer in range(5):
-        plain, noisy = (traces[a].mean_shift(layer) for a in ("none", "noisy_batch_norm"))
-        assert noisy > 1.5 * plain > 0
-        assert traces["batch_norm"].mean_shift(layer) < 0.1 * plain
-    assert traces["none"].steps == (0, 10, 20)
-    assert len(traces["none"].percentiles[0]) == 3
-    low, middle, high = (row[0] for row in traces["none"].percentiles)
+    assert (shifts["noisy_batch_norm"] > 1.5 * shifts["none"]).all()
+    assert (shifts["none"] > 0).all()
+    assert (shifts["batch_norm"] < 0.1 * shifts["none"]).all()
+    assert outcomes["none"].steps == (0, 10, 20)
+    assert len(outcomes["none"].percentiles[0]) == 3
+    low, middle, high = (row[0] for row in outcomes["none"].percentiles)
     assert low < middle < high
 
 
@@ -204,24 +210,24 @@ def test_saturation_counts_flat_slopes() -> None:
 
 
 def test_large_steps_saturate_tanh_without_norm() -> None:
-    config = dataclasses.replace(SMALL, arms=("none", "frozen_below"), lr=0.5)
+    config = dataclasses.replace(SMALL, groups=("none", "frozen_below"), lr=0.5)
     plain, frozen = shifting_inputs.run(config).outcomes
     assert plain.saturated[-1][-1] > 0.8 > 0.4 > frozen.saturated[-1][-1]
     assert plain.accuracy[-1] < 0.3 < 0.6 < frozen.accuracy[-1]
 
 
-def test_traces_are_finite_json_even_when_a_unit_dies() -> None:
-    config = dataclasses.replace(SMALL, arms=("none",), seeds=(3,), lr=0.5, steps=60)
-    json.dumps(dataclasses.asdict(shifting_inputs.run(config)), allow_nan=False)
+def test_measures_are_finite_json_even_when_a_unit_dies() -> None:
+    config = dataclasses.replace(SMALL, lr=0.5, steps=60)
+    json.dumps(shifting_inputs.run_one(config, "none", seed=3), allow_nan=False)
 
 
 def test_only_batch_norm_keeps_the_signal_of_deep_sigmoids() -> None:
     result = signal_at_init.run(signal_at_init.Config(seeds=(0, 1)))
-    assert max(row[-1] for row in result.spreads("none")) < 1e-3
-    assert 1e-3 < max(row[-1] for row in result.spreads("layer_norm")) < 0.03
-    assert min(row[-1] for row in result.spreads("batch_norm")) > 0.9
+    assert max(result.at(-1, "spread", norm="none")) < 1e-3
+    assert 1e-3 < max(result.at(-1, "spread", norm="layer_norm")) < 0.03
+    assert min(result.at(-1, "spread", norm="batch_norm")) > 0.9
     for norm in ("layer_norm", "batch_norm"):
-        assert np.array(result.sizes(norm)) == pytest.approx(1, abs=0.05)
+        assert np.array(result.values("size", norm=norm)) == pytest.approx(1, abs=0.05)
 
 
 def test_looking_along_the_gradient_changes_nothing() -> None:
@@ -230,9 +236,9 @@ def test_looking_along_the_gradient_changes_nothing() -> None:
     x, y = torch.rand(30, 64).double(), torch.arange(30) % 10
     look = loss_along_gradient.look_along(model, x, y, lr=0.1, multiples=(1.0, 2.0))
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
-    assert look.span > 0
-    assert look.smoothness > 0
-    assert -1 <= look.cosine <= 1
+    assert look["span"] > 0
+    assert look["smoothness"] > 0
+    assert -1 <= look["cosine"] <= 1
 
 
 def test_the_curvature_of_a_linear_model_is_its_smoothness() -> None:
@@ -245,14 +251,16 @@ def test_the_curvature_of_a_linear_model_is_its_smoothness() -> None:
     length = sum(g.square().sum() for g in gradients) ** 0.5
     expected = (sum(h.square().sum() for h in product) ** 0.5 / length).item()
     look = loss_along_gradient.look_along(model, x, y, lr=1e-6, multiples=(1.0,))
-    assert look.smoothness == pytest.approx(expected, rel=1e-3)
+    assert look["smoothness"] == pytest.approx(expected, rel=1e-3)
 
 
 def test_batch_norm_smooths_the_loss_of_a_relu_network() -> None:
     config = loss_along_gradient.Config(("none", "batch_norm"), (0,), steps=50)
     result = loss_along_gradient.run(config)
     for measure in ("span", "gradient_change", "smoothness", "shift"):
-        plain, batch = (result.means(measure, norm)[0] for norm in config.norms)
+        plain, batch = (
+            loss_along_gradient.means(result, measure, norm)[0] for norm in config.norms
+        )
         assert plain > 1.5 * batch
 
 
@@ -261,9 +269,9 @@ def test_small_updates_keep_what_the_gradient_promises() -> None:
     result = update_interaction.run(config)
     for norm in config.norms:
         for measure in ("alone", "together"):
-            assert result.values(measure, norm, 1e-3)[0] == pytest.approx(1, abs=0.02)
-    assert result.values("together", "none", 0.5)[0] < 0.2
-    assert result.values("together", "batch_norm", 0.5)[0] > 0.4
+            assert result.values(measure, norm=norm, promise=1e-3)[0] == pytest.approx(1, abs=0.02)
+    assert result.values("together", norm="none", promise=0.5)[0] < 0.2
+    assert result.values("together", norm="batch_norm", promise=0.5)[0] > 0.4
 
 
 BAD: list[tuple[Any, dict[str, Any], str]] = [
@@ -281,7 +289,7 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     (whitening_batches, {"batch_sizes": (32,)}, "batch_sizes: .* at least 33"),
     (whitening_batches, {"treatments": ("none",)}, "treatments"),
     (shifting_inputs, {"lr": -0.1}, "lr: .*positive"),
-    (shifting_inputs, {"arms": ("layer_norm",)}, "arms"),
+    (shifting_inputs, {"groups": ("layer_norm",)}, "groups"),
     (shifting_inputs, {"depth": 1}, "depth"),
     (shifting_inputs, {"every": 400}, "every"),
     (shifting_inputs, {"noise": 2.0}, "noise"),
@@ -299,5 +307,5 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("module", "settings", "message"), BAD)
 def test_bad_settings_are_named(module: Any, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^(lrs, )?{message}"):
-        module.Config(**settings)
+    with pytest.raises(ValueError, match=f"^{message}"):
+        check_settings(module.Config(**settings))

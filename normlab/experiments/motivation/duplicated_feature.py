@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
-from normlab.experiments.settings import Count, Index, check_settings
+from normlab.experiments.settings import Count, Index, at_least
+from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Outcome", "Result", "make_two_classes", "run", "run_one"]
+__all__ = ["Config", "make_two_classes", "run", "run_one"]
 
 Model = Literal["naive_bayes", "logistic_regression"]
-MODELS: tuple[Model, ...] = ("naive_bayes", "logistic_regression")
 
 
 @dataclass(frozen=True)
@@ -22,63 +22,18 @@ class Config:
     """Two classes, two features that are independent given the class, one of them copied.
 
     Attributes:
-        models: arms.
+        models: what is fitted.
         copies: how often the first feature stands in the input; 1 is the plain problem.
         seeds: of the samples.
         count: training samples, and as many for testing.
         distances: of the class means, in standard deviations, for the first and second feature.
     """
 
-    models: tuple[Model, ...] = MODELS
+    models: tuple[Model, ...] = ("naive_bayes", "logistic_regression")
     copies: tuple[Count, ...] = (1, 2, 5, 20)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    count: Count = 2000
+    count: Annotated[int, at_least(10)] = 2000
     distances: tuple[float, float] = (1.0, 2.0)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if min(self.copies, default=0) < 1:
-            raise ValueError(f"copies: got {self.copies}; expected counts of at least 1")
-        if self.count < 10:
-            raise ValueError(f"count: got {self.count}; expected at least 10 samples")
-        unknown = set(self.models) - set(MODELS)
-        if unknown or not self.models:
-            raise ValueError(f"models: got {self.models}; expected some of {MODELS}")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One fitted model.
-
-    Attributes:
-        model: arm.
-        copies: of the first feature.
-        seed: of the samples.
-        accuracy: on the test samples.
-        log_loss: mean cross-entropy there, in nats.
-        confidence: mean probability given to the predicted class; that of an honest model
-            equals its accuracy.
-    """
-
-    model: str
-    copies: int
-    seed: int
-    accuracy: float
-    log_loss: float
-    confidence: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, model: str, copies: int) -> list[float]:
-        """One number for each seed."""
-        return [
-            getattr(o, measure) for o in self.outcomes if (o.model, o.copies) == (model, copies)
-        ]
 
 
 def make_two_classes(config: Config, copies: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -93,8 +48,15 @@ def make_two_classes(config: Config, copies: int, seed: int) -> tuple[np.ndarray
     return np.hstack([np.repeat(x[:, :1], copies, axis=1), x[:, 1:]]), y
 
 
-def run_one(config: Config, model: Model, copies: int, seed: int) -> Outcome:
-    """Fit one model."""
+def run_one(config: Config, model: Model, copies: int, seed: int) -> dict[str, float]:
+    """Fit one model.
+
+    Measures:
+        accuracy: on the test samples.
+        log_loss: mean cross-entropy there, in nats.
+        confidence: mean probability given to the predicted class; that of an honest model
+            equals its accuracy.
+    """
     x, y = make_two_classes(config, copies, seed)
     n = config.count
     # C large: nearly the maximum likelihood, which a copied feature leaves as it is
@@ -107,23 +69,11 @@ def run_one(config: Config, model: Model, copies: int, seed: int) -> Outcome:
     )
     log_p = scores - np.logaddexp(scores[:, :1], scores[:, 1:])
     right = log_p.argmax(1) == y[n:]
-    return Outcome(
-        model,
-        copies,
-        seed,
-        float(right.mean()),
-        float(-log_p[np.arange(n), y[n:]].mean()),
-        float(np.exp(log_p.max(1)).mean()),
-    )
+    return {
+        "accuracy": float(right.mean()),
+        "log_loss": float(-log_p[np.arange(n), y[n:]].mean()),
+        "confidence": float(np.exp(log_p.max(1)).mean()),
+    }
 
 
-def run(config: Config) -> Result:
-    """Fit every model to every number of copies with every seed."""
-    return Result(
-        tuple(
-            run_one(config, model, copies, seed)
-            for model in config.models
-            for copies in config.copies
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, model="models", copies="copies", seed="seeds")

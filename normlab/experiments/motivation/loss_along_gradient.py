@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
-from tqdm import tqdm
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import Activation, FeatureNorm, Init, make_mlp
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.results import Result
+from normlab.experiments.settings import Count, Index, Positive, check_at_most
+from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import shuffled_batches
 
-__all__ = ["Config", "Look", "Result", "Trace", "gradient_shift", "look_along", "run", "run_one"]
+__all__ = [
+    "Config",
+    "gradient_shift",
+    "look_along",
+    "means",
+    "run",
+    "run_one",
+    "step_taken",
+    "take_step",
+]
 
 
 @dataclass(frozen=True)
@@ -23,7 +37,7 @@ class Config:
     """An MLP on digits, plain SGD; on the way the loss is measured along the gradient.
 
     Attributes:
-        norms: arms.
+        norms: of the hidden layers.
         seeds: of split, weights and batches.
         widths: sizes of the network.
         activation: of the hidden layers.
@@ -47,79 +61,7 @@ class Config:
     multiples: tuple[Positive, ...] = (0.5, 1.0, 2.0, 4.0)
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if self.lr <= 0:
-            raise ValueError(f"lr: got {self.lr}; expected a positive learning rate")
-        if not 1 <= self.every <= self.steps:
-            raise ValueError(
-                f"every: got {self.every} for {self.steps} steps; expected 1 to {self.steps}"
-            )
-        if not self.multiples or min(self.multiples) <= 0:
-            raise ValueError(f"multiples: got {self.multiples}; expected positive step sizes")
-
-
-@dataclass(frozen=True)
-class Look:
-    """What one look along the gradient saw, for the batch that training takes there.
-
-    Attributes:
-        span: largest minus smallest loss over the multiples of the step, the start included.
-        gradient_change: largest distance of the gradient there from the gradient here.
-        smoothness: largest such distance per distance gone, a local Lipschitz constant.
-        shift: relative change of the last hidden layer's gradient when only the layers before
-            it take the step.
-        cosine: between these two gradients.
-    """
-
-    span: float
-    gradient_change: float
-    smoothness: float
-    shift: float
-    cosine: float
-
-
-@dataclass(frozen=True)
-class Trace:
-    """One run; every list has one number for each look.
-
-    Attributes:
-        norm: arm.
-        seed: of split, weights and batches.
-        steps: of the looks.
-        span: as in :class:`Look`.
-        gradient_change: as in :class:`Look`.
-        smoothness: as in :class:`Look`.
-        shift: as in :class:`Look`.
-        cosine: as in :class:`Look`.
-        final_loss: mean training loss of the last ten steps.
-    """
-
-    norm: str
-    seed: int
-    steps: tuple[int, ...]
-    span: tuple[float, ...]
-    gradient_change: tuple[float, ...]
-    smoothness: tuple[float, ...]
-    shift: tuple[float, ...]
-    cosine: tuple[float, ...]
-    final_loss: float
-
-    def mean(self, measure: str, *, until: int | None = None) -> float:
-        """Mean of one list, over the looks at steps below `until` if it is given."""
-        pairs = zip(self.steps, getattr(self, measure), strict=True)
-        values = [value for step, value in pairs if until is None or step < until]
-        return sum(values) / len(values)
-
-
-@dataclass(frozen=True)
-class Result:
-    """All runs."""
-
-    outcomes: tuple[Trace, ...]
-
-    def means(self, measure: str, norm: str, *, until: int | None = None) -> list[float]:
-        """:meth:`Trace.mean` of every seed of one arm."""
-        return [t.mean(measure, until=until) for t in self.outcomes if t.norm == norm]
+        check_at_most(self, "every", "steps")
 
 
 def _gradients(model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, list[Tensor]]:
@@ -131,16 +73,24 @@ def _distance(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
     return sum((p - q).square().sum().item() for p, q in zip(a, b, strict=True)) ** 0.5
 
 
-@torch.no_grad()
-def _move(parameters: Sequence[Tensor], gradients: Sequence[Tensor], step: float) -> None:
-    for p, g in zip(parameters, gradients, strict=True):
-        p.sub_(step * g)
+def take_step(parameters: Sequence[Tensor], gradients: Sequence[Tensor], lr: float) -> None:
+    """Descend in place."""
+    with torch.no_grad():
+        for p, g in zip(parameters, gradients, strict=True):
+            p.sub_(lr * g)
 
 
-@torch.no_grad()
-def _restore(parameters: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    for p, v in zip(parameters, values, strict=True):
-        p.copy_(v)
+@contextmanager
+def step_taken(
+    parameters: Sequence[Tensor], gradients: Sequence[Tensor], lr: float
+) -> Iterator[None]:
+    """Descend in place, and put the parameters back at the end."""
+    start = [p.detach().clone() for p in parameters]
+    take_step(parameters, gradients, lr)
+    yield
+    with torch.no_grad():
+        for p, value in zip(parameters, start, strict=True):
+            p.copy_(value)
 
 
 def gradient_shift(model: nn.Sequential, x: Tensor, y: Tensor, *, lr: float) -> tuple[float, float]:
@@ -160,10 +110,8 @@ def gradient_shift(model: nn.Sequential, x: Tensor, y: Tensor, *, lr: float) -> 
     parameters = list(model.parameters())
     place = next(i for i, p in enumerate(parameters) if p is weight)
     _, first = _gradients(model, x, y)
-    start = [p.detach().clone() for p in parameters]
-    _move(parameters[:place], first[:place], lr)
-    _, second = _gradients(model, x, y)
-    _restore(parameters, start)
+    with step_taken(parameters[:place], first[:place], lr):
+        _, second = _gradients(model, x, y)
     before, after = first[place].flatten(), second[place].flatten()
     relative = ((after - before).norm() / before.norm()).item()
     return relative, cosine_similarity(before, after, dim=0).item()
@@ -171,57 +119,69 @@ def gradient_shift(model: nn.Sequential, x: Tensor, y: Tensor, *, lr: float) -> 
 
 def look_along(
     model: nn.Sequential, x: Tensor, y: Tensor, *, lr: float, multiples: Sequence[float]
-) -> Look:
-    """Go along the gradient of a batch, look, and put the parameters back."""
+) -> dict[str, float]:
+    """Go along the gradient of a batch, look, and put the parameters back; see `run_one`."""
     parameters = list(model.parameters())
     loss, here = _gradients(model, x, y)
-    start = [p.detach().clone() for p in parameters]
     size = _distance(here, [torch.zeros_like(g) for g in here])
-    along, changes, ratios = [], [], []
+    losses, changes = [loss], []
     for multiple in multiples:
-        _move(parameters, here, multiple * lr)
-        there_loss, there = _gradients(model, x, y)
-        _restore(parameters, start)
-        along.append(there_loss)
+        with step_taken(parameters, here, multiple * lr):
+            there_loss, there = _gradients(model, x, y)
+        losses.append(there_loss)
         changes.append(_distance(there, here))
-        ratios.append(changes[-1] / (multiple * lr * size))
     shift, cosine = gradient_shift(model, x, y, lr=lr)
-    span = max(loss, *along) - min(loss, *along)
-    return Look(span, max(changes), max(ratios), shift, cosine)
+    return {
+        "span": max(losses) - min(losses),
+        "gradient_change": max(changes),
+        "smoothness": max(c / (m * lr * size) for c, m in zip(changes, multiples, strict=True)),
+        "shift": shift,
+        "cosine": cosine,
+    }
 
 
-def run_one(config: Config, norm: FeatureNorm, seed: int) -> Trace:
-    """Train one network and look along its gradient on the way."""
+def run_one(config: Config, norm: FeatureNorm, seed: int) -> dict[str, Any]:
+    """Train one network and look along its gradient on the way.
+
+    Measures:
+        steps: of the looks. What follows has one number for each look, at the batch that
+            training takes there:
+        span: largest minus smallest loss over the multiples of the step, the start included.
+        gradient_change: largest distance of the gradient there from the gradient here.
+        smoothness: largest such distance per distance gone, a local Lipschitz constant.
+        shift: relative change of the last hidden layer's gradient when only the layers before
+            it take the step.
+        cosine: between these two gradients.
+        final_loss: mean training loss of the last ten steps.
+    """
     data = load_digits_split(seed)
     model = make_mlp(
         config.widths, norm, seed=seed, activation=config.activation, init=config.init
     ).train()
     batches = shuffled_batches(len(data.y_train), config.batch_size, seed=seed)
-    steps, looks, losses = [], [], []
+    looks, losses = [], []
     for step in range(config.steps):
         batch = next(batches)
         x, y = data.x_train[batch], data.y_train[batch]
         if step % config.every == 0:
-            steps.append(step)
             looks.append(look_along(model, x, y, lr=config.lr, multiples=config.multiples))
         loss, gradients = _gradients(model, x, y)
         losses.append(loss)
-        _move(list(model.parameters()), gradients, config.lr)
+        take_step(list(model.parameters()), gradients, config.lr)
     tail = losses[-10:]
-    return Trace(
-        norm,
-        seed,
-        tuple(steps),
-        tuple(look.span for look in looks),
-        tuple(look.gradient_change for look in looks),
-        tuple(look.smoothness for look in looks),
-        tuple(look.shift for look in looks),
-        tuple(look.cosine for look in looks),
-        sum(tail) / len(tail),
-    )
+    return {
+        "steps": tuple(range(0, config.steps, config.every)),
+        **{measure: tuple(look[measure] for look in looks) for measure in looks[0]},
+        "final_loss": sum(tail) / len(tail),
+    }
 
 
-def run(config: Config) -> Result:
-    """Follow every arm with every seed."""
-    runs = [(norm, seed) for norm in config.norms for seed in config.seeds]
-    return Result(tuple(run_one(config, *each) for each in tqdm(runs, disable=None)))
+run = Sweep(run_one, norm="norms", seed="seeds")
+
+
+def means(result: Result, measure: str, norm: str, *, until: float = math.inf) -> list[float]:
+    """Mean of a measure over the looks at steps below `until`, one for each seed."""
+    return [
+        statistics.fmean(v for s, v in zip(o.steps, getattr(o, measure), strict=True) if s < until)
+        for o in result.of(norm=norm)
+    ]

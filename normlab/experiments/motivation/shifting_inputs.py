@@ -1,29 +1,39 @@
 """How much do a layer's inputs move during training, and does it matter?
 
 The inputs of each nonlinearity are watched on one fixed set of digits while a deep network
-trains: their mean, their spread, the share of saturated units. One arm shakes them on purpose,
-one arm holds them still.
+trains: their mean, their spread, the share of saturated units. One group of runs
+shakes them on purpose, others hold some layers still.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
-from normlab.experiments.data.digits import DigitsSplit, load_digits_split
+from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
-from normlab.experiments.settings import Count, Index, NotNegative, Positive, Share, check_settings
-from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.experiments.recording import rounded
+from normlab.experiments.settings import (
+    Bounds,
+    Count,
+    Index,
+    Positive,
+    Several,
+    Share,
+    check_at_most,
+)
+from normlab.experiments.sweep import Sweep
+from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d
 
-__all__ = ["PERCENTILES", "Config", "NoisyBatchNorm", "Result", "Trace", "run", "run_one"]
+__all__ = ["GROUPS", "PERCENTILES", "Config", "Group", "NoisyBatchNorm", "run", "run_one"]
 
-Arm = Literal["none", "batch_norm", "noisy_batch_norm", "frozen_below", "frozen_above"]
-ARMS: tuple[Arm, ...] = ("none", "batch_norm", "noisy_batch_norm", "frozen_below", "frozen_above")
+Group = Literal["none", "batch_norm", "noisy_batch_norm", "frozen_below", "frozen_above"]
+GROUPS: tuple[Group, ...] = get_args(Group)
 PERCENTILES = (15, 50, 85)
 PROBE = 500  # training digits on which inputs are watched
 
@@ -33,7 +43,7 @@ class Config:
     """A deep sigmoid or tanh network on digits, SGD.
 
     Attributes:
-        arms: "none" is the plain network; "batch_norm" has one before each nonlinearity;
+        groups: "none" is the plain network; "batch_norm" has one before each nonlinearity;
             "noisy_batch_norm" adds a random shift and scale after each; "frozen_below" is the
             plain network of which only the last hidden layer and the output are trained;
             "frozen_above" trains all but these two.
@@ -47,87 +57,29 @@ class Config:
         batch_size: digits in a batch.
         steps: updates.
         every: steps between two looks.
-        noise: every step the noisy arm shifts each unit by up to so much, and scales it by a
+        noise: every step the noisy group shifts each unit by up to so much, and scales it by a
             factor of 1 plus or minus up to half of it.
         unit: of the last hidden layer, whose percentiles are kept.
     """
 
-    arms: tuple[Arm, ...] = ("none", "batch_norm", "noisy_batch_norm")
+    groups: tuple[Group, ...] = ("none", "batch_norm", "noisy_batch_norm")
     seeds: tuple[Index, ...] = (0, 1, 2)
     activation: Literal["sigmoid", "tanh"] = "sigmoid"
     gain: Positive = 1.0
     lr: Positive = 0.05
     momentum: Share = 0.9
-    depth: Count = 5
+    depth: Several = 5
     width: Count = 100
     batch_size: Count = 64
     steps: Count = 300
     every: Count = 20
-    noise: NotNegative = 1.0
+    noise: Annotated[float, Bounds(0, math.nextafter(2, 0), "0 to below 2")] = 1.0
     unit: Index = 0
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if set(self.arms) - set(ARMS) or not self.arms:
-            raise ValueError(f"arms: got {self.arms}; expected some of {ARMS}")
-        if self.lr <= 0:
-            raise ValueError(f"lr: got {self.lr}; expected a positive learning rate")
-        if self.depth < 2:
-            raise ValueError(f"depth: got {self.depth}; expected at least 2 hidden layers")
-        if not 1 <= self.every <= self.steps:
-            raise ValueError(
-                f"every: got {self.every} for {self.steps} steps; expected 1 to {self.steps}"
-            )
-        if not 0 <= self.noise < 2:
-            raise ValueError(f"noise: got {self.noise}; expected 0 to below 2, so scales stay > 0")
-        if not 0 <= self.unit < self.width:
+        check_at_most(self, "every", "steps")
+        if self.unit >= self.width:
             raise ValueError(f"unit: got {self.unit}; expected 0 to {self.width - 1}")
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What was seen of one network. Lists over layers begin at the input side.
-
-    Attributes:
-        arm: which.
-        seed: of split, weights, batches and noise.
-        steps: of the looks; the first is 0, before training.
-        accuracy: on the 500 test digits at each look, in eval mode.
-        shift: (layers, looks - 1): how far the mean moved since the last look, in standard
-            deviations of then (but no less than a millionth), mean over units.
-        spread: (layers, looks): standard deviation over the digits, mean over units.
-        saturated: (layers, looks): share of values where the nonlinearity's slope is below a
-            twentieth of its largest.
-        percentiles: (3, looks): 15th, 50th and 85th of one unit of the last hidden layer.
-    """
-
-    arm: str
-    seed: int
-    steps: tuple[int, ...]
-    accuracy: tuple[float, ...]
-    shift: tuple[tuple[float, ...], ...]
-    spread: tuple[tuple[float, ...], ...]
-    saturated: tuple[tuple[float, ...], ...]
-    percentiles: tuple[tuple[float, ...], ...]
-
-    def accuracy_at(self, step: int) -> float:
-        """Test accuracy at the look of this step."""
-        return self.accuracy[self.steps.index(step)]
-
-    def mean_shift(self, layer: int) -> float:
-        """Mean over training of the shift of one layer, counted from 0 or backwards from -1."""
-        return sum(self.shift[layer]) / len(self.shift[layer])
-
-
-@dataclass(frozen=True)
-class Result:
-    """All traces."""
-
-    outcomes: tuple[Trace, ...]
-
-    def of(self, arm: str) -> list[Trace]:
-        """The traces of one arm, one for each seed."""
-        return [t for t in self.outcomes if t.arm == arm]
 
 
 class NoisyBatchNorm(BatchNorm1d):
@@ -157,21 +109,28 @@ class NoisyBatchNorm(BatchNorm1d):
         return y * (1 + scale / 2) + shift
 
 
-def make_network(config: Config, arm: Arm, seed: int) -> nn.Sequential:
+def initialize_xavier_(model: nn.Sequential, gain: float, *, seed: int) -> None:
+    """Redraw the weights of the linear layers as Glorot and Bengio do, times `gain`."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in model:
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_normal_(module.weight, gain, generator=generator)
+            nn.init.zeros_(module.bias)
+
+
+def make_network(config: Config, group: Group, seed: int) -> nn.Sequential:
     """Build linear → norm → nonlinearity for each hidden layer and a linear output."""
     widths = (64, *[config.width] * config.depth, 10)
-    norm: Literal["none", "batch_norm"] = "batch_norm" if "batch" in arm else "none"
+    norm: Literal["none", "batch_norm"] = "batch_norm" if "batch" in group else "none"
     model = make_mlp(widths, norm, seed=seed, activation=config.activation)
-    generator = torch.Generator().manual_seed(seed)
-    for i, module in enumerate(model):
-        if isinstance(module, nn.Linear):
-            nn.init.xavier_normal_(module.weight, config.gain, generator=generator)
-            nn.init.zeros_(module.bias)
-        elif isinstance(module, BatchNorm1d) and arm == "noisy_batch_norm":
-            model[i] = NoisyBatchNorm(config.width, config.noise)
-    if arm == "frozen_below":
+    initialize_xavier_(model, config.gain, seed=seed)
+    if group == "noisy_batch_norm":
+        for i, module in enumerate(model):
+            if isinstance(module, BatchNorm1d):
+                model[i] = NoisyBatchNorm(config.width, config.noise)
+    if group == "frozen_below":
         model[: 3 * (config.depth - 1)].requires_grad_(False)
-    elif arm == "frozen_above":
+    elif group == "frozen_above":
         model[3 * (config.depth - 1) :].requires_grad_(False)
     return model
 
@@ -197,70 +156,60 @@ def is_saturated(z: Tensor, activation: str) -> Tensor:
     return 1 - half.tanh().square() < 0.05
 
 
-def _short(values: Tensor) -> float:
-    """Mean of all entries to four digits, which keeps the records small."""
-    return float(f"{values.double().mean().item():.4g}")
+def _rows(values: Tensor) -> tuple[tuple[float, ...], ...]:
+    """(looks, layers) as one row for each layer, to four digits, which keeps the records small."""
+    return tuple(tuple(map(rounded, row)) for row in values.double().T.tolist())
 
 
-def run_one(config: Config, arm: Arm, seed: int) -> Trace:
-    """Train one network and watch it."""
-    data: DigitsSplit = load_digits_split(seed)
-    model = make_network(config, arm, seed)
-    looks: list[list[Tensor]] = []
-    steps: list[int] = []
+def run_one(config: Config, group: Group, seed: int) -> dict[str, Any]:
+    """Train one network and watch it.
+
+    Measures:
+        steps: of the looks; the first is 0, before training.
+        accuracy: on the 500 test digits at each look, in eval mode.
+        shift: (layers, looks - 1), input side first: how far the mean moved since the last look,
+            in standard deviations of then (but no less than a millionth), mean over units.
+        spread: (layers, looks): standard deviation over the digits, mean over units.
+        saturated: (layers, looks): share of values where the nonlinearity's slope is below a
+            twentieth of its largest.
+        percentiles: (3, looks): 15th, 50th and 85th of one unit of the last hidden layer.
+    """
+    data = load_digits_split(seed)
+    model = make_network(config, group, seed)
+    looks: list[Tensor] = []
     accuracy: list[float] = []
 
     def look(step: int) -> None:
         if step % config.every == 0:
-            steps.append(step)
-            looks.append(watch(model, data.x_train[:PROBE]))
+            looks.append(torch.stack(watch(model, data.x_train[:PROBE])))
             accuracy.append(evaluate(model, data.x_test, data.y_test).accuracy)
 
+    trained = [p for p in model.parameters() if p.requires_grad]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # of the noise
         look(0)
-        train(
+        train_on_digits(
             model,
-            data.x_train,
-            data.y_train,
+            data,
+            torch.optim.SGD(trained, lr=config.lr, momentum=config.momentum),
             steps=config.steps,
-            batches=shuffled_batches(len(data.y_train), config.batch_size, seed=seed),
-            optimizer=torch.optim.SGD(
-                [p for p in model.parameters() if p.requires_grad],
-                lr=config.lr,
-                momentum=config.momentum,
-            ),
+            batch_size=config.batch_size,
+            seed=seed,
             after_step=look,
         )
-    layers = range(config.depth)
-    means = [[z[i].double().mean(0) for z in looks] for i in layers]
-    spreads = [
-        [(z[i].double() - m).square().mean(0).sqrt() for z, m in zip(looks, means[i], strict=True)]
-        for i in layers
-    ]
-    ranks = torch.tensor(PERCENTILES) / 100
-    one = torch.stack([z[-1][:, config.unit].quantile(ranks) for z in looks])
-    return Trace(
-        arm,
-        seed,
-        tuple(steps),
-        tuple(accuracy),
-        tuple(
-            tuple(
-                _short((after - before).abs() / spread.clamp_min(1e-6))
-                for before, after, spread in zip(
-                    means[i][:-1], means[i][1:], spreads[i][:-1], strict=True
-                )
-            )
-            for i in layers
-        ),
-        tuple(tuple(map(_short, spreads[i])) for i in layers),
-        tuple(tuple(_short(is_saturated(z[i], config.activation)) for z in looks) for i in layers),
-        tuple(tuple(map(_short, row)) for row in one.T),
-    )
+    z = torch.stack(looks)  # (looks, layers, digits, units)
+    mean = z.double().mean(2)
+    std = (z - mean[:, :, None]).square().mean(2).sqrt()
+    moved = (mean[1:] - mean[:-1]).abs() / std[:-1].clamp_min(1e-6)
+    one = z[:, -1, :, config.unit].quantile(torch.tensor(PERCENTILES) / 100, dim=1)
+    return {
+        "steps": tuple(range(0, config.every * len(looks), config.every)),
+        "accuracy": tuple(accuracy),
+        "shift": _rows(moved.mean(2)),
+        "spread": _rows(std.mean(2)),
+        "saturated": _rows(is_saturated(z, config.activation).double().mean((2, 3))),
+        "percentiles": _rows(one.T),
+    }
 
 
-def run(config: Config) -> Result:
-    """Train and watch every arm with every seed."""
-    runs = [(arm, seed) for arm in config.arms for seed in config.seeds]
-    return Result(tuple(run_one(config, *each) for each in tqdm(runs, disable=None)))
+run = Sweep(run_one, group="groups", seed="seeds")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,11 +11,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.motivation.loss_along_gradient import step_taken
 from normlab.experiments.networks.classifiers import Activation, FeatureNorm, Init, make_mlp
-from normlab.experiments.settings import Count, Index, Positive, check_settings
-from normlab.experiments.training import shuffled_batches, train
+from normlab.experiments.settings import Count, Index, Positive, check_at_most
+from normlab.experiments.sweep import Sweep
+from normlab.experiments.training import shuffled_batches, train_on_digits
 
-__all__ = ["Config", "Outcome", "Result", "run", "run_one"]
+__all__ = ["Config", "run", "run_one"]
 
 
 @dataclass(frozen=True)
@@ -22,9 +25,9 @@ class Config:
     """An MLP on digits; every few steps an update is tried layer by layer, then whole.
 
     Attributes:
-        norms: arms.
+        norms: of the hidden layers.
         promises: sizes of the tried updates, as the share of the loss that the gradient
-            promises to remove (step times squared gradient norm over loss), so that arms with
+            promises to remove (step times squared gradient norm over loss), so that networks with
             gradients of different size are asked the same.
         seeds: of split, weights and batches.
         widths: sizes of the network.
@@ -48,47 +51,7 @@ class Config:
     every: Count = 10
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if not self.promises or min(self.promises) <= 0:
-            raise ValueError(f"promises: got {self.promises}; expected positive shares")
-        if self.lr <= 0:
-            raise ValueError(f"lr: got {self.lr}; expected a positive learning rate")
-        if not 1 <= self.every <= self.steps:
-            raise ValueError(
-                f"every: got {self.every} for {self.steps} steps; expected 1 to {self.steps}"
-            )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The tries of one size in one run, as shares of what the gradient promised.
-
-    Attributes:
-        norm: arm.
-        promise: size of the tried updates.
-        seed: of split, weights and batches.
-        alone: decrease of the loss, summed over updating each linear layer alone; median.
-        together: decrease of the loss when all layers take the step; median.
-    """
-
-    norm: str
-    promise: float
-    seed: int
-    alone: float
-    together: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, norm: str, promise: float) -> list[float]:
-        """One number for each seed: "alone" or "together"."""
-        return [
-            getattr(o, measure) for o in self.outcomes if (o.norm, o.promise) == (norm, promise)
-        ]
+        check_at_most(self, "every", "steps")
 
 
 def _groups(model: nn.Sequential) -> list[list[Tensor]]:
@@ -101,21 +64,15 @@ def _groups(model: nn.Sequential) -> list[list[Tensor]]:
     return groups
 
 
-@torch.no_grad()
-def _loss_after(
-    model: nn.Module, moved: list[tuple[Tensor, Tensor]], lr: float, x: Tensor, y: Tensor
-) -> float:
-    kept = [p.clone() for p, _ in moved]
-    for p, g in moved:
-        p.sub_(lr * g)
-    loss = cross_entropy(model(x), y).item()
-    for (p, _), value in zip(moved, kept, strict=True):
-        p.copy_(value)
-    return loss
+def run_one(config: Config, norm: FeatureNorm, seed: int) -> list[dict[str, float]]:
+    """Train one network and try updates on the way.
 
-
-def run_one(config: Config, norm: FeatureNorm, seed: int) -> list[Outcome]:
-    """Train one network and try updates on the way."""
+    Measures:
+        promise: size of the tried updates.
+        alone: decrease of the loss, summed over updating each linear layer alone, as a share of
+            what the gradient promised; median.
+        together: the same decrease when all layers take the step; median.
+    """
     data = load_digits_split(seed)
     model = make_mlp(
         config.widths, norm, seed=seed, activation=config.activation, init=config.init
@@ -129,44 +86,40 @@ def run_one(config: Config, norm: FeatureNorm, seed: int) -> list[Outcome]:
         batch = next(ahead)
         x, y = data.x_train[batch], data.y_train[batch]
         loss = cross_entropy(model(x), y)
-        groups = _groups(model)
-        flat = [p for group in groups for p in group]
-        gradients = dict(zip(map(id, flat), torch.autograd.grad(loss, flat), strict=True))
-        squared = sum(g.square().sum().item() for g in gradients.values())
-        whole = [(p, gradients[id(p)]) for p in flat]
-        parts = [[(p, gradients[id(p)]) for p in group] for group in groups]
+        parameters = list(model.parameters())
+        gradients = torch.autograd.grad(loss, parameters)
+        rest = iter(gradients)
+        layers = [(group, [next(rest) for _ in group]) for group in _groups(model)]
+        squared = sum(g.square().sum().item() for g in gradients)
+
+        def decrease(moved: Sequence[Tensor], by: Sequence[Tensor], lr: float) -> float:
+            with step_taken(moved, by, lr), torch.no_grad():
+                return loss.item() - cross_entropy(model(x), y).item()
+
         for share in config.promises:
             promised = share * loss.item()
             lr = promised / squared
-            alone = sum(loss.item() - _loss_after(model, part, lr, x, y) for part in parts)
-            together = loss.item() - _loss_after(model, whole, lr, x, y)
+            alone = sum(decrease(*layer, lr) for layer in layers)
+            together = decrease(parameters, gradients, lr)
             tries[share].append((alone / promised, together / promised))
 
-    train(
+    train_on_digits(
         model,
-        data.x_train,
-        data.y_train,
+        data,
+        torch.optim.SGD(model.parameters(), lr=config.lr),
         steps=config.steps,
-        batches=shuffled_batches(len(data.y_train), config.batch_size, seed=seed),
-        optimizer=torch.optim.SGD(model.parameters(), lr=config.lr),
+        batch_size=config.batch_size,
+        seed=seed,
         after_step=try_updates,
     )
     return [
-        Outcome(
-            norm,
-            share,
-            seed,
-            statistics.median(alone for alone, _ in pairs),
-            statistics.median(together for _, together in pairs),
-        )
+        {
+            "promise": share,
+            "alone": statistics.median(alone for alone, _ in pairs),
+            "together": statistics.median(together for _, together in pairs),
+        }
         for share, pairs in tries.items()
     ]
 
 
-def run(config: Config) -> Result:
-    """Try updates on every arm with every seed."""
-    return Result(
-        tuple(
-            o for norm in config.norms for seed in config.seeds for o in run_one(config, norm, seed)
-        )
-    )
+run = Sweep(run_one, norm="norms", seed="seeds")

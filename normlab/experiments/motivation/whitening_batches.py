@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from normlab.experiments.motivation.whitening_conditioning import condition_number, make_correlated
-from normlab.experiments.settings import Count, Index, check_settings
+from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import Sweep
 from normlab.whitening import make_covariance, whiten
 
-__all__ = ["Config", "Outcome", "Result", "run"]
+__all__ = ["Config", "run", "run_one"]
 
 Treatment = Literal["standardized", "whitened"]
-TREATMENTS: tuple[Treatment, ...] = ("standardized", "whitened")
 
 
 @dataclass(frozen=True)
@@ -31,56 +31,18 @@ class Config:
         others: samples that the statistics are applied to.
     """
 
-    treatments: tuple[Treatment, ...] = TREATMENTS
+    treatments: tuple[Treatment, ...] = ("standardized", "whitened")
     batch_sizes: tuple[Count, ...] = (33, 40, 64, 128, 256, 1024)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     features: Count = 32
     others: Count = 20000
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if set(self.treatments) - set(TREATMENTS) or not self.treatments:
-            raise ValueError(f"treatments: got {self.treatments}; expected some of {TREATMENTS}")
-        if min(self.batch_sizes, default=0) <= self.features:
+        if any(size <= self.features for size in self.batch_sizes):
             raise ValueError(
                 f"batch_sizes: got {self.batch_sizes}; exact whitening of {self.features} "
                 f"features needs batches of at least {self.features + 1}, or fewer features"
             )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Statistics of one batch.
-
-    Attributes:
-        treatment: what was done with them.
-        batch_size: samples behind them.
-        seed: of all samples.
-        condition: condition number of the covariance of the other samples after the treatment;
-            1 is white.
-        largest: their largest variance in any direction, where 1 is meant.
-    """
-
-    treatment: str
-    batch_size: int
-    seed: int
-    condition: float
-    largest: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, treatment: str, batch_size: int) -> list[float]:
-        """One number for each seed."""
-        return [
-            getattr(o, measure)
-            for o in self.outcomes
-            if (o.treatment, o.batch_size) == (treatment, batch_size)
-        ]
 
 
 def _matrix(batch: Tensor, treatment: Treatment) -> Tensor:
@@ -89,27 +51,23 @@ def _matrix(batch: Tensor, treatment: Treatment) -> Tensor:
     return (1 / (batch - batch.mean(0)).square().mean(0).sqrt()).diag()
 
 
-def run_one(config: Config, treatment: Treatment, batch_size: int, seed: int) -> Outcome:
+def run_one(config: Config, treatment: Treatment, batch_size: int, seed: int) -> dict[str, float]:
     """Take the statistics of one batch and treat the other samples with them.
 
     The features are independent with variance one, so nothing needs to be whitened: all that
     is seen is the error of the estimate.
+
+    Measures:
+        condition: condition number of the covariance of the other samples after the treatment;
+            1 is white.
+        largest: their largest variance in any direction, where 1 is meant.
     """
     count = batch_size + config.others
     x = make_correlated(count, config.features, 0.0, decades=0.0, seed=seed)
     matrix = _matrix(x[:batch_size], treatment)
     covariance = make_covariance(x[batch_size:] @ matrix.T)
     largest = torch.linalg.eigvalsh(covariance)[-1].item()
-    return Outcome(treatment, batch_size, seed, condition_number(covariance), largest)
+    return {"condition": condition_number(covariance), "largest": largest}
 
 
-def run(config: Config) -> Result:
-    """Measure every treatment at every batch size with every seed."""
-    return Result(
-        tuple(
-            run_one(config, treatment, batch_size, seed)
-            for treatment in config.treatments
-            for batch_size in config.batch_sizes
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, treatment="treatments", batch_size="batch_sizes", seed="seeds")

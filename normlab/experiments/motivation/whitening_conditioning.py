@@ -4,28 +4,47 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.settings import Bounds, Count, Index
+from normlab.experiments.sweep import Sweep
 from normlab.whitening import make_covariance, whiten
 
 __all__ = [
     "Config",
-    "Outcome",
-    "Result",
+    "Correlation",
+    "check_rank",
     "condition_number",
     "count_steps",
     "make_correlated",
     "prepare",
     "run",
+    "run_one",
 ]
 
 Preparation = Literal["raw", "standardized", "whitened"]
 PREPARATIONS: tuple[Preparation, ...] = ("raw", "standardized", "whitened")
+Correlation = Annotated[float, Bounds(0, math.nextafter(1, 0), "a number from 0 to below 1")]
+Tolerance = Annotated[
+    float, Bounds(math.nextafter(0, 1), math.nextafter(1, 0), "a number between 0 and 1")
+]
+
+
+def check_rank(config: Any) -> None:
+    """Compare the fields `samples` and `features`, for a `__post_init__`.
+
+    Raises:
+        ValueError: too few samples for a covariance of full rank.
+    """
+    if config.samples <= config.features:
+        raise ValueError(
+            f"samples: got {config.samples} for {config.features} features, whose covariance "
+            f"cannot be inverted; expected at least {config.features + 1}"
+        )
 
 
 @dataclass(frozen=True)
@@ -44,63 +63,16 @@ class Config:
     """
 
     preparations: tuple[Preparation, ...] = PREPARATIONS
-    correlations: tuple[float, ...] = (0.0, 0.5, 0.9, 0.99)
+    correlations: tuple[Correlation, ...] = (0.0, 0.5, 0.9, 0.99)
     seeds: tuple[Index, ...] = (0, 1, 2)
     features: Count = 32
     samples: Count = 2048
     decades: float = 2.0
-    tolerance: Positive = 1e-6
+    tolerance: Tolerance = 1e-6
     max_steps: Count = 20000
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if not all(0 <= rho < 1 for rho in self.correlations):
-            raise ValueError(
-                f"correlations: got {self.correlations}; expected numbers from 0 to below 1"
-            )
-        if self.samples <= self.features:
-            raise ValueError(
-                f"samples: got {self.samples} for {self.features} features, whose covariance "
-                f"cannot be inverted; expected at least {self.features + 1}"
-            )
-        if not 0 < self.tolerance < 1:
-            raise ValueError(f"tolerance: got {self.tolerance}; expected a number between 0 and 1")
-        if self.max_steps < 1:
-            raise ValueError(f"max_steps: got {self.max_steps}; expected at least 1")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One preparation of one data set.
-
-    Attributes:
-        preparation: of the features.
-        correlation: of every pair of features.
-        seed: of samples and coefficients.
-        condition: largest over smallest eigenvalue of the covariance.
-        steps: until the tolerance is reached; `max_steps` if it is not.
-    """
-
-    preparation: str
-    correlation: float
-    seed: int
-    condition: float
-    steps: int
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, preparation: str, correlation: float) -> list[float]:
-        """One number for each seed."""
-        return [
-            getattr(o, measure)
-            for o in self.outcomes
-            if (o.preparation, o.correlation) == (preparation, correlation)
-        ]
+        check_rank(self)
 
 
 def make_correlated(
@@ -158,29 +130,27 @@ def count_steps(covariance: Tensor, target: Tensor, *, tolerance: float, max_ste
     return max_steps
 
 
-def run_one(config: Config, preparation: Preparation, correlation: float, seed: int) -> Outcome:
-    """Prepare one data set and descend on it."""
+def run_one(
+    config: Config, preparation: Preparation, correlation: float, seed: int
+) -> dict[str, float]:
+    """Prepare one data set and descend on it.
+
+    Measures:
+        condition: largest over smallest eigenvalue of the covariance.
+        steps: until the tolerance is reached; `max_steps` if it is not.
+    """
     x = make_correlated(
         config.samples, config.features, correlation, decades=config.decades, seed=seed
     )
     generator = torch.Generator().manual_seed(seed + 1000)
-    # Coefficients of the standardized features: the function to learn is the same in every arm.
+    # Coefficients of the standardized features: one function to learn for all preparations.
     standard = torch.randn(config.features, generator=generator, dtype=torch.float64)
     rstd = 1 / (x - x.mean(0)).square().mean(0).sqrt()
     y, matrix = prepare(x, preparation)
     covariance = make_covariance(y)
     target = torch.linalg.solve(matrix.T, rstd * standard)
     steps = count_steps(covariance, target, tolerance=config.tolerance, max_steps=config.max_steps)
-    return Outcome(preparation, correlation, seed, condition_number(covariance), steps)
+    return {"condition": condition_number(covariance), "steps": steps}
 
 
-def run(config: Config) -> Result:
-    """Prepare every data set in every way and descend on it."""
-    return Result(
-        tuple(
-            run_one(config, preparation, correlation, seed)
-            for preparation in config.preparations
-            for correlation in config.correlations
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, preparation="preparations", correlation="correlations", seed="seeds")
