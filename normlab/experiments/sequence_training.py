@@ -87,13 +87,12 @@ def make_optimizer(
     """
     if not (math.isfinite(lr) and lr > 0):
         raise ValueError(f"lr: got {lr}; expected a positive number, such as 1e-3")
-    if optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98))
-    if optimizer == "radam":
-        return torch.optim.RAdam(model.parameters(), lr=lr, betas=(0.9, 0.98))
     if optimizer == "sgd":
         return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
-    raise ValueError(f"optimizer: got {optimizer!r}; expected 'adam', 'radam' or 'sgd'")
+    if optimizer not in ("adam", "radam"):
+        raise ValueError(f"optimizer: got {optimizer!r}; expected 'adam', 'radam' or 'sgd'")
+    kind = torch.optim.Adam if optimizer == "adam" else torch.optim.RAdam
+    return kind(model.parameters(), lr=lr, betas=(0.9, 0.98))
 
 
 def train_on_sequences(
@@ -113,7 +112,7 @@ def train_on_sequences(
         model: maps (N, T) tokens to (N, T, V) logits; trained in place.
         batches: see :mod:`normlab.experiments.data.sequences`.
         steps: number of updates.
-        optimizer: built on the parameters of `model`.
+        optimizer: of the parameters of `model`.
         scheduler: built on `optimizer`, stepped after each update; None keeps the rate.
         max_grad_norm: clip the gradient of all parameters to this norm; None does not.
         stop_above: stop once 20 steps in a row have a larger mean accuracy; None goes on.
@@ -155,29 +154,18 @@ def train_on_sequences(
     return Curve(tuple(losses), tuple(accuracies), tuple(lrs))
 
 
-def gradient_norms(
-    model: Transformer, batch: tuple[Tensor, Tensor], name: str = "feed_forward_out"
-) -> list[float]:
-    """Norm of the loss gradient at one matrix of each layer, first layer first.
-
-    Args:
-        model: its parameters and their `.grad` are left as they are.
-        batch: tokens and targets.
-        name: see :meth:`Transformer.matrices`.
-    """
+def gradient_norms(model: Transformer, batch: tuple[Tensor, Tensor]) -> list[float]:
+    """Norm of the loss gradient at each layer's last feed-forward matrix; keeps every `.grad`."""
     loss, _ = sequence_loss(model, batch)
-    return [g.double().norm().item() for g in torch.autograd.grad(loss, model.matrices(name))]
+    return [g.double().norm().item() for g in torch.autograd.grad(loss, model.matrices())]
 
 
 def token_variance(hidden: Tensor) -> float:
-    """Share of a hidden state that differs between the tokens of a sequence.
+    """Share of a hidden state (N, T, D) that differs between the tokens of a sequence.
 
     Returns:
         Variance over the tokens, averaged over features and sequences, divided by the mean
         square; 0 when all tokens of a sequence are the same vector.
-
-    Shape:
-        hidden (N, T, D).
     """
     x = hidden.detach().double()
     differing = (x - x.mean(1, keepdim=True)).square().mean()
@@ -185,13 +173,7 @@ def token_variance(hidden: Tensor) -> float:
 
 
 def relative_changes(before: Sequence[Tensor], after: Sequence[Tensor]) -> list[float]:
-    """Norm of each change over the norm before it.
-
-    Args:
-        before: copies (`[w.detach().clone() for w in model.matrices()]`), for the matrices
-            themselves change in place.
-        after: the same tensors later.
-    """
+    """Norm of each change over the norm before it; `before` are copies of what changes."""
     return [
         ((new.detach() - old).double().norm() / old.double().norm()).item()
         for old, new in zip(before, after, strict=True)

@@ -96,15 +96,10 @@ class TrainedRun:
         return all(b > a for a, b in pairwise(self.squared_norms))
 
     def pythagoras_error(self, *, lr: float) -> float:
-        """Largest relative error of ‖W'‖² - ‖W‖² = lr² ‖g‖² over all steps.
-
-        Args:
-            lr: of the hidden layers, the same in all steps.
-        """
-        growth = [b - a for a, b in pairwise(self.squared_norms)]
-        return max(
-            abs(d / (lr**2 * g) - 1) for d, g in zip(growth, self.squared_gradients, strict=True)
-        )
+        """Largest relative error of ‖W'‖² - ‖W‖² = lr² ‖g‖² over all steps at one rate."""
+        growth = (b - a for a, b in pairwise(self.squared_norms))
+        predicted = (lr**2 * g for g in self.squared_gradients)
+        return max(abs(d / p - 1) for d, p in zip(growth, predicted, strict=True))
 
 
 def train_once(
@@ -175,23 +170,16 @@ def train_once(
         last_lr = stepper.param_groups[0]["lr"]
         stepper.param_groups[0]["lr"] = lr * lr_growth(step)
 
-    losses = train(
-        model,
-        data.x_train.double(),
-        data.y_train,
-        steps=steps,
-        batches=shuffled_batches(len(data.y_train), batch_size, seed=seed),
-        optimizer=stepper,
-        after_step=follow,
-    )
+    batches = shuffled_batches(len(data.y_train), batch_size, seed=seed)
+    x, y = data.x_train.double(), data.y_train
+    losses = train(model, x, y, steps=steps, batches=batches, optimizer=stepper, after_step=follow)
     mean_row = start[0].mean(0)
-    drift = float((before[0].mean(0) - mean_row).norm() / mean_row.norm())
     return TrainedRun(
-        tuple(losses),
-        tuple(squared_norms),
-        tuple(squared_gradients),
-        tuple(rotations),
-        cosine,
-        drift,
-        last_lr,
+        losses=tuple(losses),
+        squared_norms=tuple(squared_norms),
+        squared_gradients=tuple(squared_gradients),
+        rotations=tuple(rotations),
+        norm_cosine=cosine,
+        row_mean_drift=float((before[0].mean(0) - mean_row).norm() / mean_row.norm()),
+        last_lr=last_lr,
     )

@@ -1,4 +1,4 @@
-"""Small networks whose norm is chosen by name; one seed gives every arm the same weights."""
+"""Small networks whose norm is chosen by name; one seed gives every norm the same weights."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def make_mlp(
     """Build linear → norm → activation for each hidden layer and a plain linear output.
 
     The norm stands on the summed inputs, before the activation, as in both papers. The norms
-    draw no random numbers, so one seed gives every arm the same initial weights.
+    draw no random numbers, so one seed gives every norm the same initial weights.
 
     Args:
         widths: sizes from input to output, such as (64, 128, 128, 10).

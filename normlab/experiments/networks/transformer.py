@@ -71,8 +71,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix the tokens of each sequence."""
-        q, k, v = self._split(self.q_proj(x)), self._split(self.k_proj(x)), self.v_proj(x)
-        y = scaled_dot_product_attention(q, k, self._split(v), is_causal=self.causal)
+        q, k, v = (self._split(part(x)) for part in (self.q_proj, self.k_proj, self.v_proj))
+        y = scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         mixed: Tensor = self.out_proj(y.transpose(1, 2).reshape(x.shape))
         return mixed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -58,18 +58,12 @@ class Config:
             )
 
 
-@dataclass
 class _Probe:
     """Measures one network on one batch; `note` before an update, `measure` after it."""
 
-    model: Transformer
-    batch: tuple[Tensor, Tensor]
-    start: list[Tensor] = field(init=False)
-    weights: list[Tensor] = field(init=False)
-    features: Tensor = field(init=False)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(self, model: Transformer, batch: tuple[Tensor, Tensor]) -> None:
+        self.model, self.batch = model, batch
+        self.rows: list[dict[str, Any]] = []
         self.note()
         self.start = self.weights
 

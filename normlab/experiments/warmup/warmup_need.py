@@ -18,13 +18,7 @@ from normlab.experiments.data.sequences import (
 )
 from normlab.experiments.networks.transformer import Placement, Transformer, make_transformer
 from normlab.experiments.sequence_training import Curve, OptimizerName
-from normlab.experiments.settings import (
-    Count,
-    Index,
-    Positive,
-    check_at_most,
-    check_settings,
-)
+from normlab.experiments.settings import Count, Index, Positive, check_at_most, check_settings
 from normlab.experiments.sweep import Sweep
 
 __all__ = ["SOLVED", "Config", "Group", "run", "run_one", "train_one"]

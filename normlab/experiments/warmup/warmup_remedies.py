@@ -13,13 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from normlab import schedules
 from normlab.experiments import sequence_training
 from normlab.experiments.sequence_training import SchedulerFactory
-from normlab.experiments.settings import (
-    Count,
-    Index,
-    Positive,
-    check_at_most,
-    check_settings,
-)
+from normlab.experiments.settings import Count, Index, Positive, check_at_most, check_settings
 from normlab.experiments.sweep import Sweep
 
 __all__ = ["Config", "Remedy", "delayed_warmup", "radam_shares", "run", "run_one"]
