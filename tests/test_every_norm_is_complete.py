@@ -217,16 +217,17 @@ def test_every_norm_is_complete(name: str) -> None:
 
 
 @pytest.fixture
-def only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Leave one norm in the registry, with another record."""
+def only() -> Iterator[Callable[..., None]]:
+    """Leave one norm in the registry, with another record; put all back in their order."""
+    kept = dict(NORMS)
 
     def change(name: str, **changes: object) -> None:
-        record = dataclasses.replace(NORMS[name], **changes)
-        for other in set(NORMS) - {name}:
-            monkeypatch.delitem(norms.NORMS, other)
-        monkeypatch.setitem(norms.NORMS, name, record)
+        norms.NORMS.clear()
+        norms.NORMS[name] = dataclasses.replace(kept[name], **changes)
 
-    return change
+    yield change
+    norms.NORMS.clear()
+    norms.NORMS.update(kept)
 
 
 CHANGED = [

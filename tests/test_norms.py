@@ -10,7 +10,7 @@ import torch
 
 from normlab import layers
 from normlab.checks import conformance
-from normlab.checks.mutants import exhibits
+from normlab.checks.mutants import mutants
 from normlab.checks.mutants.any_family import make_wrong
 from normlab.checks.mutants.modules import WrongModule
 from normlab.norms import NORMS, Case, label_cells, label_parameters, reduced_axes
@@ -172,7 +172,7 @@ def test_wrong_norms_of_one_weight_and_of_none_die(bare, monkeypatch):
     changes = {"parameters": "none", "signature": ("eps",), "cases": cases} if bare else {}
     monkeypatch.setitem(NORMS, "scale_norm", dataclasses.replace(SCALE, **changes))
     monkeypatch.setattr(conformance, "FAMILIES", (*conformance.FAMILIES, "scale_norm"))
-    wrong = list(exhibits("scale_norm"))
+    wrong = list(mutants("scale_norm"))
     assert len(wrong) >= 10
     alive = [m.name for m in wrong if conformance.check_layer(m.make(), like="scale_norm").passed]
     assert alive == []
