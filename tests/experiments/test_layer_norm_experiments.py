@@ -15,29 +15,26 @@ from normlab.experiments.layer_norm import (
 
 
 def test_eps_shrinks_small_inputs_as_predicted():
-    result = eps_placement.run(eps_placement.Config())
-    for measured, predicted in (
-        (result.inside, result.predicted_inside),
-        (result.outside, result.predicted_outside),
-    ):
-        for row in measured:
-            assert row == pytest.approx(predicted, rel=1e-9)
-    assert result.gain_inside == pytest.approx(1e-5**-0.5, rel=1e-3)
-    assert result.gain_outside == pytest.approx(1e5, rel=1e-3)
+    config = eps_placement.Config()
+    for o in eps_placement.run(config).outcomes:
+        predicted = eps_placement.predict_rms(o.placement, o.scale, config.eps)
+        assert o.output_rms == pytest.approx(predicted, rel=1e-9)
+    assert eps_placement.predict_rms("inside", 1e-2, 1e-5) == pytest.approx(0.953463, rel=1e-6)
+    assert eps_placement.predict_rms("outside", 1e-4, 1e-5) == pytest.approx(10 / 11)
+    assert eps_placement.largest_gain(config, "inside") == pytest.approx(1e-5**-0.5, rel=1e-3)
+    assert eps_placement.largest_gain(config, "outside") == pytest.approx(1e5, rel=1e-3)
 
 
 def test_batch_norm_can_be_undone_and_layer_norm_cannot():
     config = restoring_the_input.Config(sources=("normal",), features=(8, 64))
     result = restoring_the_input.run(config)
-    assert max(result.lost("normal", "batch_norm", 8)) < 1e-20
+    assert max(result.values("lost", norm="batch_norm", features=8)) < 1e-20
     for features in config.features:
         expected = 1.5 / features  # 1/H for the mean, 1/(2H) for the scale of a row
-        assert result.lost("normal", "layer_norm", features) == pytest.approx(
-            [expected] * 5, rel=0.15
-        )
-        assert result.lost("normal", "rms_norm", features) == pytest.approx(
-            [expected / 3] * 5, rel=0.25
-        )
+        lost = result.values("lost", norm="layer_norm", features=features)
+        assert lost == pytest.approx([expected] * 5, rel=0.15)
+        lost = result.values("lost", norm="rms_norm", features=features)
+        assert lost == pytest.approx([expected / 3] * 5, rel=0.25)
 
 
 def test_share_lost_of_an_affine_copy_and_of_noise():
@@ -49,10 +46,10 @@ def test_share_lost_of_an_affine_copy_and_of_noise():
 
 def test_each_norm_keeps_one_order_and_loses_the_other():
     result = comparability.run(comparability.Config())
-    assert result.shares("batch_norm", "across_samples") == [1.0] * 5
-    assert result.shares("layer_norm", "within_sample") == [1.0] * 5
-    assert max(result.shares("batch_norm", "within_sample")) < 0.85
-    assert max(result.shares("layer_norm", "across_samples")) < 0.97
+    assert result.values("across_samples", norm="batch_norm") == [1.0] * 5
+    assert result.values("within_sample", norm="layer_norm") == [1.0] * 5
+    assert max(result.values("within_sample", norm="batch_norm")) < 0.85
+    assert max(result.values("across_samples", norm="layer_norm")) < 0.97
 
 
 def test_kept_order_counts_pairs():
@@ -63,15 +60,16 @@ def test_kept_order_counts_pairs():
 
 def test_layer_norm_erases_color_beside_size_and_size_itself():
     config = mixed_units.Config(seeds=(0,))
-    result = mixed_units.run(config)
+    outcomes = mixed_units.run(config).outcomes
+    seen = {(o.arrangement, o.question): o.accuracy for o in outcomes}
     for question in config.questions:
-        assert result.accuracies("no norm, standardized", question)[0] > 0.9
-        assert result.accuracies("batch norm, raw", question)[0] > 0.9
-        assert result.accuracies("layer norm, raw", question)[0] < 0.6
-        assert result.accuracies("linear, layer norm, standardized", question)[0] > 0.9
-    assert result.accuracies("no norm, raw", "color")[0] < 0.75
-    assert result.accuracies("layer norm, standardized", "color")[0] > 0.9
-    assert result.accuracies("layer norm, standardized", "size")[0] < 0.88
+        assert seen["no norm, standardized", question] > 0.9
+        assert seen["batch norm, raw", question] > 0.9
+        assert seen["layer norm, raw", question] < 0.6
+        assert seen["linear, layer norm, standardized", question] > 0.9
+    assert seen["no norm, raw", "color"] < 0.75
+    assert seen["layer norm, standardized", "color"] > 0.9
+    assert seen["layer norm, standardized", "size"] < 0.88
 
 
 def test_objects_carry_both_answers():
@@ -83,15 +81,18 @@ def test_objects_carry_both_answers():
 
 def test_words_that_a_replaced_word_changes():
     config = positions.Config()
-    result = positions.run(config)
     words = [len(s.split()) for s in config.sentences]
-    assert result.values_per_position == tuple(
+    _, present = positions.embed(config.sentences, config.features, seed=config.seed)
+    assert present.sum(0).tolist() == [
         sum(length > t for length in words) for t in range(max(words))
-    )
-    assert result.influence("layer norm per token").others == 0
-    assert result.influence("batch norm per position").others == len(words) - 1
-    assert result.influence("batch norm pooled").others == sum(words) - 1
-    assert result.influence("layer norm per sentence").others == words[config.sentence] - 1
+    ]
+    others = {o.norm: o.others for o in positions.run(config).outcomes}
+    assert others == {
+        "batch norm per position": len(words) - 1,
+        "batch norm pooled": sum(words) - 1,
+        "layer norm per token": 0,
+        "layer norm per sentence": words[config.sentence] - 1,
+    }
 
 
 def test_same_word_has_one_vector():
@@ -113,19 +114,20 @@ def test_rarely_taken_branch_starves_batch_norm_only():
 
 
 def test_usual_checks_miss_what_check_layer_finds():
-    result = usual_checks.run(usual_checks.Config())
-    assert result.false_alarms == ()
-    counts = {check: result.count(check) for check in usual_checks.CHECKS}
+    right, *wrong = usual_checks.run(usual_checks.Config()).values("noticed")
+    assert right == ()
+    counts = {check: sum(check in noticed for noticed in wrong) for check in usual_checks.CHECKS}
     assert counts["shape"] == 0
     assert counts["gradient of sum"] <= 4
     assert counts["values"] <= 5
     assert counts["random gradient"] <= 9
-    assert counts["check_layer"] == len(result.noticed) == 11
+    assert counts["check_layer"] == len(wrong) == 11
 
 
 def test_shares_by_seed_are_rows_of_ascending_features():
     config = restoring_the_input.Config(sources=("normal",), features=(16, 4), seeds=(0, 1))
     result = restoring_the_input.run(config)
-    rows = result.by_seed("normal", "layer_norm")
-    assert [row[0] for row in rows] == result.lost("normal", "layer_norm", 4)
-    assert [row[1] for row in rows] == result.lost("normal", "layer_norm", 16)
+    along = ("features", sorted(config.features))
+    rows = result.table("lost", groups=("norm", ["layer_norm"]), along=along)["layer_norm"]
+    assert [row[0] for row in rows] == result.values("lost", norm="layer_norm", features=4)
+    assert [row[1] for row in rows] == result.values("lost", norm="layer_norm", features=16)

@@ -239,7 +239,7 @@ def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match="group: got 'rms'"):
         batch_128_and_4.make_classifier(batch_128_and_4.Config(), "rms", seed=0)
     with pytest.raises(ValueError, match="gains: got"):
-        recurrent_digits.Config(gains=(0.0,))
+        recurrent_digits.run(recurrent_digits.Config(gains=(0.0,)))
 
 
 def test_batches_of_four_hold_batch_norm_back():
@@ -268,8 +268,9 @@ def test_gain_is_set_on_every_norm_and_on_nothing_else(norm, count):
 
 
 def test_no_norm_runs_once_for_all_gains():
-    jobs = recurrent_digits.Config(seeds=(0,), batch_sizes=(4,)).jobs()
-    assert [job[:2] for job in jobs] == [
+    config = recurrent_digits.Config(seeds=(0,), batch_sizes=(4,))
+    points = recurrent_digits.run.points(config)
+    assert [(point["norm"], point["gain"]) for point in points] == [
         ("none", 1.0),
         ("layer_norm", 1.0),
         ("layer_norm", 0.1),
@@ -279,6 +280,9 @@ def test_no_norm_runs_once_for_all_gains():
 
 
 def test_a_small_first_gain_slows_layer_norm():
-    config = recurrent_digits.Config()
-    small, one = (recurrent_digits.run_one(config, "layer_norm", g, 32, 0) for g in (0.1, 1.0))
-    assert small.final_loss > 1.2 * one.final_loss
+    config = recurrent_digits.Config(norms=("layer_norm",), batch_sizes=(32,), seeds=(0,))
+    result = recurrent_digits.run(config)
+    ((small,), (one,)) = (
+        recurrent_digits.final_losses(result, "layer_norm", 32, gain) for gain in (0.1, 1.0)
+    )
+    assert small > 1.2 * one

@@ -11,7 +11,7 @@ from normlab.experiments.layer_norm.recurrent import (
 )
 
 
-def test_one_seed_gives_every_arm_the_same_weights():
+def test_one_seed_gives_every_norm_the_same_weights():
     plain, normed = (make_gru(8, 6, 10, n, seed=3, steps=8) for n in ("none", "batch_norm"))
     for name in ("x_gates", "h_gates", "x_candidate", "h_candidate", "output"):
         a, b = plain.get_submodule(name), normed.get_submodule(name)
@@ -68,11 +68,10 @@ def test_unknown_norm():
 
 def test_hidden_state_vanishes_explodes_or_keeps_its_size():
     result = hidden_scale.run(hidden_scale.Config())
-    assert max(length[49] for length in result.lengths("none", 0.5)) < 1e-6
-    assert min(length[49] for length in result.lengths("none", 1.5)) > 1e4
-    for gain in (0.5, 1.5):
-        for length in result.lengths("layer_norm", gain):
-            assert all(4.5 < value < 7 for value in length[4:])
+    assert max(run[49] for run in result.values("lengths", norm="none", gain=0.5)) < 1e-6
+    assert min(run[49] for run in result.values("lengths", norm="none", gain=1.5)) > 1e4
+    for run in result.values("lengths", norm="layer_norm"):
+        assert all(4.5 < length < 7 for length in run[4:])
 
 
 def test_layer_norm_trains_the_gru_faster():
@@ -80,10 +79,9 @@ def test_layer_norm_trains_the_gru_faster():
         gains=(1.0,), batch_sizes=(32,), seeds=(0,), norms=("none", "layer_norm")
     )
     result = recurrent_digits.run(config)
-    (plain,) = result.values("final_loss", "none", 32)
-    (layer,) = result.values("final_loss", "layer_norm", 32)
+    (plain,), (layer,) = (recurrent_digits.final_losses(result, n, 32) for n in config.norms)
     assert layer < 0.75 * plain
-    assert len(result.arm("none", 32)[0].curve) == config.steps // config.window
+    assert len(result.outcomes[0].curve) == config.steps // config.window
 
 
 def test_adding_problem_marks_one_number_in_each_half():
@@ -104,6 +102,6 @@ def test_a_longer_sequence_is_tested():
     config = longer_sequences.Config(
         norms=("batch_norm",), seeds=(0,), length=6, test_lengths=(6, 9), hidden=4, steps=60
     )
-    (errors,) = longer_sequences.run(config).test_errors("batch_norm")
+    (errors,) = longer_sequences.run(config).values("test_errors")
     assert len(errors) == 2
     assert all(0 < e < 10 for e in errors)

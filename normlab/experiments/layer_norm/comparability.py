@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import Sweep
 from normlab.layers import batch_norm, layer_norm
 
-__all__ = ["Config", "Outcome", "Result", "kept_order", "run"]
+__all__ = ["Config", "kept_order", "run", "run_one"]
 
 
 @dataclass(frozen=True)
@@ -29,34 +31,6 @@ class Config:
     features: Count = 32
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Shares of pairs whose order is the same before and after.
-
-    Attributes:
-        norm: the norm that was applied.
-        seed: of digits and weights.
-        across_samples: pairs of samples compared in one feature.
-        within_sample: pairs of features compared in one sample.
-    """
-
-    norm: str
-    seed: int
-    across_samples: float
-    within_sample: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def shares(self, norm: str, measure: str) -> list[float]:
-        """One share for each seed."""
-        return [getattr(o, measure) for o in self.outcomes if o.norm == norm]
-
-
 def kept_order(x: Tensor, y: Tensor) -> float:
     """Share of pairs along the last axis that `x` and `y` put into the same order.
 
@@ -70,18 +44,26 @@ def kept_order(x: Tensor, y: Tensor) -> float:
     return (before == after).double().mean().item()
 
 
-def run(config: Config) -> Result:
-    """Normalize and compare the order of all pairs."""
-    outcomes = []
-    for seed in config.seeds:
-        generator = torch.Generator().manual_seed(seed)
-        pixels = load_digits_split(seed).x_train[: config.samples].double()
-        w = torch.randn(pixels.shape[1], config.features, generator=generator, dtype=torch.float64)
-        x = pixels @ w
-        ys = {
-            "batch_norm": batch_norm(x, None, None, training=True),
-            "layer_norm": layer_norm(x, (config.features,)),
-        }
-        for norm, y in ys.items():
-            outcomes.append(Outcome(norm, seed, kept_order(x.T, y.T), kept_order(x, y)))
-    return Result(tuple(outcomes))
+def run_one(config: Config, seed: int) -> list[dict[str, Any]]:
+    """Normalize and compare the order of all pairs before and after.
+
+    Measures:
+        norm: the norm that was applied.
+        across_samples: share of the pairs of samples in one feature that keep their order.
+        within_sample: the same for pairs of features in one sample.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    pixels = load_digits_split(seed).x_train[: config.samples].double()
+    w = torch.randn(pixels.shape[1], config.features, generator=generator, dtype=torch.float64)
+    x = pixels @ w
+    ys = {
+        "batch_norm": batch_norm(x, None, None, training=True),
+        "layer_norm": layer_norm(x, (config.features,)),
+    }
+    return [
+        {"norm": n, "across_samples": kept_order(x.T, y.T), "within_sample": kept_order(x, y)}
+        for n, y in ys.items()
+    ]
+
+
+run = Sweep(run_one, seed="seeds")

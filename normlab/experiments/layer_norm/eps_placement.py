@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from normlab.experiments.settings import Count, Index, NotNegative, Positive
+from normlab.experiments.sweep import Sweep
 from normlab.layers import layer_norm
 
-__all__ = ["Config", "Result", "run"]
+__all__ = ["Config", "largest_gain", "predict_rms", "run", "run_one"]
+
+Placement = Literal["inside", "outside"]
 
 
 @dataclass(frozen=True)
@@ -19,73 +22,51 @@ class Config:
     """Rows of a given standard deviation, normalized in float64 with eps in two places.
 
     Attributes:
+        placements: inside the root, or outside, where eps is added to the standard deviation.
         scales: standard deviations of the input.
         eps: both ways; inside the root it has the units of x², outside those of x.
         features: H.
         seeds: of the rows.
     """
 
+    placements: tuple[Placement, ...] = get_args(Placement)
     scales: tuple[Positive, ...] = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
     eps: NotNegative = 1e-5
     features: Count = 64
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
 
-@dataclass(frozen=True)
-class Result:
-    """What comes out.
-
-    Attributes:
-        inside: output rms with eps inside the root, one row per seed, one column per scale.
-        outside: the same with eps added to the standard deviation.
-        predicted_inside: s / sqrt(s² + eps) for each scale s.
-        predicted_outside: s / (s + eps).
-        gain_inside: largest factor by which the layer enlarges a small change of a constant row.
-        gain_outside: the same with eps outside the root.
-    """
-
-    inside: tuple[tuple[float, ...], ...]
-    outside: tuple[tuple[float, ...], ...]
-    predicted_inside: tuple[float, ...]
-    predicted_outside: tuple[float, ...]
-    gain_inside: float
-    gain_outside: float
-
-
-def _eps_outside(x: Tensor, eps: float) -> Tensor:
+def _normalize(x: Tensor, placement: Placement, eps: float) -> Tensor:
+    if placement == "inside":
+        return layer_norm(x, x.shape[-1:], eps=eps)
     centered = x - x.mean(-1, keepdim=True)
     return centered / (centered.square().mean(-1, keepdim=True).sqrt() + eps)
 
 
-def _largest_gain(norm: Callable[[Tensor], Tensor], features: int) -> float:
-    """Output size over input size for a tiny centered change of a constant row."""
-    change = torch.linspace(-1, 1, features, dtype=torch.float64) * 1e-12
-    row = torch.full((features,), 3.0, dtype=torch.float64)
-    return ((norm(row + change) - norm(row)).norm() / change.norm()).item()
+def predict_rms(placement: Placement, scale: float, eps: float) -> float:
+    """Output rms of a row of standard deviation s: s / sqrt(s² + eps), or s / (s + eps)."""
+    return scale / ((scale**2 + eps) ** 0.5 if placement == "inside" else scale + eps)
 
 
-def run(config: Config) -> Result:
-    """Measure the output's size for each scale, and the gain at a constant row."""
-    inside, outside = [], []
-    for seed in config.seeds:
-        generator = torch.Generator().manual_seed(seed)
-        row = torch.randn(config.features, generator=generator, dtype=torch.float64)
-        row = layer_norm(row, (config.features,), eps=0.0)  # mean 0 and std 1, exactly
-        scaled = [row * s for s in config.scales]
-        inside.append(
-            tuple(
-                layer_norm(x, (config.features,), eps=config.eps).square().mean().sqrt().item()
-                for x in scaled
-            )
-        )
-        outside.append(
-            tuple(_eps_outside(x, config.eps).square().mean().sqrt().item() for x in scaled)
-        )
-    return Result(
-        tuple(inside),
-        tuple(outside),
-        tuple(s / (s * s + config.eps) ** 0.5 for s in config.scales),
-        tuple(s / (s + config.eps) for s in config.scales),
-        _largest_gain(lambda x: layer_norm(x, (config.features,), eps=config.eps), config.features),
-        _largest_gain(lambda x: _eps_outside(x, config.eps), config.features),
-    )
+def largest_gain(config: Config, placement: Placement) -> float:
+    """Largest factor by which the layer enlarges a small change of a constant row."""
+    change = torch.linspace(-1, 1, config.features, dtype=torch.float64) * 1e-12
+    row = torch.full((config.features,), 3.0, dtype=torch.float64)
+    before, after = (_normalize(x, placement, config.eps) for x in (row, row + change))
+    return ((after - before).norm() / change.norm()).item()
+
+
+def run_one(config: Config, placement: Placement, scale: float, seed: int) -> dict[str, float]:
+    """Normalize one row.
+
+    Measures:
+        output_rms: of the normalized row.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    row = torch.randn(config.features, generator=generator, dtype=torch.float64)
+    row = layer_norm(row, (config.features,), eps=0.0)  # mean 0 and std 1, exactly
+    y = _normalize(row * scale, placement, config.eps)
+    return {"output_rms": y.square().mean().sqrt().item()}
+
+
+run = Sweep(run_one, placement="placements", scale="scales", seed="seeds")

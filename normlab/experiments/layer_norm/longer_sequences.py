@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,9 @@ from torch.nn.functional import mse_loss
 
 from normlab.experiments.layer_norm.recurrent import StepNorm, make_gru
 from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep
 
-__all__ = ["GUESS", "Config", "Outcome", "Result", "adding_problem", "run"]
+__all__ = ["GUESS", "Config", "adding_problem", "run", "run_one"]
 
 GUESS = 1 / 6  # squared error of always answering 1, the mean of a sum of two uniform numbers
 
@@ -22,7 +23,7 @@ class Config:
     """The adding problem: two numbers of a sequence are marked; answer their sum.
 
     Attributes:
-        norms: arms; "batch_norm" reuses the statistics of its last step beyond `length`.
+        norms: "batch_norm" reuses the statistics of its last step beyond `length`.
         seeds: of weights and data.
         length: time steps in training.
         test_lengths: time steps in testing.
@@ -44,40 +45,6 @@ class Config:
     test_size: Count = 512
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One trained network.
-
-    Attributes:
-        norm: arm.
-        seed: of weights and data.
-        early_loss: training loss, mean over updates 90 to 110.
-        final_loss: the same over the last 50 updates.
-        test_errors: mean squared error at each test length, in eval mode.
-    """
-
-    norm: str
-    seed: int
-    early_loss: float
-    final_loss: float
-    test_errors: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, norm: str) -> list[float]:
-        """One number for each seed."""
-        return [getattr(o, measure) for o in self.outcomes if o.norm == norm]
-
-    def test_errors(self, norm: str) -> list[tuple[float, ...]]:
-        """For each seed the error at each test length."""
-        return [o.test_errors for o in self.outcomes if o.norm == norm]
-
-
 def adding_problem(count: int, length: int, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw sequences of (number, mark) with one mark in each half, and the sums asked for.
 
@@ -97,28 +64,26 @@ def adding_problem(count: int, length: int, *, generator: torch.Generator) -> tu
     return torch.stack([numbers, marks], -1), (numbers * marks).sum(1, keepdim=True)
 
 
-def _fit(model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], config: Config) -> list[float]:
+def run_one(config: Config, norm: StepNorm, seed: int) -> dict[str, Any]:
+    """Train one network and test it at every length.
+
+    Measures:
+        early_loss: training loss, mean over updates 90 to 110.
+        final_loss: the same over the last 50 updates.
+        test_errors: mean squared error at each test length, in eval mode.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    model = make_gru(2, config.hidden, 1, norm, seed=seed, steps=config.length, beyond="reuse")
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
     losses = []
     for _ in range(config.steps):
-        x, y = next(batches)
+        x, y = adding_problem(config.batch_size, config.length, generator=generator)
         loss = mse_loss(model(x), y)
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    return losses
-
-
-def run_one(config: Config, norm: StepNorm, seed: int) -> Outcome:
-    """Train one network and test it at every length."""
-    generator = torch.Generator().manual_seed(seed)
-    model = make_gru(2, config.hidden, 1, norm, seed=seed, steps=config.length, beyond="reuse")
-    batches = iter(
-        lambda: adding_problem(config.batch_size, config.length, generator=generator), None
-    )
-    losses = _fit(model, batches, config)
     model.eval()
     errors = []
     with torch.no_grad():
@@ -126,9 +91,11 @@ def run_one(config: Config, norm: StepNorm, seed: int) -> Outcome:
             held_out = torch.Generator().manual_seed(1000 + seed)
             x, y = adding_problem(config.test_size, length, generator=held_out)
             errors.append(mse_loss(model(x), y).item())
-    return Outcome(norm, seed, sum(losses[90:110]) / 20, sum(losses[-50:]) / 50, tuple(errors))
+    return {
+        "early_loss": sum(losses[90:110]) / 20,
+        "final_loss": sum(losses[-50:]) / 50,
+        "test_errors": tuple(errors),
+    }
 
 
-def run(config: Config) -> Result:
-    """Train every arm with every seed."""
-    return Result(tuple(run_one(config, n, s) for n in config.norms for s in config.seeds))
+run = Sweep(run_one, norm="norms", seed="seeds")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d, LayerNorm
 
-__all__ = ["Arrangement", "Config", "Outcome", "Question", "Result", "make_objects", "run"]
+__all__ = ["Config", "make_objects", "run", "run_one"]
 
 Question = Literal["color", "size"]
 Arrangement = Literal[
@@ -24,15 +25,6 @@ Arrangement = Literal[
     "linear, layer norm, standardized",
     "no norm, raw",
 ]
-ARRANGEMENTS: tuple[Arrangement, ...] = (
-    "no norm, standardized",
-    "batch norm, raw",
-    "layer norm, raw",
-    "layer norm, standardized",
-    "linear, layer norm, raw",
-    "linear, layer norm, standardized",
-    "no norm, raw",
-)
 
 
 @dataclass(frozen=True)
@@ -52,7 +44,7 @@ class Config:
         lr: of Adam.
     """
 
-    arrangements: tuple[Arrangement, ...] = ARRANGEMENTS
+    arrangements: tuple[Arrangement, ...] = get_args(Arrangement)
     questions: tuple[Question, ...] = ("color", "size")
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     count: Count = 1024
@@ -60,38 +52,6 @@ class Config:
     steps: Count = 300
     batch_size: Count = 64
     lr: Positive = 3e-3
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One trained network.
-
-    Attributes:
-        arrangement: what stood before the network.
-        question: what it was asked.
-        seed: of objects, weights and batches.
-        accuracy: on the test objects; guessing gives a half.
-    """
-
-    arrangement: str
-    question: str
-    seed: int
-    accuracy: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def accuracies(self, arrangement: Arrangement, question: Question) -> list[float]:
-        """One accuracy for each seed."""
-        return [
-            o.accuracy
-            for o in self.outcomes
-            if (o.arrangement, o.question) == (arrangement, question)
-        ]
 
 
 def make_objects(count: int, *, seed: int) -> tuple[Tensor, dict[Question, Tensor]]:
@@ -117,24 +77,25 @@ def make_objects(count: int, *, seed: int) -> tuple[Tensor, dict[Question, Tenso
 
 
 def _make_network(arrangement: Arrangement, hidden: int, seed: int) -> nn.Sequential:
-    before: list[nn.Module] = []
-    after: list[nn.Module] = []
-    if arrangement.startswith("batch norm"):
-        before = [BatchNorm1d(6)]
-    elif arrangement.startswith("layer norm"):
-        before = [LayerNorm(6)]
-    elif arrangement.startswith("linear, layer norm"):
-        after = [LayerNorm(hidden)]
-    elif not arrangement.startswith("no norm"):
-        raise ValueError(f"arrangement: got {arrangement!r}; expected one of {ARRANGEMENTS}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         first, last = nn.Linear(6, hidden), nn.Linear(hidden, 2)
-    return nn.Sequential(*before, first, *after, nn.ReLU(), last)
+    layers: list[nn.Module] = [first, nn.ReLU(), last]
+    if arrangement.startswith("linear, layer norm"):
+        layers.insert(1, LayerNorm(hidden))
+    elif not arrangement.startswith("no norm"):
+        layers.insert(0, BatchNorm1d(6) if arrangement.startswith("batch norm") else LayerNorm(6))
+    return nn.Sequential(*layers)
 
 
-def run_one(config: Config, arrangement: Arrangement, question: Question, seed: int) -> Outcome:
-    """Train one network."""
+def run_one(
+    config: Config, arrangement: Arrangement, question: Question, seed: int
+) -> dict[str, float]:
+    """Train one network.
+
+    Measures:
+        accuracy: on the test objects; guessing gives a half.
+    """
     x, answers = make_objects(2 * config.count, seed=seed)
     y = answers[question]
     n = config.count
@@ -150,16 +111,7 @@ def run_one(config: Config, arrangement: Arrangement, question: Question, seed: 
         batches=shuffled_batches(n, config.batch_size, seed=seed),
         optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
     )
-    return Outcome(arrangement, question, seed, evaluate(model, x[n:], y[n:]).accuracy)
+    return {"accuracy": evaluate(model, x[n:], y[n:]).accuracy}
 
 
-def run(config: Config) -> Result:
-    """Train every arrangement on every question with every seed."""
-    return Result(
-        tuple(
-            run_one(config, arrangement, question, seed)
-            for arrangement in config.arrangements
-            for question in config.questions
-            for seed in config.seeds
-        )
-    )
+run = Sweep(run_one, arrangement="arrangements", question="questions", seed="seeds")

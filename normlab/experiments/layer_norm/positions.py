@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import Sweep
 from normlab.layers import batch_norm, layer_norm
 
-__all__ = ["SENTENCES", "Arm", "Config", "Influence", "Result", "embed", "run"]
+__all__ = ["Config", "embed", "run", "run_one"]
 
-SENTENCES: tuple[str, ...] = (
-    "my sister studies chemistry",
-    "he moved to an office in Lisbon",
-    "the old cinema reopens",
-    "whitening is costly in high dimensions",
-)
-Arm = Literal[
+Norm = Literal[
     "batch norm per position",
     "batch norm pooled",
     "layer norm per token",
@@ -33,6 +28,7 @@ class Config:
     """Sentences as arrays (N, T, D) of synthetic word vectors, zeros behind their ends.
 
     Attributes:
+        norms: over which values the moments are taken.
         sentences: words separated by spaces.
         features: D.
         seed: of the word vectors.
@@ -40,47 +36,17 @@ class Config:
         position: index of the replaced word.
     """
 
-    sentences: tuple[str, ...] = SENTENCES
+    norms: tuple[Norm, ...] = get_args(Norm)
+    sentences: tuple[str, ...] = (
+        "my sister studies chemistry",
+        "he moved to an office in Lisbon",
+        "the old cinema reopens",
+        "whitening is costly in high dimensions",
+    )
     features: Count = 16
     seed: Index = 0
     sentence: Index = 1
     position: Index = 0
-
-
-@dataclass(frozen=True)
-class Influence:
-    """What changes under one norm when one word is replaced.
-
-    Attributes:
-        arm: the norm.
-        changed: for each sentence, whether the output of each word changed; the replaced word
-            itself and the places behind a sentence's end are left out (False).
-    """
-
-    arm: str
-    changed: tuple[tuple[bool, ...], ...]
-
-    @property
-    def others(self) -> int:
-        """Words other than the replaced one whose output changed."""
-        return sum(sum(row) for row in self.changed)
-
-
-@dataclass(frozen=True)
-class Result:
-    """All arms.
-
-    Attributes:
-        influences: one per arm.
-        values_per_position: sentences that still have a word at each position.
-    """
-
-    influences: tuple[Influence, ...]
-    values_per_position: tuple[int, ...]
-
-    def influence(self, arm: Arm) -> Influence:
-        """That of one arm."""
-        return next(i for i in self.influences if i.arm == arm)
 
 
 def embed(sentences: tuple[str, ...], features: int, *, seed: int) -> tuple[Tensor, Tensor]:
@@ -112,7 +78,7 @@ def _pooled(x: Tensor) -> Tensor:
     return y.transpose(1, 2)
 
 
-NORMS: dict[Arm, Callable[[Tensor], Tensor]] = {
+NORMS: dict[Norm, Callable[[Tensor], Tensor]] = {
     "batch norm per position": _per_position,
     "batch norm pooled": _pooled,
     "layer norm per token": lambda x: layer_norm(x, x.shape[-1:]),
@@ -120,17 +86,21 @@ NORMS: dict[Arm, Callable[[Tensor], Tensor]] = {
 }
 
 
-def run(config: Config) -> Result:
-    """Replace one word by a new vector and look at every other output."""
+def run_one(config: Config, norm: Norm) -> dict[str, Any]:
+    """Replace one word by a new vector and look at every other output.
+
+    Measures:
+        changed: for each sentence, whether the output of each word changed; the replaced word
+            itself and the places behind a sentence's end are left out (False).
+        others: words other than the replaced one whose output changed.
+    """
     x, present = embed(config.sentences, config.features, seed=config.seed)
     generator = torch.Generator().manual_seed(config.seed + 1)
-    other = x.clone()
-    other[config.sentence, config.position] = torch.randn(
-        config.features, generator=generator, dtype=torch.float64
-    )
-    influences = []
-    for arm, norm in NORMS.items():
-        changed = ((norm(other) - norm(x)).abs().amax(-1) > 1e-9) & present
-        changed[config.sentence, config.position] = False
-        influences.append(Influence(arm, tuple(tuple(row) for row in changed.tolist())))
-    return Result(tuple(influences), tuple(present.sum(0).tolist()))
+    other, place = x.clone(), (config.sentence, config.position)
+    other[place] = torch.randn(config.features, generator=generator, dtype=torch.float64)
+    changed = ((NORMS[norm](other) - NORMS[norm](x)).abs().amax(-1) > 1e-9) & present
+    changed[place] = False
+    return {"changed": tuple(map(tuple, changed.tolist())), "others": int(changed.sum())}
+
+
+run = Sweep(run_one, norm="norms")

@@ -1,4 +1,4 @@
-"""Recurrent networks whose norm is chosen by name; one seed gives every arm the same weights."""
+"""Recurrent networks whose norm is chosen by name; one seed gives all the same weights."""
 
 from __future__ import annotations
 
@@ -127,10 +127,8 @@ class Gru(nn.Module):
         self.output = nn.Linear(hidden, outputs)
         self.norms = nn.ModuleDict(
             {
-                "x_gates": _make_norm(norm, 2 * hidden, steps, beyond),
-                "h_gates": _make_norm(norm, 2 * hidden, steps, beyond),
-                "x_candidate": _make_norm(norm, hidden, steps, beyond),
-                "h_candidate": _make_norm(norm, hidden, steps, beyond),
+                name: _make_norm(norm, self.get_submodule(name).out_features, steps, beyond)
+                for name in ("x_gates", "h_gates", "x_candidate", "h_candidate")
             }
         )
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.layer_norm.recurrent import Gru, StepNorm, make_gru
 from normlab.experiments.recording import rounded
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.results import Result
+from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep, grid
 from normlab.experiments.training import evaluate, shuffled_batches, train
 
-__all__ = ["Config", "Outcome", "Result", "run", "run_one", "set_gain"]
+__all__ = ["Config", "final_losses", "run", "run_one", "set_gain"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Config:
     """A GRU that sees one row of 8 pixels per time step, 8 steps in all.
 
     Attributes:
-        norms: arms; "batch_norm" keeps statistics for each time step.
+        norms: "batch_norm" keeps statistics for each time step.
         gains: weights of the norms at the start; "none" has none and runs once.
         batch_sizes: training batch sizes.
         seeds: each gives a split, initial weights and an order of batches.
@@ -41,57 +43,11 @@ class Config:
     lr: Positive = 2e-3
     window: Count = 10
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if not all(math.isfinite(gain) and gain > 0 for gain in self.gains):
-            raise ValueError(f"gains: got {self.gains}; expected positive numbers, such as 0.1")
 
-    def jobs(self) -> list[tuple[StepNorm, float, int, int]]:
-        """Norm, gain, batch size and seed of each run."""
-        arms = [(n, g) for n in self.norms for g in (self.gains if n != "none" else (1.0,))]
-        return [(*arm, size, s) for arm in arms for size in self.batch_sizes for s in self.seeds]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One trained network.
-
-    Attributes:
-        norm: arm.
-        gain: of the norms at the start.
-        batch_size: samples in a training batch.
-        seed: of split, weights and order.
-        curve: training loss, mean of each window.
-        accuracy: on the 500 test digits, in eval mode.
-    """
-
-    norm: str
-    gain: float
-    batch_size: int
-    seed: int
-    curve: tuple[float, ...]
-    accuracy: float
-
-    @property
-    def final_loss(self) -> float:
-        """Training loss of the last two windows."""
-        return sum(self.curve[-2:]) / 2
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def arm(self, norm: str, batch_size: int, gain: float = 1.0) -> list[Outcome]:
-        """One outcome for each seed."""
-        wanted = (norm, batch_size, gain)
-        return [o for o in self.outcomes if (o.norm, o.batch_size, o.gain) == wanted]
-
-    def values(self, measure: str, norm: str, batch_size: int, gain: float = 1.0) -> list[float]:
-        """One number for each seed: `measure` of the arm `norm` at `batch_size`."""
-        return [getattr(o, measure) for o in self.arm(norm, batch_size, gain)]
+def _points(config: Config) -> Iterator[dict[str, Any]]:
+    for norm in config.norms:
+        gains = (1.0,) if norm == "none" else config.gains
+        yield from grid(norm=[norm], gain=gains, batch_size=config.batch_sizes, seed=config.seeds)
 
 
 @torch.no_grad()
@@ -107,8 +63,15 @@ def set_gain(model: Gru, gain: float) -> int:
     return len(weights)
 
 
-def run_one(config: Config, norm: StepNorm, gain: float, batch_size: int, seed: int) -> Outcome:
-    """Train one network."""
+def run_one(
+    config: Config, norm: StepNorm, gain: float, batch_size: int, seed: int
+) -> dict[str, Any]:
+    """Train one network.
+
+    Measures:
+        curve: training loss, mean of each window.
+        accuracy: on the 500 test digits, in eval mode.
+    """
     data = load_digits_split(seed)
     model = make_gru(8, config.hidden, 10, norm, seed=seed, steps=8)
     set_gain(model, gain)
@@ -122,10 +85,16 @@ def run_one(config: Config, norm: StepNorm, gain: float, batch_size: int, seed: 
     )
     windows = torch.tensor(losses).view(-1, config.window).mean(1)
     tested = evaluate(model, data.x_test.view(-1, 8, 8), data.y_test)
-    curve = tuple(rounded(v) for v in windows.tolist())
-    return Outcome(norm, gain, batch_size, seed, curve, rounded(tested.accuracy))
+    return {
+        "curve": tuple(rounded(v) for v in windows.tolist()),
+        "accuracy": rounded(tested.accuracy),
+    }
 
 
-def run(config: Config) -> Result:
-    """Train every arm with every start at every batch size with every seed."""
-    return Result(tuple(run_one(config, *job) for job in tqdm(config.jobs(), disable=None)))
+run = Sweep(run_one, _points)
+
+
+def final_losses(result: Result, norm: StepNorm, batch_size: int, gain: float = 1.0) -> list[float]:
+    """Mean training loss of the last two windows, one number for each seed."""
+    curves = result.values("curve", norm=norm, batch_size=batch_size, gain=gain)
+    return [sum(curve[-2:]) / 2 for curve in curves]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import Sweep
 from normlab.layers import batch_norm, layer_norm, rms_norm
 
-__all__ = ["Config", "Outcome", "Result", "Source", "run"]
+__all__ = ["Config", "run", "run_one", "share_lost"]
 
 Source = Literal["normal", "digits"]
 
@@ -33,47 +34,6 @@ class Config:
     features: tuple[Count, ...] = (4, 8, 16, 64, 256)
     samples: Count = 1000
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One input and one norm.
-
-    Attributes:
-        source: where the summed inputs come from.
-        norm: the norm that was applied.
-        features: H.
-        seed: of the input.
-        lost: share of the input's variance that the best weight and bias per feature leave.
-    """
-
-    source: str
-    norm: str
-    features: int
-    seed: int
-    lost: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def lost(self, source: Source, norm: str, features: int) -> list[float]:
-        """One share for each seed."""
-        return [
-            o.lost
-            for o in self.outcomes
-            if (o.source, o.norm, o.features) == (source, norm, features)
-        ]
-
-    def by_seed(self, source: Source, norm: str) -> list[list[float]]:
-        """One row for each seed, one column for each number of features, in ascending order."""
-        features = sorted({o.features for o in self.outcomes})
-        return [
-            list(row) for row in zip(*(self.lost(source, norm, d) for d in features), strict=True)
-        ]
 
 
 def _summed_inputs(config: Config, source: Source, features: int, seed: int) -> Tensor:
@@ -101,18 +61,20 @@ def share_lost(x: Tensor, y: Tensor) -> float:
     return left.mean().item()
 
 
-def run(config: Config) -> Result:
-    """Normalize each input in each way and fit."""
-    outcomes = []
-    for source in config.sources:
-        for features in config.features:
-            for seed in config.seeds:
-                x = _summed_inputs(config, source, features, seed)
-                ys = {
-                    "batch_norm": batch_norm(x, None, None, training=True),
-                    "layer_norm": layer_norm(x, (features,)),
-                    "rms_norm": rms_norm(x, (features,)),
-                }
-                for norm, y in ys.items():
-                    outcomes.append(Outcome(source, norm, features, seed, share_lost(x, y)))
-    return Result(tuple(outcomes))
+def run_one(config: Config, source: Source, features: int, seed: int) -> list[dict[str, Any]]:
+    """Normalize one input in each way and fit.
+
+    Measures:
+        norm: the norm that was applied.
+        lost: share of the input's variance that the best weight and bias per feature leave.
+    """
+    x = _summed_inputs(config, source, features, seed)
+    ys = {
+        "batch_norm": batch_norm(x, None, None, training=True),
+        "layer_norm": layer_norm(x, (features,)),
+        "rms_norm": rms_norm(x, (features,)),
+    }
+    return [{"norm": norm, "lost": share_lost(x, y)} for norm, y in ys.items()]
+
+
+run = Sweep(run_one, source="sources", features="features", seed="seeds")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +13,11 @@ from torch.nn.functional import cross_entropy
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, Positive, Share
+from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, shuffled_batches
 from normlab.layers import BatchNorm1d
 
-__all__ = ["Config", "Outcome", "Result", "run"]
+__all__ = ["Config", "run", "run_one"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Config:
     """Two experts; the digits with the most ink go to the second, all others to the first.
 
     Attributes:
-        norms: arms; the norm of both experts.
+        norms: of both experts.
         seeds: each gives a split, initial weights and an order of batches.
         rare: share of the training digits that the second expert gets.
         width: hidden units of an expert.
@@ -41,46 +43,6 @@ class Config:
     lr: Positive = 2e-3
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One trained pair of experts.
-
-    Attributes:
-        norm: arm.
-        seed: of split, weights and order.
-        visits: (batch size at the rare expert, number of updates), sorted.
-        refusals: updates at which the rare expert's norm raised and the expert was skipped.
-        rare_loss: cross-entropy of the rare expert on all training digits routed to it, in
-            eval mode.
-        rare_batch_loss: the same in train mode, all those digits as one batch.
-        common_loss: of the other expert on its training digits, in eval mode.
-        std_ratio: running standard deviation of the rare expert's first norm over the true
-            one, median over features; 1 for a norm without running statistics.
-        rare_accuracy: of the rare expert on the test digits routed to it, in eval mode.
-    """
-
-    norm: str
-    seed: int
-    visits: tuple[tuple[int, int], ...]
-    refusals: int
-    rare_loss: float
-    rare_batch_loss: float
-    common_loss: float
-    std_ratio: float
-    rare_accuracy: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """All outcomes."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def values(self, measure: str, norm: str) -> list[float]:
-        """One number for each seed."""
-        return [getattr(o, measure) for o in self.outcomes if o.norm == norm]
-
-
 def _std_ratio(expert: nn.Sequential, x: Tensor) -> float:
     norm = expert[1]
     if not isinstance(norm, BatchNorm1d) or norm.running_var is None:
@@ -91,8 +53,20 @@ def _std_ratio(expert: nn.Sequential, x: Tensor) -> float:
     return (norm.running_var / var).sqrt().median().item()
 
 
-def run_one(config: Config, norm: FeatureNorm, seed: int) -> Outcome:
-    """Train one pair of experts."""
+def run_one(config: Config, norm: FeatureNorm, seed: int) -> dict[str, Any]:
+    """Train one pair of experts.
+
+    Measures:
+        visits: (batch size at the rare expert, number of updates), sorted.
+        refusals: updates at which the rare expert's norm raised and the expert was skipped.
+        rare_loss: cross-entropy of the rare expert on all training digits routed to it, in
+            eval mode.
+        rare_batch_loss: the same in train mode, all those digits as one batch.
+        common_loss: of the other expert on its training digits, in eval mode.
+        std_ratio: running standard deviation of the rare expert's first norm over the true
+            one, median over features; 1 for a norm without running statistics.
+        rare_accuracy: of the rare expert on the test digits routed to it, in eval mode.
+    """
     data = load_digits_split(seed)
     x, y = data.x_train, data.y_train
     ink = x.mean(1)
@@ -109,10 +83,9 @@ def run_one(config: Config, norm: FeatureNorm, seed: int) -> Outcome:
         to_rare = ink[batch] > border
         count = int(to_rare.sum())
         visits[count] += 1
-        ordinary = batch[~to_rare]
+        ordinary, routed = batch[~to_rare], batch[to_rare]
         loss = cross_entropy(common(x[ordinary]), y[ordinary], reduction="sum")
         if count:
-            routed = batch[to_rare]
             try:
                 loss = loss + cross_entropy(rare(x[routed]), y[routed], reduction="sum")
             except ValueError:  # one value per channel has no variance: skip the expert
@@ -122,19 +95,15 @@ def run_one(config: Config, norm: FeatureNorm, seed: int) -> Outcome:
         optimizer.step()
     mine = ink > border
     test = data.x_test.mean(1) > border
-    return Outcome(
-        norm,
-        seed,
-        tuple(sorted(visits.items())),
-        refusals,
-        evaluate(rare, x[mine], y[mine]).loss,
-        evaluate(rare, x[mine], y[mine], mode="train").loss,
-        evaluate(common, x[~mine], y[~mine]).loss,
-        _std_ratio(rare, x[mine]),
-        evaluate(rare, data.x_test[test], data.y_test[test]).accuracy,
-    )
+    return {
+        "visits": tuple(sorted(visits.items())),
+        "refusals": refusals,
+        "rare_loss": evaluate(rare, x[mine], y[mine]).loss,
+        "rare_batch_loss": evaluate(rare, x[mine], y[mine], mode="train").loss,
+        "common_loss": evaluate(common, x[~mine], y[~mine]).loss,
+        "std_ratio": _std_ratio(rare, x[mine]),
+        "rare_accuracy": evaluate(rare, data.x_test[test], data.y_test[test]).accuracy,
+    }
 
 
-def run(config: Config) -> Result:
-    """Train every arm with every seed."""
-    return Result(tuple(run_one(config, n, s) for n in config.norms for s in config.seeds))
+run = Sweep(run_one, norm="norms", seed="seeds")

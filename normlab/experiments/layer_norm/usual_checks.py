@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -12,23 +12,18 @@ from torch.nn.functional import layer_norm as torch_layer_norm
 
 from normlab.checks import LAYER_NORM_MUTANTS, check_layer
 from normlab.experiments.settings import Index, Positive
+from normlab.experiments.sweep import Sweep
 
-__all__ = ["CHECKS", "Check", "Config", "Result", "run"]
+__all__ = ["CHECKS", "Check", "Config", "run", "run_one"]
 
 Check = Literal["shape", "values", "gradient of sum", "random gradient", "check_layer"]
-CHECKS: tuple[Check, ...] = (
-    "shape",
-    "values",
-    "gradient of sum",
-    "random gradient",
-    "check_layer",
-)
+CHECKS: tuple[Check, ...] = get_args(Check)
 Layer = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
 class Config:
-    """The wrong LayerNorms of :mod:`normlab.checks.mutants` under four usual checks and ours.
+    """The wrong LayerNorms of :mod:`normlab.checks.mutants`, and torch's, under five checks.
 
     Attributes:
         seeds: of inputs; a check notices a mistake if it does for any seed.
@@ -39,27 +34,6 @@ class Config:
     seeds: tuple[Index, ...] = (0, 1, 2)
     shape: tuple[int, ...] = (4, 6, 64)
     tolerance: Positive = 1e-4
-
-
-@dataclass(frozen=True)
-class Result:
-    """For each mutant the checks that notice it.
-
-    Attributes:
-        noticed: name of the mutant, and the checks that reject it.
-        false_alarms: checks that reject torch's own layer.
-    """
-
-    noticed: tuple[tuple[str, tuple[str, ...]], ...]
-    false_alarms: tuple[str, ...]
-
-    def count(self, check: Check) -> int:
-        """Mutants that `check` rejects."""
-        return sum(check in checks for _, checks in self.noticed)
-
-    def table(self) -> list[list[int]]:
-        """One row for each mutant, one column for each check; 1 where it is rejected."""
-        return [[int(check in checks) for check in CHECKS] for _, checks in self.noticed]
 
 
 def _gradient(layer: Layer, x: Tensor, dy: Tensor, *parameters: Tensor) -> Tensor:
@@ -91,16 +65,22 @@ def _noticed_by(layer: Layer, config: Config, seed: int) -> set[str]:
     return {check for check, noticed in verdicts.items() if noticed}
 
 
-def _all_noticed_by(layer: Layer, config: Config) -> tuple[str, ...]:
-    found = set().union(*(_noticed_by(layer, config, seed) for seed in config.seeds))
-    if not check_layer(layer, like="layer_norm").passed:
+def _points(config: Config) -> Iterator[dict[str, str]]:
+    for layer in ("torch", *LAYER_NORM_MUTANTS):
+        yield {"layer": layer}
+
+
+def run_one(config: Config, layer: str) -> dict[str, Any]:
+    """Put one layer through every check.
+
+    Measures:
+        noticed: the checks that reject it.
+    """
+    tested: Layer = torch_layer_norm if layer == "torch" else LAYER_NORM_MUTANTS[layer]
+    found = set().union(*(_noticed_by(tested, config, seed) for seed in config.seeds))
+    if not check_layer(tested, like="layer_norm").passed:
         found.add("check_layer")
-    return tuple(check for check in CHECKS if check in found)
+    return {"noticed": tuple(check for check in CHECKS if check in found)}
 
 
-def run(config: Config) -> Result:
-    """Put every mutant, and torch's layer, through every check."""
-    return Result(
-        tuple((name, _all_noticed_by(m, config)) for name, m in LAYER_NORM_MUTANTS.items()),
-        _all_noticed_by(torch_layer_norm, config),
-    )
+run = Sweep(run_one, _points)
