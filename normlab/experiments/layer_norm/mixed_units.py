@@ -13,7 +13,7 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, shuffled_batches, train
 from normlab.layers import BatchNorm1d, LayerNorm
 
-__all__ = ["Config", "make_objects", "run", "run_one"]
+__all__ = ["ARRANGEMENTS", "Config", "make_objects", "run", "run_one"]
 
 Question = Literal["color", "size"]
 Arrangement = Literal[
@@ -25,6 +25,7 @@ Arrangement = Literal[
     "linear, layer norm, standardized",
     "no norm, raw",
 ]
+ARRANGEMENTS: tuple[Arrangement, ...] = get_args(Arrangement)
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Config:
         lr: of Adam.
     """
 
-    arrangements: tuple[Arrangement, ...] = get_args(Arrangement)
+    arrangements: tuple[Arrangement, ...] = ARRANGEMENTS
     questions: tuple[Question, ...] = ("color", "size")
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     count: Count = 1024

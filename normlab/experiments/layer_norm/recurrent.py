@@ -125,11 +125,9 @@ class Gru(nn.Module):
         self.x_candidate = nn.Linear(inputs, hidden)
         self.h_candidate = nn.Linear(hidden, hidden, bias=False)
         self.output = nn.Linear(hidden, outputs)
+        products = {"x_gates": 2, "h_gates": 2, "x_candidate": 1, "h_candidate": 1}
         self.norms = nn.ModuleDict(
-            {
-                name: _make_norm(norm, self.get_submodule(name).out_features, steps, beyond)
-                for name in ("x_gates", "h_gates", "x_candidate", "h_candidate")
-            }
+            {name: _make_norm(norm, n * hidden, steps, beyond) for name, n in products.items()}
         )
 
     def forward(self, input: Tensor) -> Tensor:
