@@ -156,6 +156,10 @@ def test_first_update_is_the_step_that_its_name_says():
     # small steps are linear: the parts add up at most
     for step in config.steps:
         assert changes["all", step] > 0.9 * changes["branch matrices", step]
+    # no step is left behind for the next
+    alone = first_update.Config(subsets=("all",), steps=("sign",), **TINY)
+    (last,) = first_update.run_one(alone, "deep_norm", 2, 0)
+    assert last["change"] == changes["all", "sign"]
     # ten times the rate, ten times the movement
     faster = first_update.Config(gradient_lr=1e-3, sign_lr=1e-5, **TINY)
     again = first_update.run_one(faster, "deep_norm", 2, 0)
