@@ -17,6 +17,8 @@ READS = ("open", "os.listdir", "os.scandir")
 STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
 # Programs that read nothing of the tree, but what the browser tells of itself.
 HARMLESS = ("c++", "c++filt", "chromium", "fc-list", "g++", "gcc", "ldconfig", "node", "uname")
+# Reading on behalf of the keys themselves.
+OURSELVES = tuple(str(Path(__file__).with_name(name)) for name in ("imports.py", "keys.py"))
 IMPORTERS = ("<frozen importlib", f"{os.sep}assertion{os.sep}rewrite.py")
 
 
@@ -70,7 +72,7 @@ class Reads:
         frame, files = sys._getframe(2), set()
         while frame is not None:
             name = frame.f_code.co_filename
-            if name.startswith(IMPORTERS[0]) or name.endswith(IMPORTERS[1]):
+            if name.startswith((IMPORTERS[0], *OURSELVES)) or name.endswith(IMPORTERS[1]):
                 return
             if name.startswith(self.folders):
                 files.add(name.removeprefix(self.root))

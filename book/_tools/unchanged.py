@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from book._tools.imports import imported_files
-from book._tools.keys import Store, describe_browser, static_key
+from book._tools.keys import Store, describe_browser, describe_machine, static_key
 from book._tools.reads import Reads
 
 FOLDER = ".passed_cache"
@@ -50,6 +50,8 @@ class Unchanged:
         self.store = Store(self.root / FOLDER, self.root)
         self.all = os.environ.get("NORMLAB_ALL", "") not in ("", "0")
         self.start = time.time()
+        if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+            describe_machine()  # now: what tests import may add to the packages that are found
         self.reads = Reads(self.root)
         self.reads.start()
         self.ids: dict[str, list[str]] = defaultdict(list)
