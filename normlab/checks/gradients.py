@@ -75,7 +75,7 @@ def compare_backwards(
         num_groups: for "group_norm".
 
     Returns:
-        for "node by node" (batch, layer and RMS norm), "autograd" and "finite differences": the
+        for "node by node" (where the reference has it), "autograd" and "finite differences": the
         largest difference by "dx", "dweight", "dbias", divided by the largest magnitude of the
         closed form, or of `dy` where the closed form is zero.
 

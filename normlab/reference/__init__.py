@@ -9,9 +9,22 @@ from normlab.reference.batch import (
     batch_norm,
     batch_norm_backward,
     batch_norm_backward_by_node,
+    batch_norm_jacobian,
 )
-from normlab.reference.group import GroupNormCache, group_norm, group_norm_backward
-from normlab.reference.instance import InstanceNormCache, instance_norm, instance_norm_backward
+from normlab.reference.group import (
+    GroupNormCache,
+    group_norm,
+    group_norm_backward,
+    group_norm_backward_by_node,
+    group_norm_jacobian,
+)
+from normlab.reference.instance import (
+    InstanceNormCache,
+    instance_norm,
+    instance_norm_backward,
+    instance_norm_backward_by_node,
+    instance_norm_jacobian,
+)
 from normlab.reference.layer import (
     LayerNormCache,
     layer_norm,
@@ -47,11 +60,16 @@ __all__ = [
     "batch_norm",
     "batch_norm_backward",
     "batch_norm_backward_by_node",
+    "batch_norm_jacobian",
     "corrected_two_pass",
     "group_norm",
     "group_norm_backward",
+    "group_norm_backward_by_node",
+    "group_norm_jacobian",
     "instance_norm",
     "instance_norm_backward",
+    "instance_norm_backward_by_node",
+    "instance_norm_jacobian",
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_backward_by_node",

@@ -1,4 +1,4 @@
-"""BatchNorm in NumPy: forward in both modes, closed-form and node-by-node backward."""
+"""BatchNorm in NumPy: forward in both modes, closed-form and node-by-node backward, Jacobian."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from normlab.reference.standardization import (
     affine_backward,
     standardize,
     standardize_backward,
+    standardize_jacobian,
 )
 from normlab.reference.validation import as_channel_vector, as_float64, check_upstream
 
@@ -24,6 +25,7 @@ __all__ = [
     "batch_norm",
     "batch_norm_backward",
     "batch_norm_backward_by_node",
+    "batch_norm_jacobian",
 ]
 
 
@@ -197,3 +199,35 @@ def batch_norm_backward_by_node(dy: ArrayLike, cache: BatchNormCache) -> dict[st
     dmean = -(dx_hat * rstd).sum(axes, keepdims=True) + through_var
     dx = dx_hat * rstd + dvar * 2.0 * centered / count + dmean / count
     return {"x_hat": dx_hat, "var": dvar, "mean": dmean, "x": dx}
+
+
+def batch_norm_jacobian(x: ArrayLike, eps: float = 1e-5) -> np.ndarray:
+    r"""Jacobian of BatchNorm without parameters at one channel of a batch.
+
+    .. math:: J = r \left( I - \frac{1}{m} 11^\top - \frac{1}{m} \hat x \hat x^\top \right)
+
+    This is the matrix of layer norm over the m values of a channel: the samples and their
+    positions. With `eps` 0 the bracket is the projection onto the space orthogonal to 1 and to
+    x̂: the outputs of a batch depend on each other.
+
+    Args:
+        x: all values of one channel, in training.
+        eps: units of x².
+
+    Shape:
+        x (m,); returns (m, m), symmetric.
+
+    Raises:
+        ValueError: `x` is not one row.
+
+    Units:
+        1/x.
+
+    Source:
+        the closed form of :func:`batch_norm_backward` for each unit vector.
+
+    Example:
+        >>> int(np.linalg.matrix_rank(batch_norm_jacobian([1.0, 2.0, 4.0, 5.0], eps=0.0)))
+        2
+    """
+    return standardize_jacobian(x, eps)

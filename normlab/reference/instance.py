@@ -1,4 +1,4 @@
-"""InstanceNorm in NumPy: forward and closed-form backward."""
+"""InstanceNorm in NumPy: forward, closed-form backward, node-by-node backward, Jacobian."""
 
 from __future__ import annotations
 
@@ -16,10 +16,18 @@ from normlab.reference.standardization import (
     affine_backward,
     standardize,
     standardize_backward,
+    standardize_backward_by_node,
+    standardize_jacobian,
 )
 from normlab.reference.validation import as_channel_vector, as_float64, check_upstream
 
-__all__ = ["InstanceNormCache", "instance_norm", "instance_norm_backward"]
+__all__ = [
+    "InstanceNormCache",
+    "instance_norm",
+    "instance_norm_backward",
+    "instance_norm_backward_by_node",
+    "instance_norm_jacobian",
+]
 
 
 class InstanceNormCache(NamedTuple):
@@ -157,3 +165,65 @@ def instance_norm_backward(dy: ArrayLike, cache: InstanceNormCache) -> Gradients
         None if dweight is None else dweight.ravel(),
         None if dbias is None else dbias.ravel(),
     )
+
+
+def instance_norm_backward_by_node(
+    dy: ArrayLike, cache: InstanceNormCache
+) -> dict[str, np.ndarray]:
+    r"""The same gradients one node of the computation graph at a time.
+
+    The graph is mean → centered → var → rstd → x_hat → y; each entry is the gradient of the
+    loss by the node of that name, in the order in which the chain rule reaches it.
+
+    Args:
+        dy: gradient of the loss by the output.
+        cache: from :func:`instance_norm` with `use_input_stats`.
+
+    Returns:
+        gradients by "x_hat", "rstd", "var", "centered", "mean" and "x"; those by x_hat, centered
+        and x have the shape of the input, the others that of `cache.rstd`.
+
+    Raises:
+        ValueError: `dy` has another shape than the output, or the cache is from running statistics.
+
+    Source:
+        ioffe2015batch, Section 3 (the six derivatives there, over positions).
+    """
+    dy = check_upstream(dy, cache.x_hat.shape)
+    if not cache.use_input_stats:
+        raise ValueError(
+            "cache: got one from running statistics; expected one from use_input_stats=True"
+        )
+    dx_hat = dy if cache.weight is None else dy * cache.weight
+    return standardize_backward_by_node(dx_hat, cache.x_hat, cache.rstd, cache.axes)
+
+
+def instance_norm_jacobian(x: ArrayLike, eps: float = 1e-5) -> np.ndarray:
+    r"""Jacobian of InstanceNorm without parameters at one channel of a sample.
+
+    .. math:: J = r \left( I - \frac{1}{m} 11^\top - \frac{1}{m} \hat x \hat x^\top \right)
+
+    This is the matrix of layer norm over the m positions. With `eps` 0 the bracket is the
+    projection onto the space orthogonal to 1 and to x̂.
+
+    Args:
+        x: one channel of one sample at all positions.
+        eps: units of x².
+
+    Shape:
+        x (m,); returns (m, m), symmetric.
+
+    Raises:
+        ValueError: `x` is not one row.
+
+    Units:
+        1/x.
+
+    Source:
+        the closed form of :func:`instance_norm_backward` for each unit vector.
+
+    Example:
+        >>> int(np.linalg.matrix_rank(instance_norm_jacobian([1.0, 2.0, 4.0, 5.0], eps=0.0)))
+        2
+    """
+    return standardize_jacobian(x, eps)

@@ -15,6 +15,7 @@ from normlab.reference.standardization import (
     affine_backward,
     standardize,
     standardize_backward,
+    standardize_jacobian,
 )
 from normlab.reference.validation import (
     as_float64,
@@ -197,11 +198,4 @@ def layer_norm_jacobian(x: ArrayLike, eps: float = 1e-5) -> np.ndarray:
         >>> int(np.linalg.matrix_rank(layer_norm_jacobian([1.0, 2.0, 4.0], eps=0.0)))
         1
     """
-    row = as_float64("x", x)
-    if row.ndim != 1:
-        raise ValueError(f"x: got shape {row.shape}; expected one row, (H,)")
-    size = row.size
-    _, cache = layer_norm(row, (size,), eps=eps)
-    x_hat, rstd = cache.x_hat, cache.rstd
-    ones = np.ones(size)
-    return rstd * (np.eye(size) - np.outer(ones, ones) / size - np.outer(x_hat, x_hat) / size)
+    return standardize_jacobian(x, eps)

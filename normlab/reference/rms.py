@@ -13,6 +13,7 @@ from normlab.reference.standardization import Gradients, affine, affine_backward
 from normlab.reference.validation import (
     as_float64,
     as_normalized,
+    as_row,
     check_shape_norm,
     check_upstream,
 )
@@ -173,8 +174,6 @@ def rms_norm_jacobian(x: ArrayLike, eps: float = 0.0) -> np.ndarray:
         >>> int(np.linalg.matrix_rank(rms_norm_jacobian([1.0, 2.0, 4.0])))
         2
     """
-    row = as_float64("x", x)
-    if row.ndim != 1:
-        raise ValueError(f"x: got shape {row.shape}; expected one row, (H,)")
+    row = as_row(x)
     _, cache = rms_norm(row, (row.size,), eps=eps)
     return cache.rrms * (np.eye(row.size) - np.outer(cache.x_hat, cache.x_hat) / row.size)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from normlab.reference.moments import corrected_two_pass
+from normlab.reference.validation import as_row
 
-__all__ = ["Gradients", "affine", "affine_backward", "standardize", "standardize_backward"]
+__all__ = [
+    "Gradients",
+    "affine",
+    "affine_backward",
+    "standardize",
+    "standardize_backward",
+    "standardize_backward_by_node",
+    "standardize_jacobian",
+]
 
 
 class Gradients(NamedTuple):
@@ -68,6 +79,54 @@ def standardize_backward(
     through_mean = dx_hat.mean(axes, keepdims=True)
     through_var = x_hat * (dx_hat * x_hat).mean(axes, keepdims=True)
     return rstd * (dx_hat - through_mean - through_var)
+
+
+def standardize_backward_by_node(
+    dx_hat: np.ndarray, x_hat: np.ndarray, rstd: np.ndarray, axes: tuple[int, ...]
+) -> dict[str, np.ndarray]:
+    """The same gradient one node of the computation graph at a time.
+
+    Returns:
+        gradients by "x_hat", "rstd", "var", "centered", "mean" and "x".
+
+    Source:
+        ioffe2015batch, Section 3 (its chain of derivatives).
+    """
+    count = max(1, math.prod(x_hat.shape[axis] for axis in axes))  # no cells: no division by 0
+    centered = x_hat / rstd
+    drstd = (dx_hat * centered).sum(axes, keepdims=True)  # x_hat = centered · rstd
+    dvar = -0.5 * rstd**3 * drstd  # rstd = (var + eps)^(-1/2)
+    dcentered = dx_hat * rstd + dvar * 2.0 * centered / count  # two paths lead to centered
+    dmean = -dcentered.sum(axes, keepdims=True)  # centered = x - mean
+    dx = dcentered + dmean / count  # mean = sum(x) / count
+    return {
+        "x_hat": dx_hat,
+        "rstd": drstd,
+        "var": dvar,
+        "centered": dcentered,
+        "mean": dmean,
+        "x": dx,
+    }
+
+
+def standardize_jacobian(x: ArrayLike, eps: float) -> np.ndarray:
+    r"""Jacobian of :func:`standardize` at one row of values that share statistics.
+
+    .. math:: J = r \left( I - \frac{1}{H} 11^\top - \frac{1}{H} \hat x \hat x^\top \right)
+
+    Shape:
+        x (H,); returns (H, H), symmetric.
+
+    Raises:
+        ValueError: `x` is not one row.
+
+    Source:
+        the closed form of :func:`standardize_backward` for each unit vector.
+    """
+    row = as_row(x)
+    size = row.size
+    x_hat, rstd, _, _ = standardize(row, (0,), eps)
+    return rstd * (np.eye(size) - np.ones((size, size)) / size - np.outer(x_hat, x_hat) / size)
 
 
 def affine(x_hat: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None) -> np.ndarray:

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["as_channel_vector", "as_float64", "as_normalized", "check_shape_norm", "check_upstream"]
+__all__ = [
+    "as_channel_vector",
+    "as_float64",
+    "as_normalized",
+    "as_row",
+    "check_shape_norm",
+    "check_upstream",
+]
 
 
 def as_float64(name: str, value: ArrayLike) -> np.ndarray:
@@ -76,6 +83,21 @@ def check_shape_norm(x: np.ndarray, normalized_shape: Sequence[int]) -> tuple[in
             "input's last sizes, at least one"
         )
     return shape
+
+
+def as_row(x: ArrayLike) -> np.ndarray:
+    """Convert the values that share statistics to float64 once they are one row.
+
+    Raises:
+        ValueError: not one axis.
+    """
+    row = as_float64("x", x)
+    if row.ndim != 1:
+        raise ValueError(
+            f"x: got shape {row.shape}; expected one row of values that share statistics, (H,). "
+            "Pass them with ravel()"
+        )
+    return row
 
 
 def check_upstream(dy: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:

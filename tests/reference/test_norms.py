@@ -87,10 +87,7 @@ def test_four_ways_to_one_gradient(name, shape, fixed, seed):
     x, dy = rng.normal(size=shape), rng.normal(size=shape)
     given = parameters(name, shape, fixed, rng)
     found = check_backward(name, x, dy, **given, num_groups=fixed.get("num_groups"))
-    ways = {"autograd", "finite differences"}
-    if name in ("layer_norm", "rms_norm", "batch_norm"):
-        ways.add("node by node")
-    assert set(found) == ways
+    assert set(found) == {"node by node", "autograd", "finite differences"}
     assert set(found["autograd"]) == {"dx", *(f"d{k}" for k in given)}
 
 
@@ -109,21 +106,6 @@ def test_the_comparison_sees_a_wrong_closed_form(monkeypatch):
         check_backward("layer_norm", x, dy)
     # through a plain sum of the outputs the wrong form is not seen: every gradient is 0
     check_backward("layer_norm", x, np.ones_like(dy))
-
-
-@pytest.mark.parametrize("eps", [0.0, 1e-2])
-@pytest.mark.parametrize("size", [2, 3, 8])
-def test_jacobian(size, eps):
-    x = np.random.default_rng(size).normal(size=size)
-    jacobian = reference.layer_norm_jacobian(x, eps)
-    expected = torch.autograd.functional.jacobian(
-        lambda v: F.layer_norm(v, (size,), eps=eps), torch.tensor(x)
-    )
-    np.testing.assert_allclose(jacobian, expected, atol=1e-12)
-    np.testing.assert_allclose(jacobian, jacobian.T, atol=1e-14)
-    rank = np.linalg.matrix_rank(jacobian, tol=1e-9)
-    assert rank == (size - 2 if eps == 0 else size - 1)
-    np.testing.assert_allclose(jacobian @ np.ones(size), 0, atol=1e-13)
 
 
 @pytest.mark.parametrize("momentum", [0.1, 0.3, 1.0])
@@ -196,8 +178,6 @@ def test_bad_types_are_refused():
     _, cache = reference.layer_norm(np.ones((2, 3)), (3,))
     with pytest.raises(ValueError, match="dy"):
         reference.layer_norm_backward(np.ones(3), cache)
-    with pytest.raises(ValueError, match="one row"):
-        reference.layer_norm_jacobian(np.ones((2, 2)))
 
 
 def test_zero_sizes():
