@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 
 from normlab.checks.candidates import Diagnosis
-from normlab.checks.comparison import SHIFTED, SMALL, ULPS, Comparison, excess_failure
+from normlab.checks.comparison import ULPS, Comparison, excess_failure
 from normlab.checks.formula import Formula
 from normlab.checks.gradient_diagnosis import explain_gradient, explain_parameter
-from normlab.checks.inputs import Inputs, Outcome, formula_for, oracle
+from normlab.checks.inputs import SHIFTED, SMALL, Inputs, Outcome, formula_for, oracle
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
 from normlab.probing.modules import AnySubject

@@ -15,14 +15,9 @@ from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure
 from normlab.checks.tolerances import error_budget, max_error
 
-__all__ = ["ORDINARY", "SHIFTED", "SMALL", "ULPS", "Comparison", "excess_failure"]
+__all__ = ["ULPS", "Comparison", "excess_failure"]
 
 ULPS = 32  # a few roundings per operation, in any order of summation, for up to 1e3 terms
-ORDINARY = Scale("ordinary input", rms=1.0, mean=0.0, factor=8.0)
-SMALL = Scale("small input", rms=3e-3, mean=0.0, factor=8.0)
-# a mean rounded to float32 costs torch as much as anybody; mean(x²) - mean(x)² costs a
-# thousand times more
-SHIFTED = Scale("shifted input", rms=1.0, mean=1e3, factor=32.0)
 
 
 @dataclass
@@ -52,10 +47,8 @@ class Comparison:
 
     def evidence(self, formula: Formula, got: Tensor, budget: float) -> Evidence:
         """This call, for a diagnosis."""
-        t = self.inputs
-        weight, bias = (None if p is None else p.double() for p in (t.weight, t.bias))
-        shaped = formula_for(formula, t.case)
-        return Evidence(shaped, t.x.double(), weight, bias, got.double(), budget, t.dy.double())
+        shaped, dy = formula_for(formula, self.inputs.case), self.inputs.dy.double()
+        return Evidence(shaped, *self.inputs.to(torch.float64), got.double(), budget, dy)
 
 
 def excess_failure(check: str, diagnosis: Diagnosis, ratio: float) -> Failure:

@@ -17,7 +17,7 @@ from normlab.checks.inputs import (
     torch_formula,
 )
 from normlab.checks.mistakes import make_failure
-from normlab.checks.refusals import charge_refusals
+from normlab.checks.refusals import call_each, charge_refusals
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import error_budget, max_error
 from normlab.norms import Case
@@ -25,22 +25,21 @@ from normlab.probing.modules import AnySubject
 
 __all__ = ["check_half_precision", "check_weight_cast"]
 
-_UNIT = Scale("unit", 1.0, 0.0, 8.0)
+_UNIT = Scale("unit input", 1.0, 0.0, 8.0)
 # squares of 300 are infinite in float16, whose largest number is 65504
-_LARGE = Scale("large", 300.0, 0.0, 8.0)
+_LARGE = Scale("large input", 300.0, 0.0, 8.0)
 
 
 def _expected(formula: Formula, inputs: Inputs, weight_cast: str, *, rounded: bool) -> Tensor:
     """The output in float64; `rounded` where the layer rounds to 16 bits on the way."""
-    x, dtype = inputs.x.double(), inputs.x.dtype
+    dtype = inputs.x.dtype
+    x, weight, bias = inputs.to(torch.float64)
 
     def cast(value: Tensor) -> Tensor:
         return value.to(dtype).double() if rounded else value
 
     shaped = formula_for(formula, inputs.case)
     x_hat = shaped.normalize(x)
-    weight = None if inputs.weight is None else inputs.weight.double()
-    bias = None if inputs.bias is None else inputs.bias.double()
     if weight_cast == "before":
         return cast(shaped.affine(x, x_hat, weight, bias))
     x_hat = x_hat.to(dtype).double()
@@ -55,11 +54,11 @@ def _observe(subject: AnySubject, inputs: Inputs) -> tuple[Tensor, bool]:
     try:
         return observe(subject, inputs, backward=False).y, True
     except Exception as error:  # parameters in float32 beside 16-bit input are common
-        weight, bias = (None if p is None else p.float() for p in (inputs.weight, inputs.bias))
+        _, *parameters = inputs.to(torch.float32)
         try:
-            x = inputs.x.clone()
             with torch.no_grad():
-                y, _ = subject(inputs.case, x, weight, bias, half_parameters=False)
+                x = inputs.x.clone()
+                y, _ = subject(inputs.case, x, *parameters, half_parameters=False)
         except Exception:
             raise error from None
         return y, False
@@ -70,78 +69,53 @@ def check_half_precision(
 ) -> None:
     """16-bit input gives 16-bit output, computed from statistics that do not overflow."""
     for dtype, scales in ((torch.bfloat16, (_UNIT,)), (torch.float16, (_UNIT, _LARGE))):
+        cases = subject.cases
         for scale in scales:
-            name = f"{str(dtype).removeprefix('torch.')}, {scale.name} input"
-            if not _check_dtype(subject, formula, dtype, scale, name, report, weight_cast):
+            name = f"{str(dtype).removeprefix('torch.')}, {scale.name}"
+
+            def call(
+                case: Case, scale: Scale = scale, dtype: torch.dtype = dtype
+            ) -> tuple[Inputs, Tensor, bool]:
+                inputs = make_inputs(case, scale, dtype, seed=0)
+                return inputs, *_observe(subject, inputs)
+
+            taken, refused = call_each(cases, call)
+            text = next(iter(refused.values()), "")
+            if not taken and scale is _UNIT:  # 16 bits are not everybody's; that is no wrong norm
+                report.untested.append(f"every {dtype} input is refused: {text}")
                 break
+            report.checks.append(name)
+            if refused and scale is _UNIT:
+                charge_refusals(subject, name, refused, list(taken), call, report)
+            elif refused:
+                text = f"raises when it is given {scale.name}: {text}"
+                report.failures.append(Failure(name, text, "scale_raises"))
+            cases = list(taken)
+            for found in taken.values():
+                report.cases += 1
+                if _differs(formula, *found, scale, name, report, weight_cast):
+                    break
 
 
-def _check_dtype(
-    subject: AnySubject,
-    formula: Formula,
-    dtype: torch.dtype,
-    scale: Scale,
-    name: str,
-    report: Report,
-    weight_cast: str | None,
-) -> bool:
-    """Every case of one dtype at one scale; False where the layer takes none of them."""
-
-    def takes(case: Case) -> bool:
-        try:
-            _observe(subject, make_inputs(case, scale, dtype, seed=0))
-        except Exception:  # the layer under test may fail in any way; said where it is first seen
-            return False
-        return True
-
-    refused: dict[Case, str] = {}
-    found: list[tuple[Inputs, Tensor, bool]] = []
-    for case in subject.cases:
-        inputs = make_inputs(case, scale, dtype, seed=0)
-        try:
-            found.append((inputs, *_observe(subject, inputs)))
-        except Exception as error:  # the layer under test may fail in any way
-            text = f"{type(error).__name__} for an input of shape {case.shape}: {error}"
-            refused[case] = text
-    if not found and scale is _UNIT:  # 16 bits are not everybody's; that is no wrong norm
-        text = f"every {dtype} input is refused: {next(iter(refused.values()))}"
-        report.untested.append(text)
-        return False
-    report.checks.append(name)
-    accepted = [inputs.case for inputs, *_ in found]
-    if accepted:
-        charge_refusals(subject, name, refused, accepted, takes, report)
-    else:
-        said = next(iter(refused.values()))
-        text = f"raises when it is given an input of rms {scale.rms:g}: {said}"
-        report.failures.append(Failure(name, text, "scale_raises"))
-    for inputs, got, half_parameters in found:
-        report.cases += 1
-        failure = _judge(formula, inputs, got, half_parameters, scale, name, weight_cast)
-        if failure is not None:
-            if failure.mistake is None:
-                report.notes.append(f"{name}: {failure.message}")
-            else:
-                report.failures.append(failure)
-            break
-    return True
-
-
-def _judge(
+def _differs(
     formula: Formula,
     inputs: Inputs,
     got: Tensor,
     half_parameters: bool,
     scale: Scale,
     name: str,
+    report: Report,
     weight_cast: str | None,
-) -> Failure | None:
+) -> bool:
+    """Whether one output is not what it should be, which is reported."""
     dtype = inputs.x.dtype
     if got.dtype != dtype:
-        if not half_parameters:
-            return Failure(name, f"float32 parameters make the output {got.dtype}")
-        sentence = f"the output has dtype {got.dtype}; expected that of the input, {dtype}"
-        return make_failure(name, sentence, "output_dtype")
+        if half_parameters:
+            sentence = f"the output has dtype {got.dtype}; expected that of the input, {dtype}"
+            report.failures.append(make_failure(name, sentence, "output_dtype"))
+        else:
+            report.notes.append(f"{name}: float32 parameters make the output {got.dtype}")
+        return True
     theirs = torch_baseline(formula.like, inputs, dtype, backward=False).y
     right = oracle(torch_formula(formula.like), inputs, backward=False).y
     # either order of weight and cast is within what is allowed
@@ -150,12 +124,13 @@ def _judge(
     budget = error_budget(expected, dtype, max_error(theirs, right), factor=scale.factor, ulps=4)
     difference = max_error(got, expected)
     if difference <= budget:
-        return None
+        return False
     sentence = (
         "the statistics look computed in half precision; square and sum in float32. "
         f"Error {difference:.1e}, allowed {budget:.1e}"
     )
-    return make_failure(name, sentence, "half_precision_statistics")
+    report.failures.append(make_failure(name, sentence, "half_precision_statistics"))
+    return True
 
 
 def check_weight_cast(

@@ -13,6 +13,11 @@ from normlab.norms import NORMS, Case
 from normlab.probing.modules import AnySubject
 
 __all__ = [
+    "BATCH",
+    "NEAR_EPS",
+    "ORDINARY",
+    "SHIFTED",
+    "SMALL",
     "BackwardFailed",
     "Inputs",
     "NoTensor",
@@ -24,12 +29,15 @@ __all__ = [
     "oracle",
     "torch_baseline",
     "torch_formula",
-    "works",
 ]
 
 
 class BackwardFailed(Exception):
-    """The forward pass went through and the backward pass raised."""
+    """The forward pass of a case went through and the backward pass raised."""
+
+    def __init__(self, case: Case, error: Exception):
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.case = case
 
 
 class NoTensor(Exception):
@@ -53,6 +61,16 @@ class Scale:
     factor: float
 
 
+ORDINARY = Scale("ordinary input", rms=1.0, mean=0.0, factor=8.0)
+SMALL = Scale("small input", rms=3e-3, mean=0.0, factor=8.0)
+# a mean rounded to float32 costs torch as much as anybody; mean(x²) - mean(x)² costs a
+# thousand times more
+SHIFTED = Scale("shifted input", rms=1.0, mean=1e3, factor=32.0)
+BATCH = Scale("batch", rms=1.3, mean=0.8, factor=8.0)
+# inputs and running variances of the size at which eps shows
+NEAR_EPS = Scale("near eps", rms=5e-3, mean=2e-3, factor=8.0)
+
+
 @dataclass
 class Inputs:
     """One random input with parameters and an upstream gradient, in the dtype under test."""
@@ -62,6 +80,17 @@ class Inputs:
     weight: Tensor | None
     bias: Tensor | None
     dy: Tensor
+
+    def to(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Input, weight and bias in another dtype."""
+        weight, bias = (None if p is None else p.to(dtype) for p in (self.weight, self.bias))
+        return self.x.to(dtype), weight, bias
+
+    def leaves(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Copies of them that gradients are taken by."""
+        x, *parameters = self.to(dtype)
+        weight, bias = (None if p is None else _leaf(p) for p in parameters)
+        return _leaf(x), weight, bias
 
 
 @dataclass
@@ -85,13 +114,8 @@ def make_inputs(case: Case, scale: Scale, dtype: torch.dtype, seed: int) -> Inpu
     weight = 1.5 + 0.4 * normal(case.parameter_shape) if case.weight else None
     bias = -0.7 + 0.5 * normal(case.parameter_shape) if case.bias else None
     dy = normal(case.shape)
-    return Inputs(
-        case,
-        x.to(dtype),
-        None if weight is None else weight.to(dtype),
-        None if bias is None else bias.to(dtype),
-        dy.to(dtype),
-    )
+    wide = Inputs(case, x, weight, bias, dy)
+    return Inputs(case, *wide.to(dtype), dy.to(dtype))
 
 
 def formula_for(formula: Formula, case: Case) -> Formula:
@@ -108,8 +132,8 @@ def torch_formula(like: str) -> Formula:
     return Formula(like, eps=default_eps(like), eps_placement=NORMS[like].eps_placement)
 
 
-def _leaf(value: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if value is None else value.detach().to(dtype).clone().requires_grad_()
+def _leaf(value: Tensor) -> Tensor:
+    return value.detach().clone().requires_grad_()
 
 
 def _grad(value: Tensor | None) -> Tensor | None:
@@ -118,9 +142,7 @@ def _grad(value: Tensor | None) -> Tensor | None:
 
 def observe(subject: AnySubject, inputs: Inputs, *, backward: bool = True, **call: Any) -> Outcome:
     """Call the layer in training mode and differentiate it."""
-    dtype = inputs.x.dtype
-    x, weight, bias = (_leaf(t, dtype) for t in (inputs.x, inputs.weight, inputs.bias))
-    assert x is not None
+    x, weight, bias = inputs.leaves(inputs.x.dtype)
     try:
         y, leaves = subject(inputs.case, x, weight, bias, **call)
     except RuntimeError as error:
@@ -134,23 +156,13 @@ def observe(subject: AnySubject, inputs: Inputs, *, backward: bool = True, **cal
         try:
             y.backward(inputs.dy.to(y.dtype, copy=True))
         except Exception as error:  # the layer under test may fail in any way
-            raise BackwardFailed(f"{type(error).__name__}: {error}") from error
+            raise BackwardFailed(inputs.case, error) from error
     return Outcome(y.detach(), _grad(x), _grad(leaves[0]), _grad(leaves[1]))
-
-
-def works(subject: AnySubject, inputs: Inputs, **call: Any) -> bool:
-    """Whether the layer takes an input."""
-    try:
-        observe(subject, inputs, **call)
-    except Exception:  # the layer under test may fail in any way; said where it is first seen
-        return False
-    return True
 
 
 def oracle(formula: Formula, inputs: Inputs, *, backward: bool = True) -> Outcome:
     """The float64 formula on the same (rounded) inputs."""
-    x, weight, bias = (_leaf(t, torch.float64) for t in (inputs.x, inputs.weight, inputs.bias))
-    assert x is not None
+    x, weight, bias = inputs.leaves(torch.float64)
     y = formula_for(formula, inputs.case)(x, weight, bias)
     if backward:
         y.backward(inputs.dy.double())
@@ -161,8 +173,7 @@ def torch_baseline(
     like: str, inputs: Inputs, dtype: torch.dtype, *, backward: bool = True
 ) -> Outcome:
     """torch's own layer, or the plain formula where it has none, on the same inputs."""
-    x, weight, bias = (_leaf(t, dtype) for t in (inputs.x, inputs.weight, inputs.bias))
-    assert x is not None
+    x, weight, bias = inputs.leaves(dtype)
     case, norm = inputs.case, NORMS[like]
     function = norm.torch_function()
     if function is None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from normlab.checks.backward_values import check_gradients
 from normlab.checks.candidates import Diagnosis
-from normlab.checks.comparison import ORDINARY, SHIFTED, SMALL, ULPS, Comparison, excess_failure
+from normlab.checks.comparison import ULPS, Comparison, excess_failure
 from normlab.checks.diagnosis import Evidence, explain_forward, explains
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import (
+    ORDINARY,
+    SHIFTED,
+    SMALL,
     BackwardFailed,
     Inputs,
     NoTensor,
@@ -24,10 +27,9 @@ from normlab.checks.inputs import (
     oracle,
     torch_baseline,
     torch_formula,
-    works,
 )
 from normlab.checks.mistakes import make_failure
-from normlab.checks.refusals import attribute_refusal, charge_refusals
+from normlab.checks.refusals import attribute_refusal, call_each, charge_refusals, takes
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
 from normlab.norms import Case
@@ -35,7 +37,7 @@ from normlab.probing.modules import AnySubject, FunctionSubject
 
 __all__ = ["check_values"]
 
-NEAR_EPS = "input near eps"
+_NEAR_EPS = "input near eps"
 _CALL = "call"
 _PROBES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10, 1e-12, 1e-14)
 
@@ -47,7 +49,7 @@ def _scales(formula: Formula) -> list[Scale]:
     ]
     scales = [ORDINARY, SMALL]
     if near > 0 and not 1 / 3 < near / SMALL.rms < 3:
-        scales.append(Scale(NEAR_EPS, rms=near, mean=0.0, factor=8.0))
+        scales.append(Scale(_NEAR_EPS, rms=near, mean=0.0, factor=8.0))
     return scales
 
 
@@ -87,60 +89,41 @@ def _compare(
 
     What the layer refuses is charged to it, unless it may, and is no case from here on.
     """
-    found: list[Comparison] = []
-    refused: dict[Case, str] = {}
-    for case in subject.cases:
-        for seed in seeds:
-            inputs = make_inputs(case, scale, torch.float32, seed)
-            try:
-                got = _observe(subject, inputs, report)
-            except BackwardFailed as error:
-                report.failures.append(_backward_failure(subject, inputs, str(error)))
-                return None
-            except NoTensor as error:
-                report.failures.append(Failure(_CALL, str(error)))
-                return None
-            except Exception as error:  # the layer under test may fail in any way
-                text = f"{type(error).__name__} for an input of shape {case.shape}: {error}"
-                refused[case] = text
-                break
-            if not _well_formed(got.y, inputs, report):
-                return None
-            theirs = torch_baseline(formula.like, inputs, torch.float32)
-            right = oracle(torch_formula(formula.like), inputs)
-            found.append(Comparison(scale, inputs, got, theirs, right))
+
+    def call(case: Case, dtype: torch.dtype = torch.float32) -> list[tuple[Inputs, Outcome]]:
+        several = (make_inputs(case, scale, dtype, seed) for seed in seeds)
+        return [(inputs, _observe(subject, inputs, report)) for inputs in several]
+
+    try:
+        taken, refused = call_each(subject.cases, call)
+    except BackwardFailed as error:
+        report.failures.append(_backward_failure(subject, error, call))
+        return None
+    except NoTensor as error:
+        report.failures.append(Failure(_CALL, str(error)))
+        return None
     if refused:
-        _charge(subject, scale, refused, report, seeds)
-    return [c for c in found if c.inputs.case in subject.cases] if subject.cases else None
-
-
-def _charge(
-    subject: AnySubject,
-    scale: Scale,
-    refused: dict[Case, str],
-    report: Report,
-    seeds: Sequence[int],
-) -> None:
-    """Tell what the layer refuses from what it takes."""
-    if scale is not ORDINARY:  # at another scale it takes them all
-        said = next(iter(refused.values()))
-        text = f"raises when it is given {scale.name}: {said}"
-        report.failures.append(Failure(_CALL, text, "scale_raises"))
-    accepted = [c for c in subject.cases if c not in refused]
-
-    def takes(case: Case) -> bool:
-        several = (make_inputs(case, scale, torch.float32, seed) for seed in seeds)
-        return all(works(subject, inputs, backward=False) for inputs in several)
-
-    if scale is ORDINARY and not charge_refusals(subject, _CALL, refused, accepted, takes, report):
         case, text = next(iter(refused.items()))
-        raise ValueError(f"layer: could not be tested: {_untestable(subject, case, text)}")
-    subject.cases = accepted
+        if scale is not ORDINARY:  # at another scale it takes them all
+            text = f"raises when it is given {scale.name}: {text}"
+            report.failures.append(Failure(_CALL, text, "scale_raises"))
+        elif not charge_refusals(subject, _CALL, refused, list(taken), call, report):
+            wide = takes(case, lambda case: call(case, torch.float64))
+            raise ValueError(f"layer: could not be tested: {_explain(case, text, wide)}")
+    subject.cases = list(taken)
+    found = []
+    for inputs, got in (each for calls in taken.values() for each in calls):
+        if not _well_formed(got.y, inputs, report):
+            return None
+        theirs = torch_baseline(formula.like, inputs, torch.float32)
+        right = oracle(torch_formula(formula.like), inputs)
+        found.append(Comparison(scale, inputs, got, theirs, right))
+    return found or None
 
 
-def _untestable(subject: AnySubject, case: Case, text: str) -> str:
-    """Why, and what would help. Perhaps it takes float64?"""
-    if works(subject, make_inputs(case, ORDINARY, torch.float64, 0), backward=False):
+def _explain(case: Case, text: str, wide: bool) -> str:
+    """Why a layer could not be tested, and what would help; `wide` if it takes float64."""
+    if wide:
         return (
             f"float32 input is refused, float64 input is not: {text}. Cast inside of the layer to "
             "the dtype that it needs, and back"
@@ -159,15 +142,14 @@ def _observe(subject: AnySubject, inputs: Inputs, report: Report) -> Outcome:
     except (BackwardFailed, NoTensor):
         raise
     except Exception as error:  # the layer under test may fail in any way
-        if not isinstance(subject, FunctionSubject) or not subject.has_running:
+        function = isinstance(subject, FunctionSubject) and subject.has_running
+        if not function or subject.needs_running:  # type: ignore[union-attr]
             raise
-        if subject.needs_running:
-            raise
-        subject.needs_running = True
+        subject.needs_running = True  # type: ignore[union-attr]
         try:
             outcome = observe(subject, inputs)
         except Exception:
-            subject.needs_running = False
+            subject.needs_running = False  # type: ignore[union-attr]
             raise error from None
         text = f"{type(error).__name__}: {error}"
         if subject.admits_none("running_mean"):
@@ -178,29 +160,22 @@ def _observe(subject: AnySubject, inputs: Inputs, report: Report) -> Outcome:
         return outcome
 
 
-def _backward_failure(subject: AnySubject, inputs: Inputs, text: str) -> Failure:
-    if "invalid gradient" in text:
+def _backward_failure(
+    subject: AnySubject, error: BackwardFailed, call: Callable[[Case], object]
+) -> Failure:
+    if "invalid gradient" in str(error):
         sentence = "the gradient by the weight or bias is not summed over the other axes: "
-        return Failure("backward", sentence + text, "unreduced")
-    refusal = attribute_refusal(
-        subject,
-        inputs.case,
-        lambda case: works(subject, make_inputs(case, ORDINARY, torch.float32, 0)),
-        (),
-    )
-    sentence = f"the backward pass raises when the layer is given {refusal.given}: {text}"
-    return Failure("backward", sentence, "backward_raises")
+        return Failure("backward", f"{sentence}{error}", "unreduced")
+    given = attribute_refusal(subject, error.case, call, ()).given
+    text = f"the backward pass raises when the layer is given {given}: {error}"
+    return Failure("backward", text, "backward_raises")
 
 
 def _well_formed(y: Tensor, inputs: Inputs, report: Report) -> bool:
     if y.shape != inputs.x.shape:
-        report.failures.append(
-            Failure(
-                "shape",
-                f"an input of shape {tuple(inputs.x.shape)} gives an output of shape "
-                f"{tuple(y.shape)}; expected the input's shape",
-            )
-        )
+        sentence = f"an input of shape {tuple(inputs.x.shape)} gives an output of shape "
+        sentence += f"{tuple(y.shape)}; expected the input's shape"
+        report.failures.append(Failure("shape", sentence))
     elif y.dtype != inputs.x.dtype:
         sentence = f"float32 input gives {y.dtype} output"
         report.failures.append(make_failure("dtype", sentence, "output_dtype"))
@@ -228,10 +203,8 @@ def _probes(subject: AnySubject, formula: Formula) -> list[Evidence]:
         if inputs.bias is not None:
             inputs.bias.zero_()
         got = observe(subject, inputs, backward=False).y.double()
-        weight = None if inputs.weight is None else inputs.weight.double()
-        bias = None if inputs.bias is None else inputs.bias.double()
         shaped = formula_for(formula, inputs.case)
-        found.append(Evidence(shaped, inputs.x.double(), weight, bias, got, 0.0, probe=True))
+        found.append(Evidence(shaped, *inputs.to(torch.float64), got, 0.0, probe=True))
     return found
 
 
@@ -276,7 +249,7 @@ def _check_forward(
             _, here = _forward_evidence([r for r in centered if r.scale.name == name], formula)
             # what ordinary and small inputs show, those near eps need not show again
             shown = any(f.check in (ORDINARY.name, SMALL.name) for f in report.failures)
-            if here > 1 and not (shown and name == NEAR_EPS):
+            if here > 1 and not (shown and name == _NEAR_EPS):
                 report.failures.append(excess_failure(name, diagnosis, here))
         if diagnosis.changes is None:
             report.notes.append("gradients and other inputs, because the output is wrong")

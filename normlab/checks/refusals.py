@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from normlab.checks.inputs import BackwardFailed, NoTensor
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Report
 from normlab.norms import NORMS, Case
 from normlab.probing.modules import AnySubject, FunctionSubject
 
-__all__ = ["Refusal", "attribute_refusal", "charge_refusals"]
+__all__ = ["Refusal", "attribute_refusal", "call_each", "charge_refusals", "takes"]
+
+T = TypeVar("T")
 
 # ranks of an input that one type of torch's layers takes: BatchNorm1d, BatchNorm2d, ...
 _TYPES: tuple[set[int], ...] = ({2, 3}, {4}, {5})
@@ -59,27 +62,27 @@ def _at_rank(case: Case, like: str, other: Case) -> Case | None:
 
 
 def attribute_refusal(
-    subject: AnySubject, case: Case, works: Callable[[Case], bool], accepted: Sequence[Case]
+    subject: AnySubject, case: Case, call: Callable[[Case], Any], accepted: Sequence[Case]
 ) -> Refusal:
     """Vary one thing about a case that raises, until it does not.
 
     Args:
         subject: the layer.
         case: raises.
-        works: whether a case does not.
-        accepted: cases that do not.
+        call: raises for a case, or does not.
+        accepted: cases for which it does not.
     """
     for refusal, other in _other_parameters(subject, case):
-        if works(other):
+        if takes(other, call):
             return refusal
     if case.normalized_ndim > 1 and isinstance(subject, FunctionSubject):
         last = dataclasses.replace(case, normalized_ndim=1, parameter_shape=case.shape[-1:])
-        if works(last):
+        if takes(last, call):
             return Refusal(("axes_raises",), "several normalized axes")
     by_rank = {len(c.shape): c for c in accepted}
     if by_rank and len(case.shape) not in by_rank:
         others = [_at_rank(case, subject.like, other) for other in by_rank.values()]
-        if not any(others) or any(works(other) for other in others if other):
+        if not any(others) or any(takes(other, call) for other in others if other):
             return Refusal(("rank_raises",), f"an input of rank {len(case.shape)}")
     return Refusal(("shape_raises",), f"an input of shape {case.shape}")
 
@@ -99,12 +102,36 @@ def _why_admissible(subject: AnySubject, refusal: Refusal, accepted: Sequence[Ca
     return ""
 
 
+def call_each(
+    cases: Sequence[Case], call: Callable[[Case], T]
+) -> tuple[dict[Case, T], dict[Case, str]]:
+    """Results of the cases that a layer takes, and what it says to the others."""
+    taken, refused = {}, {}
+    for case in cases:
+        try:
+            taken[case] = call(case)
+        except (BackwardFailed, NoTensor):
+            raise
+        except Exception as error:  # the layer under test may fail in any way
+            refused[case] = f"{type(error).__name__} for an input of shape {case.shape}: {error}"
+    return taken, refused
+
+
+def takes(case: Case, call: Callable[[Case], Any]) -> bool:
+    """Whether a call goes through."""
+    try:
+        call(case)
+    except Exception:  # the layer under test may fail in any way; said where it is first seen
+        return False
+    return True
+
+
 def charge_refusals(
     subject: AnySubject,
     check: str,
     refused: Mapping[Case, str],
     accepted: Sequence[Case],
-    works: Callable[[Case], bool],
+    call: Callable[[Case], Any],
     report: Report,
 ) -> bool:
     """A failure for each thing that the layer raises for and should take; else a note.
@@ -114,7 +141,7 @@ def charge_refusals(
         check: name of the check.
         refused: cases that raise -> what the layer says.
         accepted: cases that do not.
-        works: whether a case does not raise.
+        call: raises for a case, or does not.
         report: filled.
 
     Returns:
@@ -122,7 +149,7 @@ def charge_refusals(
     """
     known = bool(accepted)
     for case, error in refused.items():
-        refusal = attribute_refusal(subject, case, works, accepted)
+        refusal = attribute_refusal(subject, case, call, accepted)
         known = known or refusal.mistakes != ("shape_raises",)
         allowed = _why_admissible(subject, refusal, accepted)
         mistake = "+".join(refusal.mistakes)

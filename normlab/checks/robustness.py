@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.formula import Formula
-from normlab.checks.inputs import Inputs, Scale, formula_for, make_inputs, oracle
+from normlab.checks.inputs import ORDINARY, Inputs, formula_for, make_inputs, oracle
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
@@ -19,7 +19,6 @@ from normlab.probing.modules import AnySubject, FunctionSubject, ModuleSubject
 
 __all__ = ["check_double_backward", "check_handling", "check_unchanged"]
 
-_UNIT = Scale("unit", 1.0, 0.0, 8.0)
 _GROSS = 1e-3  # the values were checked elsewhere: here only a gross difference counts
 
 
@@ -32,7 +31,7 @@ def _call(subject: AnySubject, inputs: Inputs, x: Tensor, *, training: bool = Tr
 def check_handling(subject: AnySubject, formula: Formula, report: Report) -> None:
     """The input survives, and strided, constant and empty inputs are handled."""
     norm = NORMS[formula.like]
-    inputs = make_inputs(subject.cases[0], _UNIT, torch.float32, seed=5)
+    inputs = make_inputs(subject.cases[0], ORDINARY, torch.float32, seed=5)
     if any(f.mistake == "in_place" for f in report.failures):
         report.notes.append("strided, constant and empty input, because the input is damaged")
         return
@@ -40,7 +39,7 @@ def check_handling(subject: AnySubject, formula: Formula, report: Report) -> Non
         _check_eps_argument(subject, formula, inputs, report)
     by_rank = {len(c.shape): c for c in subject.cases}
     for case in dict.fromkeys((subject.cases[0], by_rank[max(by_rank)])):
-        _check_strides(subject, formula, make_inputs(case, _UNIT, torch.float32, 5), report)
+        _check_strides(subject, formula, make_inputs(case, ORDINARY, torch.float32, 5), report)
 
     if inputs.case.normalized_ndim < len(inputs.case.shape):
         level = 3.0 if norm.centered else 0.0  # nothing to divide by, but eps
@@ -66,7 +65,7 @@ def check_handling(subject: AnySubject, formula: Formula, report: Report) -> Non
 
 def check_unchanged(subject: AnySubject, report: Report) -> None:
     """Neither input, parameters nor upstream gradient are written into."""
-    inputs = make_inputs(subject.cases[0], _UNIT, torch.float32, seed=5)
+    inputs = make_inputs(subject.cases[0], ORDINARY, torch.float32, seed=5)
     try:
         damaged = _damaged(subject, inputs)
     except Exception:  # a layer that cannot be called is reported by the next check
@@ -222,7 +221,7 @@ def _try(
 def check_double_backward(subject: AnySubject, formula: Formula, report: Report) -> None:
     """The gradient of a function of the gradient agrees with the formula's."""
     report.checks.append("double backward")
-    inputs = make_inputs(subject.cases[0], _UNIT, torch.float32, seed=7)
+    inputs = make_inputs(subject.cases[0], ORDINARY, torch.float32, seed=7)
     x64 = inputs.x.double().requires_grad_()
     weight = None if inputs.weight is None else inputs.weight.double()
     bias = None if inputs.bias is None else inputs.bias.double()

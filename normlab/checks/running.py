@@ -8,17 +8,15 @@ import torch
 from torch import Tensor
 
 from normlab.checks.formula import Formula
-from normlab.checks.inputs import Inputs, Scale, formula_for, make_inputs
+from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, formula_for, make_inputs
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
 from normlab.probing.modules import AnySubject, FunctionSubject
 
-__all__ = ["BATCH", "check_running", "close", "running_case"]
+__all__ = ["check_running", "close", "running_case"]
 
-BATCH = Scale("batch", 1.3, 0.8, 8.0)
-_NEAR_EPS = Scale("near eps", 5e-3, 2e-3, 8.0)  # where an eps in the running variance shows
 _STEPS = (1, 2, 5)
 # of the recorded statistics: with 8192 entries a channel Bessel's correction is 1e-4
 _ROUNDING = 1e-5
@@ -129,7 +127,7 @@ def check_running(
     # cumulative averages (momentum None) forget where they start, others do not
     start = torch.stack([torch.linspace(-1, 1, size), torch.linspace(0.5, 2, size)]).double()
     small = torch.stack([torch.linspace(-5e-3, 5e-3, size), torch.linspace(1e-6, 1e-4, size)])
-    runs = [(BATCH, steps, start) for steps in _STEPS] + [(_NEAR_EPS, 1, small.double())]
+    runs = [(BATCH, steps, start) for steps in _STEPS] + [(NEAR_EPS, 1, small.double())]
     for scale, steps, start in runs:
         batches = [make_inputs(case, scale, torch.float32, seed=40 + s) for s in range(steps)]
         try:

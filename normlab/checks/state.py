@@ -9,18 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from normlab.checks.formula import Formula
-from normlab.checks.inputs import Inputs, Scale, formula_for, make_inputs
+from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, formula_for, make_inputs
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
-from normlab.checks.running import BATCH, close, running_case
+from normlab.checks.running import close, running_case
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
 from normlab.probing.modules import AnySubject, ModuleSubject
 
 __all__ = ["check_evaluation", "check_saved_state"]
-
-# inputs and running variances of the size at which eps shows
-_NEAR_EPS = Scale("near eps", 5e-3, 2e-3, 8.0)
 
 
 def check_evaluation(
@@ -113,7 +110,7 @@ def _with_running(subject: AnySubject, case: Case, formula: Formula) -> list[Fai
     size = case.parameter_shape[0]
     for scale, means, variances in (
         (BATCH, (-1.0, 1.0), (0.5, 2.0)),
-        (_NEAR_EPS, (-5e-3, 5e-3), (1e-6, 1e-4)),
+        (NEAR_EPS, (-5e-3, 5e-3), (1e-6, 1e-4)),
     ):
         t = make_inputs(case, scale, torch.float32, seed=50)
         running = torch.linspace(*means, size), torch.linspace(*variances, size)
