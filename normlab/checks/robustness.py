@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,12 +23,6 @@ __all__ = ["check_double_backward", "check_handling", "check_unchanged"]
 _GROSS = 1e-3  # the values were checked elsewhere: here only a gross difference counts
 
 
-def _call(subject: AnySubject, inputs: Inputs, x: Tensor, *, training: bool = True) -> Tensor:
-    with torch.no_grad():
-        y, _ = subject(inputs.case, x, inputs.weight, inputs.bias, training=training)
-    return y
-
-
 def check_handling(subject: AnySubject, formula: Formula, report: Report) -> None:
     """The input survives, and strided, constant and empty inputs are handled."""
     norm = NORMS[formula.like]
@@ -40,27 +35,35 @@ def check_handling(subject: AnySubject, formula: Formula, report: Report) -> Non
     by_rank = {len(c.shape): c for c in subject.cases}
     for case in dict.fromkeys((subject.cases[0], by_rank[max(by_rank)])):
         _check_strides(subject, formula, make_inputs(case, ORDINARY, torch.float32, 5), report)
-
-    if inputs.case.normalized_ndim < len(inputs.case.shape):
-        level = 3.0 if norm.centered else 0.0  # nothing to divide by, but eps
-        constant = dataclasses.replace(inputs, x=torch.full_like(inputs.x, level))
-        want = oracle(formula, constant, backward=False).y
-        if want.isfinite().all():
-            report.checks.append("constant input")
-            failure = _try(subject, constant, want, 1e-2, "constant input")
-            report.cases += 1
-            report.failures += [failure] if failure else []
-
-    _check_empty(subject, formula, inputs, report)
+    if inputs.case.normalized_ndim == len(inputs.case.shape):  # one cell of statistics, no rows
+        return
+    level = 3.0 if norm.centered else 0.0  # nothing to divide by, but eps
+    constant = dataclasses.replace(inputs, x=torch.full_like(inputs.x, level))
+    _expect(subject, formula, constant, "constant input", report, allowed=1e-2)
+    if "empty input" not in norm.not_demanded:
+        _check_empty(subject, inputs, report, norm.trailing)
     if "batch of one" not in norm.not_demanded and inputs.case.shape[0] > 1:
-        report.checks.append("batch of one")
         one = dataclasses.replace(inputs.case, shape=(1, *inputs.case.shape[1:]))
-        if len(one.shape) > one.normalized_ndim:
-            alone = dataclasses.replace(inputs, case=one, x=inputs.x[:1], dy=inputs.dy[:1])
-            want = oracle(formula, alone, backward=False).y
-            failure = _try(subject, alone, want, _GROSS * float(want.abs().max()), "batch of one")
-            report.cases += 1
-            report.failures += [failure] if failure else []
+        alone = dataclasses.replace(inputs, case=one, x=inputs.x[:1], dy=inputs.dy[:1])
+        _expect(subject, formula, alone, "batch of one", report)
+
+
+def _expect(
+    subject: AnySubject,
+    formula: Formula,
+    inputs: Inputs,
+    name: str,
+    report: Report,
+    allowed: float | None = None,
+) -> None:
+    """What the formula gives, where that is finite."""
+    want = oracle(formula, inputs, backward=False).y
+    if want.isfinite().all():
+        report.checks.append(name)
+        report.cases += 1
+        allowed = _GROSS * float(want.abs().max()) if allowed is None else allowed
+        failure = _try(subject, inputs, want, allowed, name)
+        report.failures += [failure] if failure else []
 
 
 def check_unchanged(subject: AnySubject, report: Report) -> None:
@@ -111,19 +114,15 @@ def _damaged(subject: AnySubject, inputs: Inputs) -> str:
 def _check_eps_argument(
     subject: FunctionSubject, formula: Formula, inputs: Inputs, report: Report
 ) -> None:
-    report.checks.append("eps argument")
+    name = "eps argument"
+    report.checks.append(name)
     report.cases += 1
     want = oracle(formula.replace(eps=0.1), inputs, backward=False).y
-    try:
-        with torch.no_grad():
-            got, _ = subject(inputs.case, inputs.x.clone(), inputs.weight, inputs.bias, eps=0.1)
-    except Exception as error:  # the layer under test may fail in any way
-        text = f"raises when it is given eps=0.1: {type(error).__name__}: {error}"
-        report.failures.append(Failure("eps argument", text, "eps_raises"))
-        return
-    if not max_error(got, want) <= _GROSS * float(want.abs().max()):
+    failure = _try(subject, inputs, want, _GROSS * float(want.abs().max()), name, eps=0.1)
+    if failure is not None:
         text = "eps=0.1 gives another output than the formula with eps 0.1"
-        report.failures.append(Failure("eps argument", text, "eps_argument"))
+        text = failure.message if failure.mistake else text
+        report.failures.append(Failure(name, text, failure.mistake or name.replace(" ", "_")))
 
 
 def _layouts(x: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -170,30 +169,24 @@ def _gradient(subject: AnySubject, inputs: Inputs, x: Tensor, dy: Tensor) -> Ten
 def _try_backward(subject: AnySubject, inputs: Inputs, name: str) -> Failure | None:
     """The gradient is the same for a strided input with a strided upstream gradient."""
     strided = inputs.dy.transpose(0, -1).contiguous().transpose(0, -1)
-    expected = _gradient(subject, inputs, inputs.x.contiguous(), inputs.dy)
-    if expected is None or not expected.isfinite().all():
-        return None
     try:
+        expected = _gradient(subject, inputs, inputs.x.contiguous(), inputs.dy)
+        if expected is None or not expected.isfinite().all():
+            return None
         got = _gradient(subject, inputs, inputs.x, strided)
     except Exception as error:  # the layer under test may fail in any way
         return Failure(name, f"the backward pass raises {type(error).__name__}: {error}")
     wrong = torch.inf if got is None else max_error(got, expected)
-    if not wrong <= 10 * _GROSS * float(expected.abs().max()):
-        return Failure(name, f"the gradient by the input is off by {wrong:.1e}")
-    return None
+    if wrong <= 10 * _GROSS * float(expected.abs().max()):
+        return None
+    return Failure(name, f"the gradient by the input is off by {wrong:.1e}")
 
 
-def _check_empty(subject: AnySubject, formula: Formula, inputs: Inputs, report: Report) -> None:
+def _check_empty(subject: AnySubject, inputs: Inputs, report: Report, by_token: bool) -> None:
     """No rows in, no rows out. A channel norm that refuses them is noted, not charged."""
-    norm = NORMS[formula.like]
-    by_token = norm.trailing
-    if by_token and len(inputs.case.shape) <= inputs.case.normalized_ndim:
-        return
-    if "empty input" in norm.not_demanded:
-        return
     empty = inputs.x.new_zeros(0, *inputs.x.shape[1:])
     failure = _try(subject, dataclasses.replace(inputs, x=empty), empty, 0.0, "empty input")
-    if failure is not None and failure.mistake == "empty_input_raises" and not by_token:
+    if failure is not None and failure.mistake and not by_token:
         report.notes.append(f"empty input: {failure.message}")
         return
     report.checks.append("empty input")
@@ -203,10 +196,17 @@ def _check_empty(subject: AnySubject, formula: Formula, inputs: Inputs, report: 
 
 
 def _try(
-    subject: AnySubject, inputs: Inputs, expected: Tensor, allowed: float, name: str
+    subject: AnySubject,
+    inputs: Inputs,
+    expected: Tensor,
+    allowed: float,
+    name: str,
+    **call: Any,
 ) -> Failure | None:
+    """What is wrong with one output; a mistake is named where the layer raises."""
     try:
-        got = _call(subject, inputs, inputs.x)
+        with torch.no_grad():
+            got, _ = subject(inputs.case, inputs.x, inputs.weight, inputs.bias, **call)
     except Exception as error:  # the layer under test may fail in any way
         article = "an" if name.startswith("e") else "a"
         text = f"raises when it is given {article} {name}: {type(error).__name__}: {error}"
@@ -221,26 +221,22 @@ def _try(
 def check_double_backward(subject: AnySubject, formula: Formula, report: Report) -> None:
     """The gradient of a function of the gradient agrees with the formula's."""
     report.checks.append("double backward")
+    report.cases += 1
     inputs = make_inputs(subject.cases[0], ORDINARY, torch.float32, seed=7)
-    x64 = inputs.x.double().requires_grad_()
-    weight = None if inputs.weight is None else inputs.weight.double()
-    bias = None if inputs.bias is None else inputs.bias.double()
+    x64, weight, bias = inputs.leaves(torch.float64)
     y64 = formula_for(formula, inputs.case)(x64, weight, bias)
     expected = _second(y64, x64, inputs.dy.double())
-
     x = inputs.x.clone().requires_grad_()
-    module = isinstance(subject, ModuleSubject)
     try:
         y, _ = subject(inputs.case, x, inputs.weight, inputs.bias)
         got = _second(y, x, inputs.dy)
     except Exception as error:  # the layer under test may fail in any way
-        what = "module" if module else "function"
+        what = "module" if isinstance(subject, ModuleSubject) else "function"
         text = f"the {what} cannot be differentiated twice: {error}"
         report.failures.append(Failure("double backward", text, "once"))
         return
-    report.cases += 1
     difference = max_error(got, expected)
-    if not difference <= 1e-3 * float(expected.abs().max()):
+    if not difference <= _GROSS * float(expected.abs().max()):
         text = f"the second derivative is off by {difference:.1e}"
         report.failures.append(Failure("double backward", text, "second"))
 

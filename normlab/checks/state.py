@@ -137,8 +137,8 @@ def _with_running(subject: AnySubject, case: Case, formula: Formula) -> list[Fai
 
 
 def _evaluate(formula: Formula, t: Inputs, running: tuple[Tensor, Tensor]) -> Tensor:
-    weight, bias = (None if p is None else p.double() for p in (t.weight, t.bias))
-    return formula.evaluate(t.x.double(), *running, weight, bias)
+    x, weight, bias = t.to(torch.float64)
+    return formula.evaluate(x, *running, weight, bias)
 
 
 def _check_gradient(
@@ -148,8 +148,7 @@ def _check_gradient(
     if not y.requires_grad:  # the layer cuts the graph, which the gradients of training showed
         return []
     (got,) = torch.autograd.grad(y, x, t.dy, allow_unused=True)
-    leaf = t.x.double().requires_grad_()
-    weight = None if t.weight is None else t.weight.double()
+    leaf, weight, _ = t.leaves(torch.float64)
     (want,) = torch.autograd.grad(formula.evaluate(leaf, *running, weight), leaf, t.dy.double())
     if got is None or close(got, want):
         return []
@@ -163,8 +162,7 @@ def _check_gradient(
 def _candidates(
     formula: Formula, t: Inputs, running: tuple[Tensor, Tensor]
 ) -> Iterator[tuple[str, str, Tensor]]:
-    weight, bias = (None if p is None else p.double() for p in (t.weight, t.bias))
-    x = t.x.double()
+    x, weight, bias = t.to(torch.float64)
     yield (
         "eval_uses_batch",
         "evaluation normalizes with the statistics of the batch, not with the running ones",

@@ -63,7 +63,7 @@ def test_a_weight_that_raises_is_named(like, function, options):
         (lambda x, n, w, b, e: len(n) > 1, "axes_raises", "several normalized axes"),
         (lambda x, n, w, b, e: n[0] == 10, "shape_raises", "input of shape (6, 10)"),
         (lambda x, n, w, b, e: 0 < x.std() < 0.1, "scale_raises", "given small input"),
-        (lambda x, n, w, b, e: e == 0.1, "eps_raises", "given eps=0.1"),
+        (lambda x, n, w, b, e: e == 0.1, "eps_argument_raises", "given an eps argument"),
         (lambda x, n, w, b, e: len(x) == 1, "batch_of_one_raises", "given a batch of one"),
         (lambda x, n, w, b, e: len(x) == 0, "empty_input", "given an empty input"),
         (
