@@ -11,11 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from joblib import Parallel, delayed, parallel_config
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from normlab.experiments.processor import with_threads
 from normlab.experiments.recording import (
     make_record,
     read_finished,
@@ -159,13 +159,8 @@ class Sweep:
 
 def _run_alone(run_one: Callable[..., Any], config: Any, point: Point) -> Any:
     """Run one point on one thread, whatever process it is in."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            return run_one(config, **point)
-    finally:
-        torch.set_num_threads(threads)
+    with with_threads(1), threadpool_limits(1):
+        return run_one(config, **point)
 
 
 def _as_outcomes(point: Point, measured: Any) -> list[Any]:
