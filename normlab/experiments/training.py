@@ -1,4 +1,4 @@
-"""The one training loop of the experiments: classifiers, plain steps, recorded losses."""
+"""The training loop of the experiments, on any loss and on classifiers of digits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +18,14 @@ __all__ = [
     "Score",
     "class_batches",
     "evaluate",
+    "minimize",
     "shuffled_batches",
     "train",
     "train_on_digits",
 ]
 
 Batches = Iterator[Tensor]
+Batch = TypeVar("Batch")
 
 
 def shuffled_batches(count: int, batch_size: int, *, seed: int) -> Batches:
@@ -82,6 +84,46 @@ def class_batches(labels: Tensor, batch_size: int, *, classes_per_batch: int, se
         yield torch.cat(parts)
 
 
+def minimize(
+    loss_of: Callable[[Batch], Tensor],
+    batches: Iterator[Batch],
+    optimizer: torch.optim.Optimizer,
+    *,
+    steps: int,
+    max_grad_norm: float | None = None,
+    after_step: Callable[[int], None] | None = None,
+) -> list[float]:
+    """Update for a number of steps and return the loss before each.
+
+    Args:
+        loss_of: maps a batch to a scalar that depends on the parameters of the optimizer.
+        batches: one is taken for each step.
+        optimizer: knows the parameters.
+        steps: number of updates.
+        max_grad_norm: clip the gradient of all parameters to this norm; None does not.
+        after_step: called with 1, 2, ... after each update, to measure something.
+
+    Returns:
+        Losses. A run whose loss is no longer finite stops there: its list is shorter than
+        `steps` and ends with that loss.
+    """
+    losses: list[float] = []
+    for step in range(1, steps + 1):
+        loss = loss_of(next(batches))
+        losses.append(loss.item())
+        if not math.isfinite(losses[-1]):
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        if max_grad_norm is not None:
+            parameters = (p for group in optimizer.param_groups for p in group["params"])
+            nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+        optimizer.step()
+        if after_step is not None:
+            after_step(step)
+    return losses
+
+
 def train(
     model: nn.Module,
     x: Tensor,
@@ -92,7 +134,7 @@ def train(
     optimizer: torch.optim.Optimizer,
     after_step: Callable[[int], None] | None = None,
 ) -> list[float]:
-    """Minimize the cross-entropy for a number of steps and return the loss of each.
+    """:func:`minimize` the cross-entropy of a classifier.
 
     Args:
         model: called as `model(x[batch])`, returns logits; trained in place, in train mode.
@@ -103,27 +145,17 @@ def train(
         optimizer: built on the parameters of `model`.
         after_step: called with 1, 2, ... after each update, to measure something.
 
-    Returns:
-        Training loss before each update. A run whose loss is no longer finite stops there:
-        its list is shorter than `steps` and ends with that loss.
-
     Conventions:
         deterministic for a given model, data and seed of `batches` (one thread).
     """
     model.train()
-    losses: list[float] = []
-    for step in range(1, steps + 1):
-        batch = next(batches)
-        loss = cross_entropy(model(x[batch]), y[batch])
-        losses.append(loss.item())
-        if not math.isfinite(losses[-1]):
-            break
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if after_step is not None:
-            after_step(step)
-    return losses
+    return minimize(
+        lambda batch: cross_entropy(model(x[batch]), y[batch]),
+        batches,
+        optimizer,
+        steps=steps,
+        after_step=after_step,
+    )
 
 
 def train_on_digits(

@@ -168,18 +168,11 @@ def test_a_model_that_knows_nothing_pays_one_bit_a_pixel():
     assert bound.item() == pytest.approx(64 * math.log(2), rel=1e-5)
 
 
-@pytest.mark.parametrize(("steps", "lr"), [(0, 1e-3), (5, -1.0), (5, math.nan)])
-def test_descent_refuses_bad_settings(steps, lr):
-    model = torch.nn.Linear(2, 1)
-    with pytest.raises(ValueError, match="steps: got" if steps == 0 else "lr: got"):
-        descent.descend(
-            model,
-            lambda x: model(x).square().mean(),
-            torch.ones(4, 2),
-            steps=steps,
-            batches=iter([torch.arange(4)] * 9),
-            lr=lr,
-        )
+@pytest.mark.parametrize("setting", [{"steps": 0}, {"lrs": (-1.0,)}, {"lrs": (math.nan,)}])
+@pytest.mark.parametrize("experiment", [strokes, generative_digits])
+def test_descent_refuses_bad_settings(experiment, setting):
+    with pytest.raises(ValueError, match=f"{next(iter(setting))}: got"):
+        experiment.run(experiment.Config(**setting))
 
 
 def test_descent_descends_and_stops_where_the_loss_is_no_number():

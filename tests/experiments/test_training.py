@@ -20,6 +20,7 @@ from normlab.experiments.networks.classifiers import (
 from normlab.experiments.training import (
     class_batches,
     evaluate,
+    minimize,
     shuffled_batches,
     train,
     train_on_digits,
@@ -122,6 +123,20 @@ def test_training_on_digits_shuffles_them():
         )
         assert seen == [1, 2, 3]
         assert (found == losses) == (seed == 0)
+
+
+@pytest.mark.parametrize(("limit", "moved"), [(None, 6.0), (0.5, 0.5), (9.0, 6.0)])
+def test_a_gradient_is_clipped_where_it_is_too_long(limit, moved):
+    point = torch.tensor([3.0], requires_grad=True)
+    losses = minimize(
+        lambda factor: factor * point.square().sum(),
+        iter([1.0]),
+        torch.optim.SGD([point], lr=1.0),
+        steps=1,
+        max_grad_norm=limit,
+    )
+    assert losses == [9.0]
+    assert point.item() == pytest.approx(3 - moved, rel=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])

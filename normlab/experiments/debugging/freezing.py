@@ -14,7 +14,7 @@ from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.experiments.training import evaluate, minimize, shuffled_batches, train_on_digits
 from normlab.layers import BatchNorm1d
 
 __all__ = ["Config", "Freeze", "run", "run_one"]
@@ -69,11 +69,12 @@ def _fine_tune(model: nn.Sequential, freeze: Freeze, x: Tensor, y: Tensor, confi
             model.train()
         if freeze == "both, in every epoch":
             _eval_norms(below)
-        for _ in range(config.steps_per_epoch):
-            batch = next(batches)
-            optimizer.zero_grad()
-            cross_entropy(model(x[batch]), y[batch]).backward()
-            optimizer.step()
+        minimize(
+            lambda batch: cross_entropy(model(x[batch]), y[batch]),
+            batches,
+            optimizer,
+            steps=config.steps_per_epoch,
+        )
 
 
 @torch.no_grad()
@@ -102,13 +103,9 @@ def run_one(config: Config, seed: int) -> list[dict[str, Any]]:
     """
     data = load_digits_split(seed)
     trained = make_mlp(config.widths, "batch_norm", seed=seed)
-    train(
-        trained,
-        data.x_train,
-        data.y_train,
-        steps=config.steps,
-        batches=shuffled_batches(len(data.y_train), config.batch_size, seed=seed),
-        optimizer=torch.optim.Adam(trained.parameters(), lr=1e-3),
+    optimizer = torch.optim.Adam(trained.parameters(), lr=1e-3)
+    train_on_digits(
+        trained, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
     )
     before, old = copy.deepcopy(trained[:-1].state_dict()), _features(trained, data.x_test)
     accuracy = evaluate(trained, data.x_test, data.y_test).accuracy

@@ -12,7 +12,7 @@ from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, NotNegative, Positive
 from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
 
 __all__ = ["Config", "Decayed", "make_groups", "run", "run_one"]
@@ -83,13 +83,9 @@ def run_one(config: Config, norm: FeatureNorm, decayed: Decayed, seed: int) -> d
     """
     data = load_digits_split(seed)
     model = make_mlp(config.widths, norm, seed=seed)
-    train(
-        model,
-        data.x_train,
-        data.y_train,
-        steps=config.steps,
-        batches=shuffled_batches(len(data.y_train), config.batch_size, seed=seed),
-        optimizer=torch.optim.AdamW(make_groups(model, decayed, config.decay), lr=config.lr),
+    optimizer = torch.optim.AdamW(make_groups(model, decayed, config.decay), lr=config.lr)
+    train_on_digits(
+        model, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
     )
     norms = [m for m in model if isinstance(m, BatchNorm1d | LayerNorm | RMSNorm)]
     score = evaluate(model, data.x_test, data.y_test)

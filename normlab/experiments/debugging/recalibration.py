@@ -12,7 +12,7 @@ from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.settings import Count, Index, Positive, Share
 from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d, BatchNorm2d
 
 __all__ = ["Config", "recompute_statistics_", "run", "run_one"]
@@ -85,13 +85,9 @@ def run_one(config: Config, seed: int) -> dict[str, float]:
     for module in model:
         if isinstance(module, BatchNorm1d):
             module.momentum = config.momentum
-    train(
-        model,
-        data.x_train,
-        data.y_train,
-        steps=config.steps,
-        batches=shuffled_batches(len(data.y_train), config.batch_size, seed=seed),
-        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
+    train_on_digits(
+        model, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
     )
     running = evaluate(model, data.x_test, data.y_test).accuracy
     batch = evaluate(model, data.x_test, data.y_test, mode="train").accuracy

@@ -14,6 +14,7 @@ from normlab.experiments.networks.transformer import Transformer, make_transform
 from normlab.experiments.sequence_training import sequence_loss
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
+from normlab.experiments.training import minimize
 from normlab.residual import DeepNorm, PostNorm
 
 __all__ = ["Config", "convert_to_post_norm", "run", "run_one"]
@@ -77,15 +78,10 @@ def convert_to_post_norm(model: Transformer) -> tuple[Transformer, list[nn.Param
 
 
 def _train(model: Transformer, optimizer: torch.optim.Optimizer, config: Config) -> list[float]:
-    losses = []
     batches = reversal_batches(seed=1000 + config.seed)
-    for _ in range(config.steps):
-        loss, _ = sequence_loss(model, next(batches))
-        losses.append(loss.item())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return losses
+    return minimize(
+        lambda batch: sequence_loss(model, batch)[0], batches, optimizer, steps=config.steps
+    )
 
 
 def run_one(config: Config, divide_lr: bool) -> dict[str, float]:

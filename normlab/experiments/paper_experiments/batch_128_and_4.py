@@ -13,7 +13,7 @@ from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d
 
 __all__ = ["GROUPS", "Config", "Group", "make_classifier", "run", "run_one"]
@@ -84,13 +84,13 @@ def run_one(config: Config, group: Group, batch_size: int, seed: int) -> dict[st
             tested = evaluate(model, data.x_test, data.y_test)
             test_errors.append(rounded(1 - tested.accuracy))
 
-    train(
+    train_on_digits(
         model,
-        data.x_train,
-        data.y_train,
+        data,
+        torch.optim.Adam(model.parameters(), lr=config.lr),
         steps=config.epochs * per_epoch,
-        batches=shuffled_batches(len(data.y_train), batch_size, seed=seed),
-        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
+        batch_size=batch_size,
+        seed=seed,
         after_step=look,
     )
     return {"train_losses": train_losses, "test_errors": test_errors}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab.experiments.recording import rounded
+from normlab.experiments.training import minimize
 
 __all__ = ["descend", "window_means"]
 
@@ -23,38 +24,28 @@ def descend(
     lr: float,
     after_step: Callable[[int], None] | None = None,
 ) -> list[float]:
-    """Minimize `loss_of(x[batch])` with Adam and return the loss before each update.
+    """:func:`~normlab.experiments.training.minimize` a loss of rows with Adam.
 
     Args:
-        model: trained in place, in train mode.
         loss_of: maps rows of `x` to a scalar that depends on the parameters of `model`.
         x: (n, \\*) training rows.
+        model: trained in place.
         steps: number of updates.
         batches: yields index batches.
         lr: of Adam.
         after_step: called with 1, 2, ... after each update, to measure something.
 
     Raises:
-        ValueError: `steps` is below 1, or `lr` is not a positive number.
         FloatingPointError: the loss is no longer finite.
     """
-    if steps < 1:
-        raise ValueError(f"steps: got {steps}; expected 1 or more")
-    if not (math.isfinite(lr) and lr > 0):
-        raise ValueError(f"lr: got {lr}; expected a positive number, such as 1e-3")
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-    losses = []
-    for step in range(1, steps + 1):
-        model.train()
-        loss = loss_of(x[next(batches)])
-        losses.append(loss.item())
-        if not math.isfinite(losses[-1]):
-            raise FloatingPointError(f"the loss of step {step} is {losses[-1]}; take a smaller lr")
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if after_step is not None:
-            after_step(step)
+    model.train()
+    losses = minimize(
+        lambda batch: loss_of(x[batch]), batches, optimizer, steps=steps, after_step=after_step
+    )
+    if not math.isfinite(losses[-1]):
+        message = f"the loss of step {len(losses)} is {losses[-1]}; take a smaller lr"
+        raise FloatingPointError(message)
     return losses
 
 

@@ -104,6 +104,7 @@ def run_one(
             network.eval()
             with torch.no_grad():
                 found = negative_bound(network, tested, torch.Generator().manual_seed(seed))
+            network.train()
             bounds.append(rounded(found.item()))
 
     descend(
