@@ -90,7 +90,6 @@ def minimize(
     optimizer: torch.optim.Optimizer,
     *,
     steps: int,
-    max_grad_norm: float | None = None,
     after_step: Callable[[int], None] | None = None,
 ) -> list[float]:
     """Update for a number of steps and return the loss before each.
@@ -100,7 +99,6 @@ def minimize(
         batches: one is taken for each step.
         optimizer: knows the parameters.
         steps: number of updates.
-        max_grad_norm: clip the gradient of all parameters to this norm; None does not.
         after_step: called with 1, 2, ... after each update, to measure something.
 
     Returns:
@@ -115,9 +113,6 @@ def minimize(
             break
         optimizer.zero_grad()
         loss.backward()
-        if max_grad_norm is not None:
-            parameters = (p for group in optimizer.param_groups for p in group["params"])
-            nn.utils.clip_grad_norm_(parameters, max_grad_norm)
         optimizer.step()
         if after_step is not None:
             after_step(step)
