@@ -13,7 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 DYNAMIC = {"__import__", "exec_module", "import_module", "iter_modules", "run_module", "run_path"}
-# Where a computed name may lead.
+# Where a computed name leads, in modules that compute it from a table of their own.
+TABLES = {
+    "normlab/__init__.py": ("normlab.checks", "normlab.fingerprint", "normlab.inspection"),
+    "normlab/norms.py": ("torch",),
+}
+# Where any other computed name may lead.
 ANYWHERE = ("normlab/**/*.py", "book/conftest.py", "book/_ext/*.py", "book/_tools/*.py")
 
 
@@ -105,7 +110,12 @@ def direct_imports(path: Path, root: Path, *, lazy: bool = True) -> frozenset[tu
                 is_module = len(below) > len(files)
                 found |= {(file, not is_module and file == files[-1]) for file in files}
                 found |= {(file, False) for file in below[len(files) :]}
-        elif {getattr(node, "id", ""), getattr(node, "attr", "")} & DYNAMIC:
+        elif not {getattr(node, "id", ""), getattr(node, "attr", "")} & DYNAMIC:
+            continue
+        elif path.relative_to(root).as_posix() in TABLES:
+            for name in TABLES[path.relative_to(root).as_posix()]:
+                found |= {(file, False) for file in find_module(name, root, beside)}
+        else:
             found |= {(f, True) for pattern in ANYWHERE for f in root.glob(pattern)}
             found |= {(f, True) for f in beside.glob("*.py")}
     return frozenset(found)

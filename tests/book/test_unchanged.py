@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import normlab
 from book._tools import imports, keys
+from normlab import norms
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = '[tool.pytest.ini_options]\naddopts = ["--import-mode=importlib"]\n'
@@ -198,6 +201,20 @@ def test_imports_are_followed(tree, source, expected):
     found = {file.stem for file in imports.imported_files(path, tree)} - {"mine"}
     assert found >= expected
     assert "import_module" in source or found == expected
+
+
+def test_the_tables_of_computed_imports_are_whole():
+    assert set(imports.TABLES["normlab/__init__.py"]) == set(normlab._HOMES.values())
+    torchs = {norm.torch.partition(".")[0] for norm in norms.NORMS.values() if norm.torch}
+    assert torchs == set(imports.TABLES["normlab/norms.py"])
+    for name in imports.TABLES:
+        calls = re.findall(r"\bimport_module\(", (ROOT / name).read_text(encoding="utf-8"))
+        assert len(calls) == 1, f"{name}: say in book/_tools/imports.py where each call leads"
+
+
+def test_a_layer_does_not_depend_on_everything():
+    files = imports.imported_files(ROOT / "normlab/layers/__init__.py", ROOT)
+    assert {path.parent.name for path in files} == {"normlab", "layers"}
 
 
 def run(tree: Path, *arguments: str, **settings: str) -> str:
