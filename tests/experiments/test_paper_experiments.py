@@ -252,7 +252,7 @@ def test_the_paper_norms_the_logits_with_batch_norm_only():
 
 @pytest.mark.parametrize(("norm", "count"), [("none", 0), ("layer_norm", 4), ("batch_norm", 4)])
 def test_gain_is_set_on_every_norm_and_on_nothing_else(norm, count):
-    model = recurrent.make_gru(8, 6, 10, norm, seed=0, steps=2)
+    model = recurrent.Gru(8, 6, 10, norm, seed=0, steps=2)
     before = {n: p.clone() for n, p in model.named_parameters()}
     assert recurrent_digits.set_gain(model, 0.1) == count
     changed = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}

@@ -5,14 +5,14 @@ import torch
 
 from normlab.experiments.layer_norm import hidden_scale, longer_sequences, recurrent_digits
 from normlab.experiments.layer_norm.recurrent import (
+    Gru,
     MissingStatisticsError,
     PerStepBatchNorm,
-    make_gru,
 )
 
 
 def test_one_seed_gives_every_norm_the_same_weights():
-    plain, normed = (make_gru(8, 6, 10, n, seed=3, steps=8) for n in ("none", "batch_norm"))
+    plain, normed = (Gru(8, 6, 10, n, seed=3, steps=8) for n in ("none", "batch_norm"))
     for name in ("x_gates", "h_gates", "x_candidate", "h_candidate", "output"):
         a, b = plain.get_submodule(name), normed.get_submodule(name)
         torch.testing.assert_close(a.weight, b.weight, rtol=0, atol=0)
@@ -20,7 +20,7 @@ def test_one_seed_gives_every_norm_the_same_weights():
 
 def test_plain_cell_is_torch_gru():
     """With the names of torch's gates: its z is 1 - ours, its r multiplies U h alike."""
-    ours = make_gru(3, 4, 2, seed=0, steps=5).double()
+    ours = Gru(3, 4, 2, seed=0, steps=5).double()
     theirs = torch.nn.GRU(3, 4, batch_first=True).double()
     with torch.no_grad():
         z_x, r_x = ours.x_gates.weight.chunk(2)
@@ -46,24 +46,24 @@ def test_batch_norm_keeps_statistics_for_each_step():
 def test_batch_norm_has_no_statistics_beyond_the_last_step():
     x = torch.zeros(2, 9, 8)
     with pytest.raises(MissingStatisticsError, match="step: got 8; statistics exist for steps 0"):
-        make_gru(8, 6, 10, "batch_norm", seed=0, steps=8).eval()(x)
-    reusing = make_gru(8, 6, 10, "batch_norm", seed=0, steps=8, beyond="reuse").eval()
+        Gru(8, 6, 10, "batch_norm", seed=0, steps=8).eval()(x)
+    reusing = Gru(8, 6, 10, "batch_norm", seed=0, steps=8, beyond="reuse").eval()
     assert reusing(x).shape == (2, 10)
     for norm in ("none", "layer_norm"):
-        assert make_gru(8, 6, 10, norm, seed=0, steps=8)(x).shape == (2, 10)
+        assert Gru(8, 6, 10, norm, seed=0, steps=8)(x).shape == (2, 10)
 
 
 def test_layer_norm_outputs_do_not_depend_on_the_batch():
     x = torch.randn(5, 8, 8, generator=torch.Generator().manual_seed(0))
-    normed = make_gru(8, 6, 10, "layer_norm", seed=0, steps=8)
+    normed = Gru(8, 6, 10, "layer_norm", seed=0, steps=8)
     torch.testing.assert_close(normed(x)[:1], normed(x[:1]))
-    batched = make_gru(8, 6, 10, "batch_norm", seed=0, steps=8)
+    batched = Gru(8, 6, 10, "batch_norm", seed=0, steps=8)
     assert (batched(x)[:2] - batched(x[:2])).abs().max() > 0.05
 
 
 def test_unknown_norm():
     with pytest.raises(ValueError, match="norm: got 'rms_norm'"):
-        make_gru(2, 3, 1, "rms_norm", seed=0, steps=2)
+        Gru(2, 3, 1, "rms_norm", seed=0, steps=2)
 
 
 def test_hidden_state_vanishes_explodes_or_keeps_its_size():

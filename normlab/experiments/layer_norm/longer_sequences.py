@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from normlab.experiments.layer_norm.recurrent import StepNorm, make_gru
+from normlab.experiments.layer_norm.recurrent import Gru, StepNorm
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 
@@ -73,7 +73,7 @@ def run_one(config: Config, norm: StepNorm, seed: int) -> dict[str, Any]:
         test_errors: mean squared error at each test length, in eval mode.
     """
     generator = torch.Generator().manual_seed(seed)
-    model = make_gru(2, config.hidden, 1, norm, seed=seed, steps=config.length, beyond="reuse")
+    model = Gru(2, config.hidden, 1, norm, seed=seed, steps=config.length, beyond="reuse")
     optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
     losses = []
     for _ in range(config.steps):

@@ -8,10 +8,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from normlab.experiments.networks.classifiers import FeatureNorm, make_feature_norm, make_mlp
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, shuffled_batches, train
-from normlab.layers import BatchNorm1d, LayerNorm
 
 __all__ = ["ARRANGEMENTS", "Config", "make_objects", "run", "run_one"]
 
@@ -78,15 +78,10 @@ def make_objects(count: int, *, seed: int) -> tuple[Tensor, dict[Question, Tenso
 
 
 def _make_network(arrangement: Arrangement, hidden: int, seed: int) -> nn.Sequential:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        first, last = nn.Linear(6, hidden), nn.Linear(hidden, 2)
-    layers: list[nn.Module] = [first, nn.ReLU(), last]
-    if arrangement.startswith("linear, layer norm"):
-        layers.insert(1, LayerNorm(hidden))
-    elif not arrangement.startswith("no norm"):
-        layers.insert(0, BatchNorm1d(6) if arrangement.startswith("batch norm") else LayerNorm(6))
-    return nn.Sequential(*layers)
+    norms: dict[str, FeatureNorm] = {"batch norm": "batch_norm", "layer norm": "layer_norm"}
+    first = arrangement.partition(",")[0]
+    network = make_mlp((6, hidden, 2), "layer_norm" if first == "linear" else "none", seed=seed)
+    return nn.Sequential(make_feature_norm(norms.get(first, "none"), 6), network)
 
 
 def run_one(

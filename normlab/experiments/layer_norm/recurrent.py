@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from normlab.layers import BatchNorm1d, LayerNorm
 
-__all__ = ["Gru", "MissingStatisticsError", "PerStepBatchNorm", "StepNorm", "make_gru"]
+__all__ = ["Gru", "MissingStatisticsError", "PerStepBatchNorm", "StepNorm"]
 
 StepNorm = Literal["none", "layer_norm", "batch_norm"]
+Beyond = Literal["raise", "reuse"]
 
 
 class MissingStatisticsError(IndexError):
@@ -34,9 +35,7 @@ class PerStepBatchNorm(nn.Module):
         longer sequences.
     """
 
-    def __init__(
-        self, num_features: int, steps: int, *, beyond: Literal["raise", "reuse"] = "raise"
-    ) -> None:
+    def __init__(self, num_features: int, steps: int, *, beyond: Beyond = "raise") -> None:
         super().__init__()
         self.beyond = beyond
         self.norms = nn.ModuleList(BatchNorm1d(num_features, affine=False) for _ in range(steps))
@@ -71,9 +70,7 @@ class _EveryStep(nn.Module):
         return y
 
 
-def _make_norm(
-    name: StepNorm, num_features: int, steps: int, beyond: Literal["raise", "reuse"]
-) -> nn.Module:
+def _make_norm(name: StepNorm, num_features: int, steps: int, beyond: Beyond) -> nn.Module:
     if name == "none":
         return _EveryStep(nn.Identity())
     if name == "layer_norm":
@@ -95,11 +92,15 @@ class Gru(nn.Module):
         hidden: units.
         outputs: size of the output.
         norm: "none", "layer_norm" or "batch_norm", the last with statistics per time step.
+        seed: of the weights, which do not depend on `norm`.
         steps: time steps that "batch_norm" keeps statistics for.
         beyond: what "batch_norm" does at later steps; see :class:`PerStepBatchNorm`.
 
     Shape:
         input (N, T, inputs); returns (N, outputs).
+
+    Raises:
+        ValueError: the norm is unknown.
 
     Conventions:
         the bias stands inside the norm, so that the length of `x` is not lost with it.
@@ -115,16 +116,19 @@ class Gru(nn.Module):
         outputs: int,
         norm: StepNorm = "none",
         *,
+        seed: int,
         steps: int,
-        beyond: Literal["raise", "reuse"] = "raise",
+        beyond: Beyond = "raise",
     ) -> None:
         super().__init__()
         self.hidden = hidden
-        self.x_gates = nn.Linear(inputs, 2 * hidden)
-        self.h_gates = nn.Linear(hidden, 2 * hidden, bias=False)
-        self.x_candidate = nn.Linear(inputs, hidden)
-        self.h_candidate = nn.Linear(hidden, hidden, bias=False)
-        self.output = nn.Linear(hidden, outputs)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.x_gates = nn.Linear(inputs, 2 * hidden)
+            self.h_gates = nn.Linear(hidden, 2 * hidden, bias=False)
+            self.x_candidate = nn.Linear(inputs, hidden)
+            self.h_candidate = nn.Linear(hidden, hidden, bias=False)
+            self.output = nn.Linear(hidden, outputs)
         products = {"x_gates": 2, "h_gates": 2, "x_candidate": 1, "h_candidate": 1}
         self.norms = nn.ModuleDict(
             {name: _make_norm(norm, n * hidden, steps, beyond) for name, n in products.items()}
@@ -142,23 +146,3 @@ class Gru(nn.Module):
             h = (1 - z) * h + z * candidate.tanh()
         y: Tensor = self.output(h)
         return y
-
-
-def make_gru(
-    inputs: int,
-    hidden: int,
-    outputs: int,
-    norm: StepNorm = "none",
-    *,
-    seed: int,
-    steps: int,
-    beyond: Literal["raise", "reuse"] = "raise",
-) -> Gru:
-    """Build a :class:`Gru` whose initial weights depend on `seed` alone, not on `norm`.
-
-    Raises:
-        ValueError: the norm is unknown.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Gru(inputs, hidden, outputs, norm, steps=steps, beyond=beyond)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.layer_norm.recurrent import Gru, StepNorm, make_gru
+from normlab.experiments.layer_norm.recurrent import Gru, StepNorm
 from normlab.experiments.recording import rounded
 from normlab.experiments.results import Result
 from normlab.experiments.settings import Count, Index, Positive
@@ -73,7 +73,7 @@ def run_one(
         accuracy: on the 500 test digits, in eval mode.
     """
     data = load_digits_split(seed)
-    model = make_gru(8, config.hidden, 10, norm, seed=seed, steps=8)
+    model = Gru(8, config.hidden, 10, norm, seed=seed, steps=8)
     set_gain(model, gain)
     losses = train(
         model,
