@@ -85,7 +85,7 @@ matrix-%: .matrix/%/.installed
 .matrix/%/.installed: pyproject.toml
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet --upgrade \
-	  -e '.[test]' pytest-xdist torch$(patsubst ==newest,,==$*)
+	  -e '.[test]' torch$(patsubst ==newest,,==$*)
 	@touch $@
 
 pdf: book  ## print the whole book into _build/normlab.pdf; needs Chromium
