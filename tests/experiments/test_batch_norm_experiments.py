@@ -182,6 +182,13 @@ def test_convnet_shares_and_summaries():
     assert result.median("train_loss", missing=math.inf, lr=3.0) == math.inf
 
 
+def test_ghosts_of_the_whole_batch_are_batch_norm():
+    config = convnet.Config(channels=(1, 4, 4))
+    groups = ("batch_norm", "ghosts of 8", "ghosts of 2")
+    plain, whole, parts = (convnet.run_one(config, g, 8, 25, 0.1, seed=0) for g in groups)
+    assert plain == whole != parts
+
+
 def test_folding_is_exact():
     found = folding.run_one(folding.Config(steps=10), seed=0)
     assert found["modules_after"] == found["modules_before"] - 2

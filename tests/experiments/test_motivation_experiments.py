@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from normlab.experiments.motivation import (
     whitening_conditioning,
 )
 from normlab.experiments.networks.classifiers import make_mlp
+from normlab.experiments.results import Result
 from normlab.experiments.settings import check_settings
 from normlab.whitening import (
     make_covariance,
@@ -262,6 +264,13 @@ def test_batch_norm_smooths_the_loss_of_a_relu_network() -> None:
             loss_along_gradient.means(result, measure, norm)[0] for norm in config.norms
         )
         assert plain > 1.5 * batch
+
+
+def test_means_stop_before_a_step() -> None:
+    found = {"norm": "none", "steps": (0, 10, 20), "span": (1.0, 2.0, 6.0)}
+    result = Result((SimpleNamespace(**found),))
+    assert loss_along_gradient.means(result, "span", "none") == [3.0]
+    assert loss_along_gradient.means(result, "span", "none", until=20) == [1.5]
 
 
 def test_small_updates_keep_what_the_gradient_promises() -> None:

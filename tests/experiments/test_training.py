@@ -170,7 +170,7 @@ def test_evaluation_in_parts_leaves_out_the_rest():
 
 
 @pytest.mark.parametrize("norm", ["batch_norm", "layer_norm", "rms_norm"])
-def test_arms_share_their_initial_weights(norm):
+def test_norms_share_their_initial_weights(norm):
     plain, normed = make_mlp((64, 8, 10), seed=5), make_mlp((64, 8, 10), norm, seed=5)
     assert torch.equal(plain[0].weight, normed[0].weight)
     assert torch.equal(plain[-1].weight, normed[-1].weight)

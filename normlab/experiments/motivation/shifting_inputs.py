@@ -1,8 +1,8 @@
 """How much do a layer's inputs move during training, and does it matter?
 
 The inputs of each nonlinearity are watched on one fixed set of digits while a deep network
-trains: their mean, their spread, the share of saturated units. One group of runs
-shakes them on purpose, others hold some layers still.
+trains: their mean, their spread, the share of saturated units. One group of runs shakes them on
+purpose, two hold some layers still.
 """
 
 from __future__ import annotations
