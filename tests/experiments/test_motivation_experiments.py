@@ -180,6 +180,20 @@ def test_frozen_layers_do_not_move_and_noisy_ones_do() -> None:
     assert low < middle < high
 
 
+def test_shifts_are_counted_in_standard_deviations_of_before() -> None:
+    before = torch.tensor([[-3.0, 0.0], [3.0, 0.0], [0.0, 6.0], [0.0, -6.0]])  # (digits, units)
+    std = before.square().mean(0).sqrt()
+    z = torch.stack([before, before + 2 * std, 3 * before + 2 * std, 3 * before])[:, None]
+    found = shifting_inputs.summarize(z, shifting_inputs.Config(activation="tanh"))
+    assert found["shift"] == ((2.0, 0.0, 0.6667),)
+    assert np.array(found["spread"]) / std.mean().item() == pytest.approx(
+        np.array([[1, 1, 3, 3]]), rel=1e-3
+    )
+    assert found["saturated"][0][0] == 0.5  # the zeros are not
+    # 15 % of the way through -3, 0, 0, 3 is 0.45 of the way from the first to the second
+    assert [row[0] for row in found["percentiles"]] == [-1.65, 0, 1.65]
+
+
 def test_watching_leaves_the_network_as_it_was() -> None:
     model = shifting_inputs.make_network(SMALL, "batch_norm", 0)
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -18,17 +18,9 @@ from normlab.experiments.training import evaluate, train_on_digits
 
 __all__ = ["GHOSTS", "GROUPS", "Config", "Group", "differing_share", "run", "run_one"]
 
-Group = Literal[
-    "none",
-    "none, He init",
-    "batch_norm",
-    "group_norm",
-    "layer_norm",
-    "ghosts of 32",
-    "ghosts of 8",
-    "ghosts of 4",
-    "ghosts of 2",
-]
+Whole = Literal["none", "none, He init", "batch_norm", "group_norm", "layer_norm"]
+Ghosts = Literal["ghosts of 32", "ghosts of 8", "ghosts of 4", "ghosts of 2"]
+Group = Literal[Whole, Ghosts]
 GROUPS: dict[Group, tuple[ImageNorm, Init]] = {
     "none": ("none", "default"),
     "none, He init": ("none", "he"),
@@ -37,12 +29,7 @@ GROUPS: dict[Group, tuple[ImageNorm, Init]] = {
     "layer_norm": ("layer_norm", "default"),
 }
 # batch norm whose statistics are shared by so many samples
-GHOSTS: dict[Group, int] = {
-    "ghosts of 32": 32,
-    "ghosts of 8": 8,
-    "ghosts of 4": 4,
-    "ghosts of 2": 2,
-}
+GHOSTS: dict[Group, int] = {name: int(name.split()[-1]) for name in get_args(Ghosts)}
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,20 @@ def _rows(values: Tensor) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(rounded, row)) for row in values.double().T.tolist())
 
 
+def summarize(z: Tensor, config: Config) -> dict[str, Any]:
+    """What `run_one` measures of the inputs (looks, layers, digits, units)."""
+    mean = z.double().mean(2)
+    std = (z - mean[:, :, None]).square().mean(2).sqrt()
+    moved = (mean[1:] - mean[:-1]).abs() / std[:-1].clamp_min(1e-6)
+    one = z[:, -1, :, config.unit].quantile(torch.tensor(PERCENTILES) / 100, dim=1)
+    return {
+        "shift": _rows(moved.mean(2)),
+        "spread": _rows(std.mean(2)),
+        "saturated": _rows(is_saturated(z, config.activation).double().mean((2, 3))),
+        "percentiles": _rows(one.T),
+    }
+
+
 def run_one(config: Config, group: Group, seed: int) -> dict[str, Any]:
     """Train one network and watch it.
 
@@ -197,18 +211,10 @@ def run_one(config: Config, group: Group, seed: int) -> dict[str, Any]:
             seed=seed,
             after_step=look,
         )
-    z = torch.stack(looks)  # (looks, layers, digits, units)
-    mean = z.double().mean(2)
-    std = (z - mean[:, :, None]).square().mean(2).sqrt()
-    moved = (mean[1:] - mean[:-1]).abs() / std[:-1].clamp_min(1e-6)
-    one = z[:, -1, :, config.unit].quantile(torch.tensor(PERCENTILES) / 100, dim=1)
     return {
         "steps": tuple(range(0, config.every * len(looks), config.every)),
         "accuracy": tuple(accuracy),
-        "shift": _rows(moved.mean(2)),
-        "spread": _rows(std.mean(2)),
-        "saturated": _rows(is_saturated(z, config.activation).double().mean((2, 3))),
-        "percentiles": _rows(one.T),
+        **summarize(torch.stack(looks), config),
     }
 
 

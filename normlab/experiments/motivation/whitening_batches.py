@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
 
-from normlab.experiments.motivation.whitening_conditioning import condition_number, make_correlated
+from normlab.experiments.motivation.whitening_conditioning import (
+    condition_number,
+    make_correlated,
+    prepare,
+)
 from normlab.experiments.settings import Count, Index
 from normlab.experiments.sweep import Sweep
-from normlab.whitening import make_covariance, whiten
+from normlab.whitening import make_covariance
 
 __all__ = ["Config", "run", "run_one"]
 
@@ -45,12 +48,6 @@ class Config:
             )
 
 
-def _matrix(batch: Tensor, treatment: Treatment) -> Tensor:
-    if treatment == "whitened":
-        return whiten(batch, "zca").matrix
-    return (1 / (batch - batch.mean(0)).square().mean(0).sqrt()).diag()
-
-
 def run_one(config: Config, treatment: Treatment, batch_size: int, seed: int) -> dict[str, float]:
     """Take the statistics of one batch and treat the other samples with them.
 
@@ -64,7 +61,7 @@ def run_one(config: Config, treatment: Treatment, batch_size: int, seed: int) ->
     """
     count = batch_size + config.others
     x = make_correlated(count, config.features, 0.0, decades=0.0, seed=seed)
-    matrix = _matrix(x[:batch_size], treatment)
+    _, matrix = prepare(x[:batch_size], treatment)
     covariance = make_covariance(x[batch_size:] @ matrix.T)
     largest = torch.linalg.eigvalsh(covariance)[-1].item()
     return {"condition": condition_number(covariance), "largest": largest}
