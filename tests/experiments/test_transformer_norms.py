@@ -112,6 +112,9 @@ def test_measuring_leaves_the_running_moments_alone() -> None:
     before = {k: v.clone() for k, v in model.state_dict().items()}
     by_running, by_batch = transformer_norms._losses(model, batches)
     assert by_batch != by_running
+    with torch.no_grad():
+        alone = [transformer_norms.sequence_loss(model.eval(), b)[0].item() for b in batches]
+    assert by_running == pytest.approx(sum(alone) / 2, rel=1e-12)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
 
 
