@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from normlab.plotting.labels import End, write_ends, write_legend
-from normlab.plotting.style import ArmStyle, arm_styles
+from normlab.plotting.style import GroupStyle, group_styles
 
 __all__ = ["plot_curves", "plot_sweep"]
 
@@ -23,7 +23,7 @@ Styles = Mapping[str, Mapping[str, object]]
 def plot_curves(
     ax: Axes,
     x: ArrayLike,
-    arms: Mapping[str, ArrayLike],
+    groups: Mapping[str, ArrayLike],
     *,
     center: Center = "median",
     spread: Spread = "band",
@@ -34,12 +34,12 @@ def plot_curves(
     ylabel: str = "",
     styles: Styles | None = None,
 ) -> Axes:
-    """Draw one line per arm and the spread of its seeds.
+    """Draw one line per group and the spread of its seeds.
 
     Args:
         ax: drawn on and returned.
         x: (points,).
-        arms: name -> (seeds, points), or (points,) for one run. An arm named as a norm wears
+        groups: name -> (seeds, points), or (points,) for one run. A group named as a norm wears
             that norm's style.
         center: what the thick line shows at each point.
         spread: "band" from the lowest to the highest seed, or thin "lines", one per seed.
@@ -49,22 +49,22 @@ def plot_curves(
         log_y: logarithmic y axis; values that are not positive are then left out.
         xlabel: label of the x axis.
         ylabel: label of the y axis.
-        styles: arm -> changes of its style, as in :func:`~normlab.plotting.arm_styles`.
+        styles: group -> changes of its style, as in :func:`~normlab.plotting.group_styles`.
 
     Raises:
-        ValueError: no arm, or an arm whose points do not fit `x`.
+        ValueError: no group, or a group whose points do not fit `x`.
 
     Conventions:
         A diverged run is a value that is not finite. Center and band are those of the finite
         seeds as long as more than half are finite; from there on the line stops at a cross.
     """
-    points, runs = _validate(x, arms)
+    points, runs = _validate(x, groups)
     _set_scales(ax, log_x, log_y, xlabel, ylabel)
-    look = arm_styles(runs, styles)
+    look = group_styles(runs, styles)
     ends: list[End] = []
     stopped = False
-    for arm, values in runs.items():
-        style = look[arm]
+    for group, values in runs.items():
+        style = look[group]
         middle, low, high = _summarize(values, center, positive=log_y)
         _draw_spread(ax, points, values, low, high, spread, style)
         ax.plot(
@@ -94,7 +94,7 @@ def plot_curves(
 def plot_sweep(
     ax: Axes,
     x: ArrayLike,
-    arms: Mapping[str, ArrayLike],
+    groups: Mapping[str, ArrayLike],
     *,
     center: Center = "median",
     spread: Spread = "band",
@@ -105,12 +105,12 @@ def plot_sweep(
     ylabel: str = "",
     styles: Styles | None = None,
 ) -> Axes:
-    """Draw the result of a sweep: a marker per setting and arm, with the spread of the seeds.
+    """Draw the result of a sweep: a marker per setting and group, with the spread of the seeds.
 
     Args:
         ax: drawn on and returned.
         x: (points,), the settings: learning rates, batch sizes, depths.
-        arms: name -> (seeds, points), or (points,) for one run.
+        groups: name -> (seeds, points), or (points,) for one run.
         center: what the markers show.
         spread: as in :func:`plot_curves`.
         labels: as in :func:`plot_curves`.
@@ -118,23 +118,23 @@ def plot_sweep(
         log_y: logarithmic y axis; values that are not positive are then left out.
         xlabel: label of the x axis.
         ylabel: label of the y axis.
-        styles: arm -> changes of its style, as in :func:`~normlab.plotting.arm_styles`.
+        styles: group -> changes of its style, as in :func:`~normlab.plotting.group_styles`.
 
     Raises:
-        ValueError: no arm, or an arm whose points do not fit `x`.
+        ValueError: no group, or a group whose points do not fit `x`.
 
     Conventions:
         A diverged run is a value that is not finite. A setting where at least half of the
         seeds diverged has no marker on the line; wherever any seed diverged, a cross in the
-        arm's color stands below the top edge, one row per arm that has any.
+        group's color stands below the top edge, one row per group that has any.
     """
-    points, runs = _validate(x, arms)
+    points, runs = _validate(x, groups)
     _set_scales(ax, log_x, log_y, xlabel, ylabel)
-    look = arm_styles(runs, styles)
+    look = group_styles(runs, styles)
     ends: list[End] = []
     rows = 0  # of crosses
-    for arm, values in runs.items():
-        style = look[arm]
+    for group, values in runs.items():
+        style = look[group]
         middle, low, high = _summarize(values, center, positive=log_y)
         _draw_spread(ax, points, values, low, high, spread, style)
         ax.plot(points, middle, **style, zorder=3)
@@ -169,22 +169,22 @@ def plot_sweep(
 
 
 def _validate(
-    x: ArrayLike, arms: Mapping[str, ArrayLike]
+    x: ArrayLike, groups: Mapping[str, ArrayLike]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     points = np.asarray(x, dtype=np.float64)
     if points.ndim != 1 or points.size == 0:
         raise ValueError(f"x: got shape {points.shape}; expected (points,), at least one")
-    if not arms:
-        raise ValueError("arms: got none; expected at least one")
+    if not groups:
+        raise ValueError("groups: got none; expected at least one")
     runs: dict[str, np.ndarray] = {}
-    for arm, values in arms.items():
+    for group, values in groups.items():
         table = np.atleast_2d(np.asarray(values, dtype=np.float64))
         if table.ndim != 2 or table.shape[0] == 0 or table.shape[1] != points.size:
             raise ValueError(
-                f"arms: {arm!r} has shape {np.shape(values)}; expected (seeds, {points.size}), "
+                f"groups: {group!r} has shape {np.shape(values)}; expected (seeds, {points.size}), "
                 "one value per seed and point of x"
             )
-        runs[arm] = table
+        runs[group] = table
     return points, runs
 
 
@@ -224,7 +224,7 @@ def _draw_spread(
     low: np.ndarray,
     high: np.ndarray,
     spread: Spread,
-    style: ArmStyle,
+    style: GroupStyle,
 ) -> None:
     if spread not in ("band", "lines", "none"):
         raise ValueError(f"spread: got {spread!r}; expected 'band', 'lines' or 'none'")

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from normlab.plotting.labels import End, write_ends, write_legend
-from normlab.plotting.style import arm_styles
+from normlab.plotting.style import group_styles
 
 __all__ = ["plot_histograms", "plot_percentiles_over_steps"]
 
@@ -33,7 +33,7 @@ def plot_histograms(
         bounds: lowest and highest edge; by default the range of all samples together.
         log_y: logarithmic y axis.
         xlabel: label of the x axis.
-        styles: name -> changes of its style, as in :func:`~normlab.plotting.arm_styles`.
+        styles: name -> changes of its style, as in :func:`~normlab.plotting.group_styles`.
 
     Raises:
         ValueError: no sample, an empty one, or one with values that are not finite.
@@ -54,7 +54,7 @@ def plot_histograms(
             max(float(values.max()) for values in flat.values()),
         )
     edges = np.histogram_bin_edges(np.empty(0), bins=bins, range=bounds)
-    look = arm_styles(flat, styles)
+    look = group_styles(flat, styles)
     for name, values in flat.items():
         counts, _ = np.histogram(values, edges)
         density = counts / (values.size * np.diff(edges))
@@ -91,7 +91,7 @@ def plot_percentiles_over_steps(
         ax: drawn on and returned; call once per norm to compare several.
         steps: (points,).
         percentiles: percentile -> (points,), for example `{15: low, 50: middle, 85: high}`.
-        name: the norm, or an arm's name, that sets color and line style.
+        name: the norm, or a group's name, that sets color and line style.
         label: for the legend; by default that of `name`.
         xlabel: label of the x axis.
         ylabel: label of the y axis.
@@ -113,7 +113,7 @@ def plot_percentiles_over_steps(
                 f"percentiles: {q!r} with shape {rows[q].shape}; expected a number from 0 to 100 "
                 f"with shape {x.shape}"
             )
-    style = arm_styles([name])[name]
+    style = group_styles([name])[name]
     ranks = list(rows)
     middle = min(ranks, key=lambda q: abs(q - 50))
     if len(ranks) > 1:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from normlab.plotting.labels import write_legend
-from normlab.plotting.style import arm_styles
+from normlab.plotting.style import group_styles
 
 __all__ = ["plot_matrix", "plot_spectrum"]
 
@@ -89,7 +89,7 @@ def plot_spectrum(
         floor: with `log_y`, values below floor times the largest are drawn there, as hollow
             markers: exact zeros have a place on the figure.
         ylabel: label of the y axis.
-        styles: name -> changes of its style, as in :func:`~normlab.plotting.arm_styles`.
+        styles: name -> changes of its style, as in :func:`~normlab.plotting.group_styles`.
 
     Raises:
         ValueError: nothing to draw, or a value that is negative or not finite.
@@ -108,7 +108,7 @@ def plot_spectrum(
         raise ValueError("singular_values: got none; expected at least one")
     largest = max(float(values.max()) for values in spectra.values())
     lowest = floor * (largest or 1.0) if log_y else 0.0
-    look = arm_styles(spectra, styles)
+    look = group_styles(spectra, styles)
     for name, values in spectra.items():
         style = look[name]
         heights = np.sort(values)[::-1]

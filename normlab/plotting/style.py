@@ -21,10 +21,10 @@ __all__ = [
     "NORM_COLORS",
     "NORM_LINESTYLES",
     "NORM_MARKERS",
-    "ArmStyle",
+    "GroupStyle",
     "LineStyle",
     "NormStyle",
-    "arm_styles",
+    "group_styles",
     "make_axes",
     "norm_style",
     "use_style",
@@ -39,8 +39,8 @@ class NormStyle(TypedDict):
     label: str
 
 
-class ArmStyle(NormStyle):
-    """How one arm of an experiment is drawn, with its marker."""
+class GroupStyle(NormStyle):
+    """How one group of an experiment is drawn, with its marker."""
 
     marker: str
 
@@ -53,7 +53,7 @@ NORM_LINESTYLES: dict[str, LineStyle] = {
 NORM_MARKERS: dict[str, str] = {"none": "P", **{n: r.marker for n, r in NORMS.items()}}
 _LABELS = {"none": "no norm", **{n: r.label for n, r in NORMS.items()}}
 
-# Arms that are no norm never wear a norm's color: a color means one thing in the whole book.
+# Groups that are no norm never wear a norm's color: a color means one thing in the whole book.
 _OTHER_COLORS = ("#332288", "#56b4e9", "#5d2e00", "#a020f0", "#000000", "#8bb95d")
 _OTHER_LINESTYLES: tuple[LineStyle, ...] = (
     "solid",
@@ -125,44 +125,44 @@ def norm_style(name: str) -> NormStyle:
     return NormStyle(color=NORM_COLORS[name], linestyle=NORM_LINESTYLES[name], label=_LABELS[name])
 
 
-def arm_styles(
+def group_styles(
     names: Iterable[str], overrides: Mapping[str, Mapping[str, object]] | None = None
-) -> dict[str, ArmStyle]:
-    """Styles of the arms of an experiment: norms by name, the others by their order.
+) -> dict[str, GroupStyle]:
+    """Styles of the groups of an experiment: norms by name, the others by their order.
 
     Args:
-        names: names of the arms; a key of :data:`NORM_COLORS` wears that norm's style.
-        overrides: arm -> what to change, for example
+        names: names of the groups; a key of :data:`NORM_COLORS` wears that norm's style.
+        overrides: group -> what to change, for example
             `{"post-LN": {"color": NORM_COLORS["layer_norm"]}}`.
 
     Raises:
-        ValueError: more than six arms that are no norm, an override for an arm that is not
+        ValueError: more than six groups that are no norm, an override for a group that is not
             there, or an override of something other than color, linestyle, label and marker.
     """
     names = list(names)
     overrides = dict(overrides or {})
-    for arm, change in overrides.items():
-        if arm not in names:
-            raise ValueError(f"styles: {arm!r} is no arm; the arms are {', '.join(names)}")
-        unknown = set(change) - set(ArmStyle.__annotations__) - set(NormStyle.__annotations__)
+    for group, change in overrides.items():
+        if group not in names:
+            raise ValueError(f"styles: {group!r} is no group; the groups are {', '.join(names)}")
+        unknown = set(change) - set(GroupStyle.__annotations__) - set(NormStyle.__annotations__)
         if unknown:
             raise ValueError(
-                f"styles: {arm!r} changes {', '.join(sorted(unknown))}; "
+                f"styles: {group!r} changes {', '.join(sorted(unknown))}; "
                 "expected color, linestyle, label or marker"
             )
     others = [name for name in names if name not in NORM_COLORS]
     if len(others) > len(_OTHER_COLORS):
         raise ValueError(
-            f"arms: {len(others)} that are no norm; at most {len(_OTHER_COLORS)} stay apart "
+            f"groups: {len(others)} that are no norm; at most {len(_OTHER_COLORS)} stay apart "
             "in one panel, so split the figure"
         )
-    styles: dict[str, ArmStyle] = {}
+    styles: dict[str, GroupStyle] = {}
     for name in names:
         if name in NORM_COLORS:
-            style = ArmStyle(**norm_style(name), marker=NORM_MARKERS[name])
+            style = GroupStyle(**norm_style(name), marker=NORM_MARKERS[name])
         else:
             i = others.index(name)
-            style = ArmStyle(
+            style = GroupStyle(
                 color=_OTHER_COLORS[i],
                 linestyle=_OTHER_LINESTYLES[i],
                 label=name,

@@ -13,7 +13,7 @@ from normlab.plotting.labels import _spread_apart
 
 RNG = np.random.default_rng(0)
 X = np.array([1.0, 2.0, 4.0, 8.0])
-ARMS = {"layer_norm": RNG.uniform(1, 2, (5, 4)), "pre-LN": RNG.uniform(3, 4, (3, 4))}
+GROUPS = {"layer_norm": RNG.uniform(1, 2, (5, 4)), "pre-LN": RNG.uniform(3, 4, (3, 4))}
 BOTH = pytest.mark.parametrize("plot", [plot_curves, plot_sweep])
 
 
@@ -24,14 +24,14 @@ def line(ax: Any, label: str) -> Any:
 
 @BOTH
 def test_returns_the_axes_it_was_given(ax: Any, plot: Any) -> None:
-    assert plot(ax, X, ARMS) is ax
+    assert plot(ax, X, GROUPS) is ax
 
 
 @BOTH
 @pytest.mark.parametrize("center", ["median", "mean"])
 def test_the_line_is_the_center_of_the_seeds(ax: Any, plot: Any, center: str) -> None:
-    plot(ax, X, ARMS, center=center)
-    expected = getattr(np, center)(ARMS["layer_norm"], axis=0)
+    plot(ax, X, GROUPS, center=center)
+    expected = getattr(np, center)(GROUPS["layer_norm"], axis=0)
     np.testing.assert_allclose(line(ax, "layer norm").get_ydata(), expected)
     assert line(ax, "layer norm").get_color() == NORM_COLORS["layer_norm"]
     assert line(ax, "pre-LN").get_color() not in NORM_COLORS.values()
@@ -39,10 +39,10 @@ def test_the_line_is_the_center_of_the_seeds(ax: Any, plot: Any, center: str) ->
 
 @BOTH
 def test_the_band_reaches_from_the_lowest_to_the_highest_seed(ax: Any, plot: Any) -> None:
-    plot(ax, X, ARMS)
+    plot(ax, X, GROUPS)
     bands = [c for c in ax.collections if isinstance(c, PolyCollection)]
-    assert len(bands) == len(ARMS)
-    for band, values in zip(bands, ARMS.values(), strict=True):
+    assert len(bands) == len(GROUPS)
+    for band, values in zip(bands, GROUPS.values(), strict=True):
         corners = np.asarray(band.get_paths()[0].vertices)
         for i, x in enumerate(X):
             heights = corners[corners[:, 0] == x, 1]
@@ -51,9 +51,9 @@ def test_the_band_reaches_from_the_lowest_to_the_highest_seed(ax: Any, plot: Any
 
 
 def test_lines_show_every_seed(ax: Any) -> None:
-    plot_curves(ax, X, {"layer_norm": ARMS["layer_norm"]}, spread="lines")
+    plot_curves(ax, X, {"layer_norm": GROUPS["layer_norm"]}, spread="lines")
     drawn = [tuple(item.get_ydata()) for item in ax.lines]
-    for seed in ARMS["layer_norm"]:
+    for seed in GROUPS["layer_norm"]:
         assert tuple(seed) in drawn
 
 
@@ -104,7 +104,7 @@ def test_crosses_are_explained(ax: Any) -> None:
 
 
 def test_scales_and_names_of_axes(ax: Any) -> None:
-    plot_curves(ax, X, ARMS, log_x=True, log_y=True, xlabel="updates", ylabel="loss")
+    plot_curves(ax, X, GROUPS, log_x=True, log_y=True, xlabel="updates", ylabel="loss")
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("updates", "loss")
 
@@ -113,16 +113,16 @@ def test_scales_and_names_of_axes(ax: Any) -> None:
 def test_direct_labels_do_not_overlap(log_y: bool) -> None:
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     ax = figure.add_subplot()
-    arms = {name: [[1.0, 2.0, 3.0, 3.0 + 1e-3 * i]] for i, name in enumerate(NORM_COLORS)}
-    plot_curves(ax, X, arms, log_y=log_y)
+    groups = {name: [[1.0, 2.0, 3.0, 3.0 + 1e-3 * i]] for i, name in enumerate(NORM_COLORS)}
+    plot_curves(ax, X, groups, log_y=log_y)
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in ax.texts]
-    assert len(boxes) == len(arms)
+    assert len(boxes) == len(groups)
     for i, box in enumerate(boxes):
         assert box.x1 <= figure.bbox.x1
         assert not any(box.overlaps(other) for other in boxes[:i])
     order = np.argsort([box.y0 for box in boxes])
-    assert list(order) == list(range(len(arms)))  # labels are stacked as the lines end
+    assert list(order) == list(range(len(groups)))  # labels are stacked as the lines end
 
 
 def test_heights_that_are_apart_stay_and_close_ones_part_evenly() -> None:
@@ -133,17 +133,17 @@ def test_heights_that_are_apart_stay_and_close_ones_part_evenly() -> None:
 
 @BOTH
 @pytest.mark.parametrize(
-    ("x", "arms", "more", "message"),
+    ("x", "groups", "more", "message"),
     [
-        (X, {}, {}, "arms: got none"),
+        (X, {}, {}, "groups: got none"),
         (X, {"a": np.ones((5, 3))}, {}, r"'a' has shape \(5, 3\); expected \(seeds, 4\)"),
         (X, {"a": np.ones((0, 4))}, {}, "'a' has shape"),
         ([], {"a": np.ones((1, 0))}, {}, "x: got shape"),
-        (X, ARMS, {"center": "mode"}, "center"),
-        (X, ARMS, {"spread": "std"}, "spread"),
-        (X, ARMS, {"labels": "inside"}, "labels"),
+        (X, GROUPS, {"center": "mode"}, "center"),
+        (X, GROUPS, {"spread": "std"}, "spread"),
+        (X, GROUPS, {"labels": "inside"}, "labels"),
     ],
 )
-def test_refuses(ax: Any, plot: Any, x: Any, arms: Any, more: Any, message: str) -> None:
+def test_refuses(ax: Any, plot: Any, x: Any, groups: Any, more: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        plot(ax, x, arms, **more)
+        plot(ax, x, groups, **more)

@@ -72,35 +72,35 @@ def test_norm_style_names_the_norms_it_knows() -> None:
 
 
 def test_other_arms_never_wear_a_norms_color() -> None:
-    arms = ["layer_norm", "pre-LN", "post-LN", "DeepNorm"]
-    styles = plotting.arm_styles(arms)
+    groups = ["layer_norm", "pre-LN", "post-LN", "DeepNorm"]
+    styles = plotting.group_styles(groups)
     assert styles["layer_norm"]["color"] == plotting.NORM_COLORS["layer_norm"]
-    others = {styles[arm]["color"] for arm in arms[1:]}
+    others = {styles[group]["color"] for group in groups[1:]}
     assert len(others) == 3
     assert not others & set(plotting.NORM_COLORS.values())
 
 
 def test_overrides_change_what_they_name() -> None:
-    styles = plotting.arm_styles(["a", "b"], {"a": {"color": "#123456", "label": "arm a"}})
+    styles = plotting.group_styles(["a", "b"], {"a": {"color": "#123456", "label": "group a"}})
     assert styles["a"]["color"] == "#123456"
-    assert styles["a"]["label"] == "arm a"
-    assert styles["a"]["linestyle"] == plotting.arm_styles(["a"])["a"]["linestyle"]
-    assert styles["b"] == plotting.arm_styles(["a", "b"])["b"]
+    assert styles["a"]["label"] == "group a"
+    assert styles["a"]["linestyle"] == plotting.group_styles(["a"])["a"]["linestyle"]
+    assert styles["b"] == plotting.group_styles(["a", "b"])["b"]
 
 
 @pytest.mark.parametrize(
     ("names", "overrides", "message"),
     [
-        (["a"], {"b": {"color": "red"}}, "'b' is no arm"),
+        (["a"], {"b": {"color": "red"}}, "'b' is no group"),
         (["a"], {"a": {"colour": "red"}}, "colour"),
         (list("abcdefg"), {}, "at most 6"),
     ],
 )
-def test_arm_styles_refuses(
+def test_group_styles_refuses(
     names: list[str], overrides: dict[str, dict[str, object]], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        plotting.arm_styles(names, overrides)
+        plotting.group_styles(names, overrides)
 
 
 def test_use_style_gives_white_panels_and_legible_type() -> None:
