@@ -9,7 +9,7 @@ import platform
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -18,13 +18,10 @@ __all__ = [
     "format_record",
     "make_record",
     "read_finished",
-    "read_outcomes",
     "read_record",
     "rounded",
     "write_record",
 ]
-
-Outcome = TypeVar("Outcome")
 
 
 def rounded(value: float, digits: int = 4) -> float:
@@ -169,16 +166,6 @@ def read_finished(
             "continue with that one, or delete the file"
         )
     return finished, record["result"]["outcomes"]
-
-
-def read_outcomes(path: Path | str, outcome: type[Outcome]) -> tuple[Outcome, ...]:
-    """Read the outcomes of a recorded sweep as the experiment's own dataclass.
-
-    Args:
-        path: the JSON file.
-        outcome: the dataclass, for example `batch_sizes.Outcome`.
-    """
-    return tuple(outcome(**fields) for fields in read_record(path)["result"]["outcomes"])
 
 
 def describe_record(path: Path | str) -> str:
