@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ __all__ = [
     "SchedulerFactory",
     "gradient_norms",
     "make_optimizer",
+    "norm_inputs",
     "relative_changes",
     "run",
     "sequence_loss",
@@ -170,6 +171,21 @@ def token_variance(hidden: Tensor) -> float:
     x = hidden.detach().double()
     differing = (x - x.mean(1, keepdim=True)).square().mean()
     return (differing / x.square().mean()).item()
+
+
+@torch.no_grad()
+def norm_inputs(model: nn.Module, norms: Iterable[nn.Module], tokens: Tensor) -> list[Tensor]:
+    """What each of some norms inside a model reads, in the order of the calls."""
+    seen: list[Tensor] = []
+    handles = [
+        norm.register_forward_pre_hook(lambda _, given: seen.append(given[0])) for norm in norms
+    ]
+    try:
+        model(tokens)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return seen
 
 
 def relative_changes(before: Sequence[Tensor], after: Sequence[Tensor]) -> list[float]:

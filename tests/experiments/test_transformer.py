@@ -10,15 +10,14 @@ from torch import nn
 from normlab.experiments import sequence_training
 from normlab.experiments.data.sequences import (
     load_text,
-    reversal_batches,
     sequence_batches,
-    sorting_batches,
     text_batches,
 )
 from normlab.experiments.networks.transformer import Attention, make_transformer
 from normlab.experiments.sequence_training import (
     gradient_norms,
     make_optimizer,
+    norm_inputs,
     relative_changes,
     sequence_loss,
     token_variance,
@@ -97,7 +96,7 @@ def test_deep_norms_two_halves():
     for a, b in zip(make("deep_norm", beta=1.0).parameters(), post.parameters(), strict=True):
         assert torch.equal(a, b)
     half = make("deep_norm", alpha=1.0)
-    x = next(reversal_batches(seed=0))[0]
+    x = next(sequence_batches(seed=0))[0]
     torch.testing.assert_close(half(x), make("post_norm", beta=constants.encoder_beta)(x))
     torch.testing.assert_close(post.head.weight, deep.head.weight)
     assert all((p == 0).all() for n, p in deep.named_parameters() if n.endswith("proj.bias"))
@@ -105,7 +104,7 @@ def test_deep_norms_two_halves():
 
 def test_hidden_states_end_where_the_features_begin():
     model = make("pre_norm")
-    x = next(reversal_batches(seed=0))[0]
+    x = next(sequence_batches(seed=0))[0]
     states = model.hidden_states(x)
     assert len(states) == 3
     assert torch.equal(model.final_norm(states[-1]), model.features(x))
@@ -139,11 +138,11 @@ def test_bad_sizes_are_refused(changes, word):
 
 
 def test_tasks():
-    x, y = next(reversal_batches(vocabulary=7, length=5, batch_size=3, seed=1))
+    x, y = next(sequence_batches(vocabulary=7, length=5, batch_size=3, seed=1))
     assert torch.equal(x, y.flip(1))
     assert x.shape == (3, 5)
     assert x.max() < 7
-    x, y = next(sorting_batches(length=5, seed=1))
+    x, y = next(sequence_batches("sorting", length=5, seed=1))
     assert (y.diff() >= 0).all()
     assert torch.equal(x.sort(1).values, y)
     stream = sequence_batches("reversal", seed=2)
@@ -152,7 +151,7 @@ def test_tasks():
     assert torch.equal(next(again)[0], next(sequence_batches("reversal", seed=2))[0])
     for arguments, word in (({"vocabulary": 1}, "vocabulary"), ({"length": 0}, "length")):
         with pytest.raises(ValueError, match=word):
-            reversal_batches(seed=0, **arguments)
+            sequence_batches(seed=0, **arguments)
     with pytest.raises(ValueError, match="task"):
         sequence_batches("copying", seed=0)
 
@@ -234,12 +233,26 @@ def test_measures():
     assert token_variance(x - x.mean(1, keepdim=True)) == pytest.approx(1)
     assert token_variance(7 * x) == pytest.approx(token_variance(x))
     assert relative_changes([torch.tensor([3.0, 4.0])], [torch.tensor([3.0, 5.0])]) == [0.2]
-    model, batch = make("post_norm"), next(reversal_batches(seed=0))
+    model, batch = make("post_norm"), next(sequence_batches(seed=0))
     norms = gradient_norms(model, batch)
     assert all(p.grad is None for p in model.parameters())
     sequence_loss(model, batch)[0].backward()
     expected = [w.grad.double().norm().item() for w in model.matrices()]
     assert norms == pytest.approx(expected)
+
+
+def test_the_inputs_of_norms_are_those_of_their_calls():
+    first, second = LayerNorm(4), LayerNorm(4)
+    model = nn.Sequential(nn.Linear(4, 4), first, nn.ReLU(), second)
+    x = torch.randn(3, 4)
+    seen = norm_inputs(model, (second, first), x)
+    assert torch.equal(seen[0], model[0](x))
+    assert torch.equal(seen[1], first(seen[0]).relu())
+    assert not any(x.requires_grad for x in seen)
+    with pytest.raises(RuntimeError):
+        norm_inputs(model, (first,), x[:, :3])
+    assert not first._forward_pre_hooks
+    assert not second._forward_pre_hooks
 
 
 def test_learning_rates_are_checked():

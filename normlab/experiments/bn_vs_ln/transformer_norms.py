@@ -10,13 +10,18 @@ from itertools import islice
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
 from normlab.experiments.networks.transformer import TokenNorm, Transformer, make_transformer
 from normlab.experiments.recording import rounded
 from normlab.experiments.results import Result
-from normlab.experiments.sequence_training import make_optimizer, sequence_loss, train_on_sequences
+from normlab.experiments.sequence_training import (
+    make_optimizer,
+    norm_inputs,
+    sequence_loss,
+    train_on_sequences,
+)
 from normlab.experiments.settings import Count, Index, Positive, Several
 from normlab.experiments.sweep import Sweep
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
@@ -147,7 +152,7 @@ def make_model(config: Config, norm: Norm, placement: Placement, *, seed: int) -
     return replace_by_batch_norm(model) if NORMS[norm].over_batch else model
 
 
-def token_fluctuation(moments: list[tuple[Tensor, Tensor]]) -> tuple[float, float]:
+def token_fluctuation(moments: Sequence[tuple[Tensor, Tensor]]) -> tuple[float, float]:
     r"""How much the moments of the features change from batch to batch.
 
     .. math:: f_\mu = \sqrt{\overline{(\mu_b - \bar\mu)^2 / \bar{\sigma^2}}}, \qquad
@@ -184,22 +189,14 @@ def _losses(model: Transformer, batches: Sequence[Batch]) -> tuple[float, float]
 @torch.no_grad()
 def _fluctuations(model: Transformer, batches: Sequence[Batch]) -> tuple[float, float]:
     """Mean over all norms of the network, of what they read in evaluation mode."""
-    seen: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {
-        m: [] for m in model.modules() if isinstance(m, LayerNorm | RMSNorm | TokenBatchNorm)
-    }
-
-    def keep(module: nn.Module, args: tuple[Tensor]) -> None:
-        x = args[0].flatten(0, -2)
-        mean = x.mean(0)
-        seen[module].append((mean, (x - mean).square().mean(0)))
-
-    handles = [norm.register_forward_pre_hook(keep) for norm in seen]
+    norms = [m for m in model.modules() if isinstance(m, LayerNorm | RMSNorm | TokenBatchNorm)]
     model.eval()
+    of_batches = []  # each with the moments that every norm reads
     for tokens, _ in batches:
-        model(tokens)
-    for handle in handles:
-        handle.remove()
-    of_means, of_variances = zip(*map(token_fluctuation, seen.values()), strict=True)
+        rows = (x.flatten(0, -2) for x in norm_inputs(model, norms, tokens))
+        of_batches.append([(x.mean(0), (x - x.mean(0)).square().mean(0)) for x in rows])
+    of_norms = map(token_fluctuation, zip(*of_batches, strict=True))
+    of_means, of_variances = zip(*of_norms, strict=True)
     return statistics.fmean(of_means), statistics.fmean(of_variances)
 
 

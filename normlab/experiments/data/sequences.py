@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -16,9 +16,7 @@ __all__ = [
     "Task",
     "Text",
     "load_text",
-    "reversal_batches",
     "sequence_batches",
-    "sorting_batches",
     "text_batches",
 ]
 
@@ -26,14 +24,43 @@ Task = Literal["reversal", "sorting"]
 SequenceBatches = Iterator[tuple[Tensor, Tensor]]
 
 
-def _random_tokens(
-    target: Callable[[Tensor], Tensor], vocabulary: int, length: int, batch_size: int, seed: int
+def sequence_batches(
+    task: Task = "reversal",
+    *,
+    vocabulary: int = 10,
+    length: int = 12,
+    batch_size: int = 32,
+    seed: int,
 ) -> SequenceBatches:
-    for name, value, least in (
-        ("vocabulary", vocabulary, 2),
-        ("length", length, 1),
-        ("batch_size", batch_size, 1),
-    ):
+    """Yield random tokens and the same in reverse or in ascending order, fresh ones each time.
+
+    The best guess of a reversed token without reading the input is one in `vocabulary`, a loss
+    of ln `vocabulary`.
+
+    Args:
+        task: "reversal" or "sorting".
+        vocabulary: number of tokens.
+        length: T.
+        batch_size: N.
+        seed: of the draws.
+
+    Shape:
+        yields two (N, T) long tensors.
+
+    Raises:
+        ValueError: the task is unknown, or a size is too small.
+
+    Example:
+        >>> for task in ("reversal", "sorting"):
+        ...     x, y = next(sequence_batches(task, length=4, batch_size=1, seed=0))
+        ...     x.tolist(), y.tolist()
+        ([[4, 9, 3, 0]], [[0, 3, 9, 4]])
+        ([[4, 9, 3, 0]], [[0, 3, 4, 9]])
+    """
+    if task not in get_args(Task):
+        raise ValueError(f"task: got {task!r}; expected 'reversal' or 'sorting'")
+    sizes = (("vocabulary", vocabulary, 2), ("length", length, 1), ("batch_size", batch_size, 1))
+    for name, value, least in sizes:
         if value < least:
             raise ValueError(f"{name}: got {value}; expected {least} or more")
     generator = torch.Generator().manual_seed(seed)
@@ -41,76 +68,9 @@ def _random_tokens(
     def batches() -> SequenceBatches:
         while True:
             x = torch.randint(vocabulary, (batch_size, length), generator=generator)
-            yield x, target(x)
+            yield x, x.flip(1) if task == "reversal" else x.sort(1).values
 
     return batches()
-
-
-def reversal_batches(
-    *, vocabulary: int = 10, length: int = 12, batch_size: int = 32, seed: int
-) -> SequenceBatches:
-    """Yield random tokens and the same in reverse, a fresh batch each time.
-
-    The best guess without reading the input is one token in `vocabulary`, a loss of
-    ln `vocabulary`.
-
-    Args:
-        vocabulary: number of tokens.
-        length: T.
-        batch_size: N.
-        seed: of the draws.
-
-    Shape:
-        yields two (N, T) long tensors.
-
-    Raises:
-        ValueError: a size is too small.
-
-    Example:
-        >>> x, y = next(reversal_batches(length=4, batch_size=1, seed=0))
-        >>> x.tolist(), y.tolist()
-        ([[4, 9, 3, 0]], [[0, 3, 9, 4]])
-    """
-    return _random_tokens(lambda x: x.flip(1), vocabulary, length, batch_size, seed)
-
-
-def sorting_batches(
-    *, vocabulary: int = 10, length: int = 12, batch_size: int = 32, seed: int
-) -> SequenceBatches:
-    """Yield random tokens and the same in ascending order, a fresh batch each time.
-
-    Args:
-        vocabulary: number of tokens.
-        length: T.
-        batch_size: N.
-        seed: of the draws.
-
-    Shape:
-        yields two (N, T) long tensors.
-
-    Raises:
-        ValueError: a size is too small.
-
-    Example:
-        >>> x, y = next(sorting_batches(length=4, batch_size=1, seed=0))
-        >>> x.tolist(), y.tolist()
-        ([[4, 9, 3, 0]], [[0, 3, 4, 9]])
-    """
-    return _random_tokens(lambda x: x.sort(1).values, vocabulary, length, batch_size, seed)
-
-
-def sequence_batches(
-    task: Task, *, vocabulary: int = 10, length: int = 12, batch_size: int = 32, seed: int
-) -> SequenceBatches:
-    """Yield batches of the named task, "reversal" or "sorting".
-
-    Raises:
-        ValueError: the task is unknown, or a size is too small.
-    """
-    makers = {"reversal": reversal_batches, "sorting": sorting_batches}
-    if task not in makers:
-        raise ValueError(f"task: got {task!r}; expected 'reversal' or 'sorting'")
-    return makers[task](vocabulary=vocabulary, length=length, batch_size=batch_size, seed=seed)
 
 
 class Text(NamedTuple):

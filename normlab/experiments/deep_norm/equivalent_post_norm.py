@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from normlab.experiments.data.sequences import reversal_batches
+from normlab.experiments.data.sequences import sequence_batches
 from normlab.experiments.networks.transformer import Transformer, make_transformer
 from normlab.experiments.sequence_training import sequence_loss
 from normlab.experiments.settings import Count, Index, Positive
@@ -78,7 +78,7 @@ def convert_to_post_norm(model: Transformer) -> tuple[Transformer, list[nn.Param
 
 
 def _train(model: Transformer, optimizer: torch.optim.Optimizer, config: Config) -> list[float]:
-    batches = reversal_batches(seed=1000 + config.seed)
+    batches = sequence_batches(seed=1000 + config.seed)
     return minimize(
         lambda batch: sequence_loss(model, batch)[0], batches, optimizer, steps=config.steps
     )

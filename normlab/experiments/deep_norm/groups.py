@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from normlab.experiments.data.sequences import SequenceBatches, reversal_batches
+from normlab.experiments.data.sequences import SequenceBatches, sequence_batches
 from normlab.experiments.networks.transformer import Placement, Transformer, make_transformer
 from normlab.residual import deep_norm_constants
 
@@ -56,7 +56,7 @@ def make_batches(sizes: Any, *, seed: int) -> SequenceBatches:
         sizes: settings with `vocabulary`, `length` and `batch_size`.
         seed: of the run.
     """
-    return reversal_batches(
+    return sequence_batches(
         vocabulary=sizes.vocabulary,
         length=sizes.length,
         batch_size=sizes.batch_size,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from normlab.experiments.data.sequences import Task, sequence_batches
 from normlab.experiments.networks.transformer import Transformer, make_transformer
 from normlab.experiments.rms_norm.pre_rms_conversion import pre_norm_blocks
-from normlab.experiments.sequence_training import make_optimizer, train_on_sequences
+from normlab.experiments.sequence_training import make_optimizer, norm_inputs, train_on_sequences
 from normlab.experiments.settings import Bounds, Count, Index, Positive, Share, at_least
 from normlab.experiments.sweep import Sweep
 from normlab.layers import RMSNorm, prms_norm
@@ -88,17 +88,8 @@ def mean_shares(model: Transformer, tokens: Tensor) -> list[float]:
         one share for each norm, from the first block to the final norm. A random vector of H
         independent features of mean 0 has the share 1/H.
     """
-    shares: list[float] = []
-
-    def measure(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        x = inputs[0].double()
-        shares.append((x.mean(-1).square().mean() / x.square().mean()).item())
-
-    hooks = [norm.register_forward_pre_hook(measure) for norm in _stream_norms(model)]
-    model(tokens)
-    for hook in hooks:
-        hook.remove()
-    return shares
+    seen = [x.double() for x in norm_inputs(model, _stream_norms(model), tokens)]
+    return [(x.mean(-1).square().mean() / x.square().mean()).item() for x in seen]
 
 
 def _make_model(config: Config, norm: StreamNorm, seed: int) -> Transformer:

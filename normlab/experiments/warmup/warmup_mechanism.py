@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from normlab import schedules
 from normlab.experiments import sequence_training
@@ -16,6 +16,7 @@ from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.sequence_training import (
     OptimizerName,
     gradient_norms,
+    norm_inputs,
     relative_changes,
     sequence_loss,
     token_variance,
@@ -72,22 +73,10 @@ class _Probe:
         self.weights = [w.detach().clone() for w in self.model.matrices()]
         self.features = self.model.features(self.batch[0])
 
-    @torch.no_grad()
-    def _largest_norm_input(self) -> float:
-        seen: list[float] = []
-
-        def hook(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-            seen.append(args[0].double().square().mean().sqrt().item())
-
-        norms = [m for m in self.model.blocks.modules() if isinstance(m, LayerNorm)]
-        handles = [norm.register_forward_pre_hook(hook) for norm in norms]
-        self.model(self.batch[0])
-        for handle in handles:
-            handle.remove()
-        return max(seen)
-
     def measure(self) -> None:
         gradients = gradient_norms(self.model, self.batch)
+        norms = [m for m in self.model.blocks.modules() if isinstance(m, LayerNorm)]
+        seen = norm_inputs(self.model, norms, self.batch[0])
         with torch.no_grad():
             loss, _ = sequence_loss(self.model, self.batch)
             features = self.model.features(self.batch[0])
@@ -97,7 +86,7 @@ class _Probe:
                 "losses": loss.item(),
                 "gradients": tuple(gradients),
                 "token_variances": token_variance(features),
-                "norm_inputs": self._largest_norm_input(),
+                "norm_inputs": max(x.double().square().mean().sqrt().item() for x in seen),
                 "movements": tuple(relative_changes(self.start, now)),
                 "updates": tuple(relative_changes(self.weights, now)),
                 "output_changes": relative_changes([self.features], [features])[0],
