@@ -15,8 +15,6 @@ from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
 from normlab.probing.modules import AnySubject
 
-__all__ = ["check_gradients"]
-
 _NAMES = {"dx": "the input", "dweight": "the weight", "dbias": "the bias"}
 
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from normlab.checks.formula import Formula
 from normlab.norms import NORMS
 
-__all__ = ["Diagnosis", "conventions", "other_axes", "other_groups", "structure"]
-
 _PLACES = {
     "inside": "inside the root",
     "outside": "added to the root",

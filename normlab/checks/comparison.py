@@ -15,8 +15,6 @@ from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure
 from normlab.checks.tolerances import error_budget, max_error
 
-__all__ = ["ULPS", "Comparison", "excess_failure"]
-
 ULPS = 32  # a few roundings per operation, in any order of summation, for up to 1e3 terms
 
 

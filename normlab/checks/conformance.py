@@ -21,8 +21,6 @@ from normlab.norms import NORMS
 from normlab.probing.modules import ModuleSubject, make_subject
 from normlab.probing.shapes import ParameterMismatch
 
-__all__ = ["CONVENTIONS", "check_layer", "examine"]
-
 CONVENTIONS: dict[str, tuple[Any, ...] | None] = {
     "eps": None,
     "eps_placement": ("inside", "outside", "clamp"),

@@ -25,8 +25,6 @@ from normlab.checks.formula import Formula
 from normlab.checks.tolerances import max_error
 from normlab.probing.measurements import eps_in_root, shortest
 
-__all__ = ["Evidence", "explain_forward", "explains"]
-
 _HALF = 0.02  # relative error that a few roundings to 16 bits may leave
 _ROUNDING = 32 * torch.finfo(torch.float32).eps  # of a wrong output that may be large
 _PROBE = 1e-3  # relative error of an output near eps that a diagnosis may leave

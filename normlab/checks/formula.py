@@ -15,8 +15,6 @@ from torch import Tensor
 
 from normlab.norms import NORMS
 
-__all__ = ["FAMILIES", "Formula", "default_eps"]
-
 # those of shapes first
 FAMILIES = tuple(sorted(NORMS, key=lambda name: not NORMS[name].trailing))
 

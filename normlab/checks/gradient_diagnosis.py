@@ -13,8 +13,6 @@ from normlab.checks.formula import Formula
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS
 
-__all__ = ["explain_gradient", "explain_parameter"]
-
 
 def _input_gradient(e: Evidence, weight: Tensor | None, **changes: object) -> Tensor:
     x = e.x.clone().requires_grad_()

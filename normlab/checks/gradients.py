@@ -13,8 +13,6 @@ from normlab import layers, reference
 from normlab.checks.report import CheckFailed
 from normlab.norms import find_norm
 
-__all__ = ["check_backward", "compare_backwards", "finite_differences"]
-
 
 def finite_differences(
     loss: Callable[[np.ndarray], float], x: ArrayLike, *, step: float = 1e-5

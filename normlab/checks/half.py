@@ -23,8 +23,6 @@ from normlab.checks.tolerances import error_budget, max_error
 from normlab.norms import Case
 from normlab.probing.modules import AnySubject
 
-__all__ = ["check_half_precision", "check_weight_cast"]
-
 _UNIT = Scale("unit input", 1.0, 0.0, 8.0)
 # squares of 300 are infinite in float16, whose largest number is 65504
 _LARGE = Scale("large input", 300.0, 0.0, 8.0)

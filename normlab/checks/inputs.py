@@ -12,25 +12,6 @@ from normlab.checks.formula import Formula, default_eps
 from normlab.norms import NORMS, Case
 from normlab.probing.modules import AnySubject
 
-__all__ = [
-    "BATCH",
-    "NEAR_EPS",
-    "ORDINARY",
-    "SHIFTED",
-    "SMALL",
-    "BackwardFailed",
-    "Inputs",
-    "NoTensor",
-    "Outcome",
-    "Scale",
-    "formula_for",
-    "make_inputs",
-    "observe",
-    "oracle",
-    "torch_baseline",
-    "torch_formula",
-]
-
 
 class BackwardFailed(Exception):
     """The forward pass of a case went through and the backward pass raised."""

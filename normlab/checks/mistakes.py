@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from normlab.checks.report import Failure
 
-__all__ = ["REMEDIES", "make_failure"]
-
 # short name -> the mistake in other words, or its remedy: the last sentence of a failure
 REMEDIES: dict[str, str] = {
     "bessel": "Bessel's correction has no place in the forward pass: use correction=0",

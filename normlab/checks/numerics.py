@@ -33,9 +33,7 @@ from normlab.checks.refusals import attribute_refusal, call_each, charge_refusal
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
 from normlab.norms import Case
-from normlab.probing.modules import AnySubject, FunctionSubject
-
-__all__ = ["check_values"]
+from normlab.probing import AnySubject, FunctionSubject
 
 _NEAR_EPS = "input near eps"
 _CALL = "call"

@@ -10,9 +10,7 @@ from normlab.checks.inputs import BackwardFailed, NoTensor
 from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Report
 from normlab.norms import NORMS, Case
-from normlab.probing.modules import AnySubject, FunctionSubject
-
-__all__ = ["Refusal", "attribute_refusal", "call_each", "charge_refusals", "takes"]
+from normlab.probing import AnySubject, FunctionSubject
 
 T = TypeVar("T")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["CheckFailed", "Failure", "Report"]
-
 
 class CheckFailed(AssertionError):
     """A check was not passed; the message says what was expected and what came."""

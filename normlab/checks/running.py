@@ -13,9 +13,7 @@ from normlab.checks.mistakes import make_failure
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
-from normlab.probing.modules import AnySubject, FunctionSubject
-
-__all__ = ["check_running", "close", "running_case"]
+from normlab.probing import AnySubject, FunctionSubject
 
 _STEPS = (1, 2, 5)
 # of the recorded statistics: with 8192 entries a channel Bessel's correction is 1e-4

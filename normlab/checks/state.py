@@ -17,8 +17,6 @@ from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
 from normlab.probing.modules import AnySubject, ModuleSubject
 
-__all__ = ["check_evaluation", "check_saved_state"]
-
 
 def check_evaluation(
     subject: AnySubject, formula: Formula, declared: Formula, report: Report

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["error_budget", "max_error", "ulp"]
-
 
 def ulp(values: Tensor, dtype: torch.dtype) -> float:
     """Spacing of the numbers of `dtype` at the largest magnitude in `values`.

@@ -24,8 +24,6 @@ from normlab.experiments.recording import format_record, make_record, write_reco
 from normlab.experiments.settings import check_settings
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["find_experiments", "main", "parse"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Recording:

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["VectorCode", "vector_code", "with_threads"]
-
 
 class VectorCode(NamedTuple):
     """How the machine code of torch's norms works, in the terms of :mod:`normlab.kernel_models`.

@@ -13,16 +13,6 @@ from typing import Any
 
 import torch
 
-__all__ = [
-    "describe_record",
-    "format_record",
-    "make_record",
-    "read_finished",
-    "read_record",
-    "rounded",
-    "write_record",
-]
-
 
 def rounded(value: float, digits: int = 4) -> float:
     """Keep so many significant digits: enough for a curve, and the file stays small.

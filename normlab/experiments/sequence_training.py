@@ -22,20 +22,6 @@ from normlab.experiments.networks.transformer import (
 )
 from normlab.experiments.settings import Count, Index, Positive, Several, check_settings
 
-__all__ = [
-    "Config",
-    "Curve",
-    "SchedulerFactory",
-    "gradient_norms",
-    "make_optimizer",
-    "norm_inputs",
-    "relative_changes",
-    "run",
-    "sequence_loss",
-    "token_variance",
-    "train_on_sequences",
-]
-
 SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 OptimizerName = Literal["adam", "radam", "sgd"]
 

@@ -9,19 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-__all__ = [
-    "Count",
-    "Index",
-    "NotNegative",
-    "Positive",
-    "Several",
-    "Share",
-    "at_least",
-    "check_at_most",
-    "check_one_for_each",
-    "check_settings",
-]
-
 
 @dataclass(frozen=True)
 class Bounds:

@@ -25,8 +25,6 @@ from normlab.experiments.recording import (
 from normlab.experiments.results import Result
 from normlab.experiments.settings import check_settings
 
-__all__ = ["Sweep", "grid"]
-
 Point = dict[str, Any]
 
 

@@ -14,16 +14,6 @@ from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.digits import DigitsSplit
 
-__all__ = [
-    "Score",
-    "class_batches",
-    "evaluate",
-    "minimize",
-    "shuffled_batches",
-    "train",
-    "train_on_digits",
-]
-
 Batches = Iterator[Tensor]
 Batch = TypeVar("Batch")
 

@@ -6,8 +6,6 @@ import torch
 
 from normlab.probing.probe import NoNorm, Probe
 
-__all__ = ["check_answers", "describe_elementwise", "is_identity"]
-
 
 def check_answers(probe: Probe) -> None:
     """Require one finite output for one input.

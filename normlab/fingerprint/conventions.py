@@ -11,8 +11,6 @@ from normlab.probing.measurements import Eps, fit_affine, measure_eps, shortest
 from normlab.probing.parameters import constant
 from normlab.probing.probe import NoNorm
 
-__all__ = ["read_affine", "read_eps"]
-
 
 def read_affine(found: Findings) -> None:
     """Fill `has_weight`, and `affine`, `weight_offset` and `divisor` of the report.

@@ -13,8 +13,6 @@ from normlab.probing.parameters import Role, allowance
 from normlab.probing.probe import Probe
 from normlab.probing.running import Running
 
-__all__ = ["Findings"]
-
 
 class Findings:
     """Filled step by step, by one function a field.

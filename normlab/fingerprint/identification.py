@@ -24,8 +24,6 @@ from normlab.probing.parameters import find_roles
 from normlab.probing.probe import NoNorm
 from normlab.probing.running import find_running
 
-__all__ = ["identify"]
-
 
 def identify(layer: Callable[[Tensor], Any], *, shape: Sequence[int]) -> Fingerprint:
     """Find out by probing which norm a layer computes, and with which conventions.

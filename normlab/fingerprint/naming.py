@@ -7,8 +7,6 @@ from normlab.probing.groups import find_groups
 from normlab.probing.parameters import varying_axes
 from normlab.probing.probe import Probe
 
-__all__ = ["name_family"]
-
 
 def name_family(found: Findings) -> str:
     """The family, or "none: " and the reason.

@@ -8,8 +8,6 @@ from normlab.fingerprint.findings import Findings
 from normlab.fingerprint.torch_layers import State, candidates, compare, state_for
 from normlab.probing.measurements import fit_affine
 
-__all__ = ["name_nearest"]
-
 
 def name_nearest(found: Findings) -> None:
     """Fill `nearest_torch`, `equivalents` and what :meth:`Fingerprint.to_torch` needs."""

@@ -12,8 +12,6 @@ from normlab.probing.measurements import Model
 from normlab.probing.parameters import Role
 from normlab.probing.probe import Probe
 
-__all__ = ["read_precision"]
-
 _Roles = dict[str, Role]
 
 

@@ -8,8 +8,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Fingerprint", "load_state"]
-
 _NOT_FIELDS = ("reasons", "equivalents", "notes", "state")
 
 

@@ -16,8 +16,6 @@ from normlab.probing.measurements import Affine
 from normlab.probing.probe import Probe
 from normlab.probing.state import tensors_of
 
-__all__ = ["Candidate", "candidates", "compare", "state_for"]
-
 State = dict[str, Tensor]
 
 

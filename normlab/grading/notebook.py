@@ -24,8 +24,6 @@ from normlab.grading.reading import (
     read_notebook,
 )
 
-__all__ = ["GradingError", "NotebookReport", "Task", "grade_notebook"]
-
 
 @dataclass(frozen=True)
 class Task:

@@ -9,15 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = [
-    "Cell",
-    "GradingError",
-    "find_graders",
-    "find_modules",
-    "find_tasks",
-    "read_notebook",
-]
-
 GRADERS = "normlab.exercises"
 CALL = re.compile(r"\b(check_\w+)\s*\(")
 LEFT_OUT = re.compile(r"^([ \t]*)([%!?].*|[\w.]+\?{1,2}[ \t]*)$", re.MULTILINE)

@@ -13,8 +13,6 @@ from normlab.inspection.seen import Seen
 from normlab.inspection.tracing import run_once
 from normlab.probing import copy_module
 
-__all__ = ["check_biases"]
-
 
 def check_biases(seen: Seen) -> Iterator[Finding]:
     """Biases that change nothing, since the norm behind them subtracts them again."""

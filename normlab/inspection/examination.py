@@ -27,8 +27,6 @@ from normlab.inspection.seen import Seen
 from normlab.inspection.tracing import Example, ModuleCall, Trace, trace_model
 from normlab.probing.state import preserve_state
 
-__all__ = ["doctor"]
-
 
 def doctor(
     model: nn.Module, example_input: Any, *, optimizer: torch.optim.Optimizer | None = None

@@ -10,8 +10,6 @@ from normlab.inspection.report import Finding
 from normlab.inspection.seen import Seen
 from normlab.inspection.tracing import Example
 
-__all__ = ["check_padding", "find_padding"]
-
 
 def find_padding(model: nn.Module, example: Example) -> tuple[Tensor, str] | None:
     """Which positions (N, T) of the example are padding, and how that was seen.

@@ -8,8 +8,6 @@ from typing import Any
 from normlab import norms
 from normlab.fingerprint import Fingerprint
 
-__all__ = ["Examination", "Finding", "Norm"]
-
 
 @dataclass(frozen=True)
 class Finding:

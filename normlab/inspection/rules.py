@@ -13,16 +13,6 @@ from normlab.fingerprint import identify
 from normlab.inspection.report import Finding, Norm
 from normlab.inspection.seen import Seen
 
-__all__ = [
-    "check_buffers",
-    "check_counts",
-    "check_eps",
-    "check_frozen",
-    "check_half_precision",
-    "check_optimizer",
-    "check_wrong_axes",
-]
-
 _CONVOLUTIONS = nn.modules.conv._ConvNd
 
 

@@ -10,8 +10,6 @@ from torch import nn
 from normlab.inspection.report import Norm
 from normlab.inspection.tracing import Example, ModuleCall, Trace
 
-__all__ = ["Seen"]
-
 
 @dataclass(frozen=True)
 class Seen:

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Example", "ModuleCall", "Trace", "run_once", "trace_model"]
-
 
 @dataclass(frozen=True)
 class Example:

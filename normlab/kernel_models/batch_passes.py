@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike
 from normlab.kernel_models.rounding import fused_multiply_add
 from normlab.kernel_models.vector_sums import sum_in_lanes
 
-__all__ = ["BatchStatistics", "batch_input_gradient", "batch_statistics", "batch_transform"]
-
 
 class BatchStatistics(NamedTuple):
     """What the forward kernel saves, float32.

@@ -11,8 +11,6 @@ from normlab.kernel_models.rounding import fused_multiply_add
 from normlab.kernel_models.row_statistics import reciprocal_std, row_moments
 from normlab.kernel_models.vector_sums import add_lanes
 
-__all__ = ["GroupStatistics", "group_statistics", "group_transform"]
-
 LARGE_PLANE = 1024  # values in a plane from which on the kernel adds up channels first
 
 

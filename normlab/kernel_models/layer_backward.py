@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike
 from normlab.kernel_models.rounding import StoredDtype, fused_multiply_add, round_to
 from normlab.kernel_models.vector_sums import sum_in_lanes
 
-__all__ = ["BackwardCoefficients", "backward_coefficients", "input_gradient"]
-
 
 class BackwardCoefficients(NamedTuple):
     """What the backward kernel computes for a row before it writes dx = a·dy·w + b·x + c.

@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike
 from normlab.kernel_models.rounding import StoredDtype, fused_multiply_add, round_to
 from normlab.kernel_models.row_statistics import reciprocal_std, row_moments
 
-__all__ = ["LayerNormRows", "centered_second_pass", "layer_norm_rows", "shifted_second_pass"]
-
 
 class LayerNormRows(NamedTuple):
     """What the forward kernel writes.

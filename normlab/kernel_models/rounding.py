@@ -7,8 +7,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["StoredDtype", "fused_multiply_add", "round_to"]
-
 StoredDtype = Literal["float32", "bfloat16", "float16"]
 
 

@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike
 
 from normlab.kernel_models.rounding import StoredDtype, fused_multiply_add
 
-__all__ = ["RowMoments", "reciprocal_std", "row_moments"]
-
 CHUNK = 16  # vectors that one Welford recurrence runs over before it is merged
 
 

@@ -7,8 +7,6 @@ from numpy.typing import ArrayLike
 
 from normlab.kernel_models.rounding import StoredDtype, fused_multiply_add
 
-__all__ = ["add_lanes", "sum_in_lanes"]
-
 
 def add_lanes(register: ArrayLike, *, halves: bool = True) -> np.ndarray:
     """Add the values of a vector register, which are the last axis.

@@ -7,8 +7,6 @@ from numpy.typing import ArrayLike
 
 from normlab.kernel_models.rounding import StoredDtype, fused_multiply_add, round_to
 
-__all__ = ["add_buffers", "weight_gradient_buffers"]
-
 
 def weight_gradient_buffers(
     dy: ArrayLike,

@@ -20,8 +20,6 @@ from normlab.layers.validation import (
     check_running_pair,
 )
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "batch_norm"]
-
 
 def batch_norm(
     input: Tensor,

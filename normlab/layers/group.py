@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from normlab.layers.standardization import accumulation_dtype, standardize
 from normlab.layers.validation import ShapeError, check_channel_vector, check_dtypes
 
-__all__ = ["GroupNorm", "group_norm"]
-
 
 def group_norm(
     input: Tensor,

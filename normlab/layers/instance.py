@@ -21,8 +21,6 @@ from normlab.layers.validation import (
     check_running_pair,
 )
 
-__all__ = ["InstanceNorm1d", "InstanceNorm2d", "instance_norm"]
-
 
 def instance_norm(
     input: Tensor,

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from normlab.layers.standardization import accumulation_dtype, standardize
 from normlab.layers.validation import check_dtypes, check_normalized_shape
 
-__all__ = ["LayerNorm", "layer_norm"]
-
 
 def layer_norm(
     input: Tensor,

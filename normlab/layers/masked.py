@@ -9,8 +9,6 @@ from normlab.layers.batch import batch_norm
 from normlab.layers.running import RunningNorm
 from normlab.layers.validation import DtypeError, ShapeError
 
-__all__ = ["MaskedBatchNorm1d", "masked_batch_norm"]
-
 
 def _check_mask(input: Tensor, mask: Tensor) -> None:
     if input.dim() < 3:

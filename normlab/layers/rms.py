@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from normlab.layers.standardization import accumulation_dtype
 from normlab.layers.validation import DtypeError, check_normalized_shape
 
-__all__ = ["RMSNorm", "prms_norm", "rms_norm"]
-
 
 def rms_norm(
     input: Tensor,

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from normlab.layers.validation import ShapeError
 
-__all__ = ["RunningNorm"]
-
 
 class RunningNorm(nn.Module):
     """Parameters and buffers of the batch and instance norms; torch's names and state dict."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["accumulation_dtype", "standardize", "update_running_statistics"]
-
 _HALF = (torch.float16, torch.bfloat16)
 
 

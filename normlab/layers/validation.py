@@ -7,14 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = [
-    "DtypeError",
-    "ShapeError",
-    "check_channel_vector",
-    "check_dtypes",
-    "check_normalized_shape",
-]
-
 
 class ShapeError(ValueError, RuntimeError):
     """A size or value does not fit. Code that catches torch's RuntimeError or ValueError works."""

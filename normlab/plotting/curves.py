@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike
 from normlab.plotting.labels import End, write_ends, write_legend
 from normlab.plotting.style import GroupStyle, group_styles
 
-__all__ = ["plot_curves", "plot_sweep"]
-
 Center = Literal["median", "mean"]
 Spread = Literal["band", "lines", "none"]
 Labels = Literal["direct", "legend", "none"]

@@ -19,8 +19,6 @@ from matplotlib.figure import Figure
 from normlab.norms import NORMS, label_cells, label_parameters
 from normlab.plotting.style import make_axes, norm_style
 
-__all__ = ["make_family_figure", "plot_norm_family", "plot_shared_cells"]
-
 Layout = Literal["channels", "tokens"]
 
 _DEPTH = (0.45, 0.38)  # one step into the page along the first axis, in cells

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike
 from normlab.plotting.labels import End, write_ends, write_legend
 from normlab.plotting.style import group_styles
 
-__all__ = ["plot_histograms", "plot_percentiles_over_steps"]
-
 
 def plot_histograms(
     ax: Axes,

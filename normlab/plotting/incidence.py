@@ -8,8 +8,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-__all__ = ["plot_incidence"]
-
 _COLOR = np.array([0x00, 0x72, 0xB2]) / 255
 
 

@@ -8,8 +8,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.transforms import ScaledTranslation
 
-__all__ = ["End", "write_ends", "write_legend"]
-
 
 class End(NamedTuple):
     """Where a line ends, in data units, and the name to write there."""

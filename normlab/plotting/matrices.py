@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike
 from normlab.plotting.labels import write_legend
 from normlab.plotting.style import group_styles
 
-__all__ = ["plot_matrix", "plot_spectrum"]
-
 
 def plot_matrix(
     ax: Axes,

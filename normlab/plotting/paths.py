@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
-__all__ = ["plot_call_path"]
-
 _STEP = 1.0
 _HEIGHT = 0.72
 _EDGE = "#444444"

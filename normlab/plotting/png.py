@@ -10,8 +10,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-__all__ = ["encode_png", "store_compactly"]
-
 # Pixels of a stored figure for each pixel of the page: 1 blurs on screens of high density, 2
 # takes twice the bytes of 1.5 and looks hardly sharper.
 DENSITY = 1.5

@@ -17,19 +17,6 @@ from matplotlib.figure import Figure
 from normlab.norms import NORMS, LineStyle
 from normlab.plotting.png import store_compactly
 
-__all__ = [
-    "NORM_COLORS",
-    "NORM_LINESTYLES",
-    "NORM_MARKERS",
-    "GroupStyle",
-    "LineStyle",
-    "NormStyle",
-    "group_styles",
-    "make_axes",
-    "norm_style",
-    "use_style",
-]
-
 
 class NormStyle(TypedDict):
     """How one norm is drawn; unpacks into `Axes.plot`."""

@@ -13,8 +13,6 @@ from torch import Tensor
 from normlab.norms import NORMS, Case
 from normlab.probing.names import NAMES
 
-__all__ = ["FunctionSubject"]
-
 
 def _signature(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
     owner = getattr(function, "__self__", None)

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from normlab.probing.probe import NoNorm, Probe
 
-__all__ = ["Groups", "find_groups", "moved_outputs"]
-
 
 @dataclass(frozen=True)
 class Groups:

@@ -13,8 +13,6 @@ from torch import Tensor
 from normlab.probing.groups import Groups
 from normlab.probing.probe import Probe
 
-__all__ = ["Affine", "Eps", "Model", "eps_in_root", "fit_affine", "measure_eps", "shortest"]
-
 LARGE = 1e8  # so large that no eps is seen, and its square fits float32
 _PLACES: tuple[Literal["inside", "outside", "clamp"], ...] = ("inside", "outside", "clamp")
 

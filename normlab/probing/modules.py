@@ -19,8 +19,6 @@ from normlab.probing.running import find_running
 from normlab.probing.shapes import find_cases
 from normlab.probing.state import copy_module, tensors_of
 
-__all__ = ["AnySubject", "FunctionSubject", "ModuleSubject", "make_subject"]
-
 
 class ModuleSubject:
     """A module, copied before every use; its parameters are found by name or by their effect."""

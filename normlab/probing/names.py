@@ -7,8 +7,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["NAMES", "find_attribute", "find_name", "find_running_names"]
-
 # by role of an argument in `torch.nn.functional`
 NAMES: dict[str, tuple[str, ...]] = {
     "normalized_shape": ("normalized_shape", "shape", "norm_shape", "dim", "dims"),

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from normlab.probing.probe import NoNorm, Probe
 from normlab.probing.state import copy_module, preserve_state
 
-__all__ = ["choose_probe", "open_probe", "shorten"]
-
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _LARGE = 50_000
 

@@ -13,8 +13,6 @@ from normlab.probing.groups import Groups
 from normlab.probing.measurements import Affine, fit_affine
 from normlab.probing.probe import Probe
 
-__all__ = ["Role", "allowance", "constant", "find_kinds", "find_roles", "varying_axes"]
-
 Kind = Literal["weight", "bias"]
 
 

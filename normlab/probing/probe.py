@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from normlab.probing.state import copy_module, preserve_buffers
 
-__all__ = ["NoNorm", "Probe", "make_input"]
-
 
 class NoNorm(Exception):
     """It is none of the norms that can be named; the text says why."""

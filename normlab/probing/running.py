@@ -10,8 +10,6 @@ from torch import Tensor
 from normlab.probing.probe import Probe
 from normlab.probing.state import tensors_of
 
-__all__ = ["Running", "find_running"]
-
 
 @dataclass(frozen=True)
 class Running:

@@ -11,8 +11,6 @@ from normlab.probing.names import find_attribute
 from normlab.probing.opening import shorten
 from normlab.probing.probe import Probe
 
-__all__ = ["ParameterMismatch", "find_cases"]
-
 
 def _parameter_shape(
     module: nn.Module, like: str, parameter: Tensor | None

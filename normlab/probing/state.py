@@ -13,8 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["copy_module", "preserve_buffers", "preserve_state", "tensors_of"]
-
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """Parameters, buffers and floating tensors that are plain attributes, by dotted name."""

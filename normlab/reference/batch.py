@@ -20,14 +20,6 @@ from normlab.reference.standardization import (
 )
 from normlab.reference.validation import as_channel_vector, as_float64, check_upstream
 
-__all__ = [
-    "BatchNormCache",
-    "batch_norm",
-    "batch_norm_backward",
-    "batch_norm_backward_by_node",
-    "batch_norm_jacobian",
-]
-
 
 class BatchNormCache(NamedTuple):
     """What the backward pass needs, and the running statistics after this call.

@@ -20,14 +20,6 @@ from normlab.reference.standardization import (
 )
 from normlab.reference.validation import as_channel_vector, as_float64, check_upstream
 
-__all__ = [
-    "GroupNormCache",
-    "group_norm",
-    "group_norm_backward",
-    "group_norm_backward_by_node",
-    "group_norm_jacobian",
-]
-
 
 class GroupNormCache(NamedTuple):
     """What the backward pass needs.

@@ -21,14 +21,6 @@ from normlab.reference.standardization import (
 )
 from normlab.reference.validation import as_channel_vector, as_float64, check_upstream
 
-__all__ = [
-    "InstanceNormCache",
-    "instance_norm",
-    "instance_norm_backward",
-    "instance_norm_backward_by_node",
-    "instance_norm_jacobian",
-]
-
 
 class InstanceNormCache(NamedTuple):
     """What the backward pass needs, and the running statistics after this call.

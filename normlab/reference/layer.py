@@ -24,14 +24,6 @@ from normlab.reference.validation import (
     check_upstream,
 )
 
-__all__ = [
-    "LayerNormCache",
-    "layer_norm",
-    "layer_norm_backward",
-    "layer_norm_backward_by_node",
-    "layer_norm_jacobian",
-]
-
 
 class LayerNormCache(NamedTuple):
     """What the backward pass needs.

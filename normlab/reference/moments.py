@@ -11,15 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = [
-    "Moments",
-    "corrected_two_pass",
-    "merge",
-    "naive_one_pass",
-    "two_pass",
-    "welford",
-]
-
 Axis = int | tuple[int, ...] | None
 
 

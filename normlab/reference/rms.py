@@ -18,14 +18,6 @@ from normlab.reference.validation import (
     check_upstream,
 )
 
-__all__ = [
-    "RMSNormCache",
-    "rms_norm",
-    "rms_norm_backward",
-    "rms_norm_backward_by_node",
-    "rms_norm_jacobian",
-]
-
 
 class RMSNormCache(NamedTuple):
     """What the backward pass needs; see :class:`normlab.reference.LayerNormCache`.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["update_running"]
-
 
 def update_running(
     running: np.ndarray | None, batch_value: np.ndarray, momentum: float

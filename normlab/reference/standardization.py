@@ -11,16 +11,6 @@ from numpy.typing import ArrayLike
 from normlab.reference.moments import corrected_two_pass
 from normlab.reference.validation import as_row
 
-__all__ = [
-    "Gradients",
-    "affine",
-    "affine_backward",
-    "standardize",
-    "standardize_backward",
-    "standardize_backward_by_node",
-    "standardize_jacobian",
-]
-
 
 class Gradients(NamedTuple):
     """Gradients of a scalar loss.

@@ -7,15 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = [
-    "as_channel_vector",
-    "as_float64",
-    "as_normalized",
-    "as_row",
-    "check_shape_norm",
-    "check_upstream",
-]
-
 
 def as_float64(name: str, value: ArrayLike) -> np.ndarray:
     """Convert to float64.

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["DeepNorm", "PostNorm", "PreNorm"]
-
 
 def _branch(sublayer: nn.Module, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     y = sublayer(x, *args, **kwargs)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from numbers import Integral
 from typing import NamedTuple
 
-__all__ = ["DeepNormConstants", "deep_norm_constants"]
-
 
 class DeepNormConstants(NamedTuple):
     """Factors of the skip (alpha) and gains of the initialization (beta).

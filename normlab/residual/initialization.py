@@ -8,8 +8,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-__all__ = ["deep_norm_init_"]
-
 Block = TypeVar("Block", bound=nn.Module)
 
 _QUERY_OR_KEY = {"q", "k", "query", "key"}

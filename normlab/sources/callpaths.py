@@ -13,8 +13,6 @@ from itertools import groupby
 from normlab.sources.symbols import find_compiled
 from normlab.sources.wheel import Location, MissingInTorchError, path_in_repository
 
-__all__ = ["PROVOCATIONS", "CallPath", "describe_path", "trace_errors"]
-
 _LEAF = "x = torch.randn(4, 6, 2, requires_grad=True)"
 # The saved input is swapped for one of a dtype that the kernel refuses, to fail inside it.
 _SWAP = "x.data = x.data.cfloat(); y.backward(torch.randn(4, 6, 2))"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["glue"]
-
 # MyST-NB looks for this prefix. Its own `glue` imports Sphinx, 1.5 s in every kernel.
 _PREFIX = "application/papermill.record/"
 

@@ -12,8 +12,6 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["show", "source_of"]
-
 Definition = type | Callable[..., Any]
 _HOLDS_DOCSTRING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 

@@ -7,8 +7,6 @@ import textwrap
 
 import torch
 
-__all__ = ["setup", "wrap"]
-
 
 def setup() -> None:
     """Set threads and figures so that a notebook gives the same outputs on every machine.

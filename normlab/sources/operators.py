@@ -20,16 +20,6 @@ from normlab.sources.wheel import (
     read_packaged,
 )
 
-__all__ = [
-    "Derivative",
-    "Operator",
-    "Registration",
-    "read_derivative",
-    "read_dispatch_table",
-    "read_operator",
-    "run_default_kernel",
-]
-
 # File in torchgen/packaged -> path in the repository, and what an entry starts with.
 _FUNCTIONS = ("ATen/native/native_functions.yaml", "aten/src/ATen/native/native_functions.yaml")
 _DERIVATIVES = ("autograd/derivatives.yaml", "tools/autograd/derivatives.yaml")

@@ -17,8 +17,6 @@ import numpy as np
 
 from normlab.sources.wheel import MissingInTorchError, torch_folder
 
-__all__ = ["Compiled", "find_compiled"]
-
 
 @dataclass(frozen=True)
 class Compiled:

@@ -11,15 +11,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = [
-    "Call",
-    "decompose",
-    "list_nodes",
-    "list_saved",
-    "trace_calls",
-    "trace_operations",
-]
-
 
 @dataclass(frozen=True)
 class Call:

@@ -16,16 +16,6 @@ from typing import Any
 
 import torch
 
-__all__ = [
-    "Location",
-    "MissingInTorchError",
-    "locate",
-    "locate_header",
-    "page_source",
-    "permalink",
-    "torch_release",
-]
-
 _REPOSITORY = "https://github.com/pytorch/pytorch/blob"
 # Where the folders of torch/include stand in the repository; others keep their path.
 _HEADERS = {"ATen": "aten/src/ATen", "caffe2": "caffe2", "c10": "c10", "torch": "torch"}

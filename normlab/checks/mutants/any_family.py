@@ -19,8 +19,6 @@ from normlab.checks.mutants.backward import BACKWARD_MISTAKES, WrongBackward
 from normlab.checks.mutants.listings import WrongNorm
 from normlab.norms import NORMS
 
-__all__ = ["FORWARD_MISTAKES", "make_wrong", "normalize"]
-
 FORWARD_MISTAKES: dict[str, str] = {
     "eps_outside": "sqrt(var) + eps instead of sqrt(var + eps)",
     "eps_clamp": "eps is a lower bound: max(sqrt(var), sqrt(eps))",

@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["BACKWARD_MISTAKES", "WrongBackward"]
-
 BACKWARD_MISTAKES: dict[str, str] = {
     "missing_mean_term": "the term that comes through the mean is missing",
     "missing_projection_term": "the term that comes through the variance is missing",

@@ -16,8 +16,6 @@ from normlab.checks.mutants.residual import RESIDUAL_MUTANTS
 from normlab.checks.mutants.with_running import RUNNING_MISTAKES, make_wrong_running
 from normlab.norms import NORMS, find_norm
 
-__all__ = ["BATCH_NORM_MUTANTS", "LAYER_NORM_MUTANTS", "SOURCES", "find_mutant", "mutants"]
-
 # (norm, mistake) -> where it was met; the others are constructed relatives
 SOURCES: dict[tuple[str, str], str] = {
     ("layer_norm", "eps_outside"): "the LN paper's authors' Lua code",

@@ -9,8 +9,6 @@ from normlab.checks.mutants.any_family import normalize
 from normlab.checks.mutants.with_running import make_wrong_running
 from normlab.norms import NORMS
 
-__all__ = ["MODULE_MISTAKES", "WrongModule", "WrongRunningModule"]
-
 MODULE_MISTAKES: dict[str, str] = {
     "unregistered": "parameters in a Python list, which parameters() does not find",
     "state_lost": "running statistics that state_dict does not have",

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from normlab.checks.mutants.mutant import CONSTRUCTED, Mutant
 
-__all__ = ["RESIDUAL_MUTANTS"]
-
 Block = Callable[[Tensor], Tensor]
 Initialization = Callable[[nn.Module, float], None]
 

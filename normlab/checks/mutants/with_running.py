@@ -11,8 +11,6 @@ from normlab.checks.mutants.any_family import normalize
 from normlab.checks.mutants.listings import WrongNorm, affine
 from normlab.norms import NORMS
 
-__all__ = ["RUNNING_MISTAKES", "make_wrong_running"]
-
 RUNNING_MISTAKES: dict[str, str] = {
     "running_var_biased": "records the variance without Bessel's correction",
     "momentum_reversed": "takes momentum as the weight of the old value",

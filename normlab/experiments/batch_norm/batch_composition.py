@@ -12,8 +12,6 @@ from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import class_batches, evaluate, train
 
-__all__ = ["Config", "run", "run_one"]
-
 
 @dataclass(frozen=True)
 class Config:

@@ -15,8 +15,6 @@ from normlab.experiments.settings import Count, Index
 from normlab.experiments.sweep import Sweep
 from normlab.norms import NORMS
 
-__all__ = ["Config", "run", "run_one"]
-
 Norm = Literal["batch_norm", "layer_norm"]
 
 

@@ -8,8 +8,6 @@ import torch
 
 from normlab.experiments.settings import Count, Index, Positive
 
-__all__ = ["Config", "run"]
-
 
 @dataclass(frozen=True)
 class Config:

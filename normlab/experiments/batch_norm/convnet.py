@@ -16,8 +16,6 @@ from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 
-__all__ = ["GHOSTS", "GROUPS", "Config", "Group", "differing_share", "run", "run_one"]
-
 Whole = Literal["none", "none, He init", "batch_norm", "group_norm", "layer_norm"]
 Ghosts = Literal["ghosts of 32", "ghosts of 8", "ghosts of 4", "ghosts of 2"]
 Group = Literal[Whole, Ghosts]

@@ -13,8 +13,6 @@ from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, Several
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "predicted_growth", "run", "run_one"]
-
 
 def predicted_growth() -> float:
     """Growth of the squared gradient norm per layer of batch norm and ReLU, at infinite width.

@@ -14,8 +14,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import train_on_digits
 from normlab.layers import BatchNorm1d
 
-__all__ = ["Config", "fold_batch_norm", "fold_network", "run", "run_one"]
-
 
 @torch.no_grad()
 def fold_batch_norm(linear: nn.Linear, norm: BatchNorm1d) -> nn.Linear:

@@ -13,8 +13,6 @@ from normlab.experiments.settings import Count, Index, Positive, Share
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 
-__all__ = ["Config", "largest_lr", "run", "run_one"]
-
 
 @dataclass(frozen=True)
 class Config:

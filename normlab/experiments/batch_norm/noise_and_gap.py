@@ -18,8 +18,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d, BatchNorm2d
 
-__all__ = ["Config", "GhostBatchNorm", "run", "run_one", "with_ghosts"]
-
 
 class GhostBatchNorm(nn.Module):
     """Batch norm whose statistics come from small parts of each training batch.

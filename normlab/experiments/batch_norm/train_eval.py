@@ -13,8 +13,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d
 
-__all__ = ["Config", "run", "run_one"]
-
 
 @dataclass(frozen=True)
 class Config:

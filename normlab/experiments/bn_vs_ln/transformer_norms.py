@@ -27,18 +27,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
 from normlab.norms import NORMS
 
-__all__ = [
-    "Config",
-    "TokenBatchNorm",
-    "gaps",
-    "losses_on_both_texts",
-    "make_model",
-    "replace_by_batch_norm",
-    "run",
-    "run_one",
-    "token_fluctuation",
-]
-
 Norm = Literal["layer_norm", "rms_norm", "batch_norm"]
 Placement = Literal["post_norm", "pre_norm"]
 Batches = Literal["mixed", "small", "adjacent"]

@@ -17,8 +17,6 @@ from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep, grid
 from normlab.layers import layer_norm
 
-__all__ = ["STYLES", "Config", "best", "caught", "false_alarms", "run", "run_one"]
-
 Layer = Callable[..., Tensor]
 RIGHT: dict[str, Layer] = {"torch": torch_layer_norm, "normlab": layer_norm}
 

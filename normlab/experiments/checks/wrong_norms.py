@@ -13,8 +13,6 @@ from normlab.experiments.results import Result
 from normlab.experiments.settings import Index
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "find_killers", "run", "run_one", "shares"]
-
 Killers = Mapping[tuple[str, str], Set[str]]
 
 

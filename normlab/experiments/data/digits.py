@@ -9,8 +9,6 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-__all__ = ["TEST_SIZE", "DigitsSplit", "load_digits_split"]
-
 TEST_SIZE = 500
 
 

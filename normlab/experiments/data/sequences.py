@@ -11,15 +11,6 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-__all__ = [
-    "SequenceBatches",
-    "Task",
-    "Text",
-    "load_text",
-    "sequence_batches",
-    "text_batches",
-]
-
 Task = Literal["reversal", "sorting"]
 SequenceBatches = Iterator[tuple[Tensor, Tensor]]
 

@@ -17,8 +17,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, minimize, shuffled_batches, train_on_digits
 from normlab.layers import BatchNorm1d
 
-__all__ = ["Config", "Freeze", "run", "run_one"]
-
 Freeze = Literal[
     "requires_grad=False", "eval()", "both", "both, then train()", "both, in every epoch"
 ]

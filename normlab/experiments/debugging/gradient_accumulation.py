@@ -13,8 +13,6 @@ from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, check_settings
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "accumulate", "run", "run_one"]
-
 
 @dataclass(frozen=True)
 class Config:

@@ -15,8 +15,6 @@ from normlab.checks.mutants import find_mutant, mutants
 from normlab.experiments.settings import Count, Index, check_settings
 from normlab.layers import layer_norm
 
-__all__ = ["Check", "Config", "Outcome", "Result", "run"]
-
 Check = Literal["of the sum", "by parameters", "weight of 1", "random weight", "check_layer"]
 Layer = Callable[..., Tensor]
 

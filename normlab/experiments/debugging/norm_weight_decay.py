@@ -15,8 +15,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
 
-__all__ = ["Config", "Decayed", "make_groups", "run", "run_one"]
-
 Decayed = Literal["everything", "matrices", "nothing"]
 
 

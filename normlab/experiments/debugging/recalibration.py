@@ -15,8 +15,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d, BatchNorm2d
 
-__all__ = ["Config", "recompute_statistics_", "run", "run_one"]
-
 _BATCH_NORMS = (BatchNorm1d, BatchNorm2d, nn.modules.batchnorm._BatchNorm)
 
 

@@ -13,8 +13,6 @@ from normlab.experiments.settings import Count, Index, check_settings
 from normlab.experiments.sweep import Sweep
 from normlab.layers import batch_norm, layer_norm
 
-__all__ = ["Config", "Method", "Moments", "measure_moments", "merge", "run", "run_one"]
-
 Method = Literal["own statistics", "averaged", "merged, cut", "merged", "layer norm"]
 _EPS = 1e-5
 

@@ -11,8 +11,6 @@ from normlab.experiments.sequence_training import Curve, make_optimizer, train_o
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "run", "run_one"]
-
 
 @dataclass(frozen=True)
 class Config:

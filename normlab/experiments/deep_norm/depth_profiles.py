@@ -13,8 +13,6 @@ from normlab.experiments.sequence_training import gradient_norms, token_variance
 from normlab.experiments.settings import Count, Index
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "run", "run_one"]
-
 
 @dataclass(frozen=True)
 class Config:

@@ -17,8 +17,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import minimize
 from normlab.residual import DeepNorm, PostNorm
 
-__all__ = ["Config", "convert_to_post_norm", "run", "run_one"]
-
 
 @dataclass(frozen=True)
 class Config:

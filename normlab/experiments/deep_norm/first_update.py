@@ -16,8 +16,6 @@ from normlab.experiments.sequence_training import sequence_loss
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Step", "Subset", "medians", "run", "run_one", "update_bound"]
-
 Subset = Literal["branch matrices", "norm parameters", "all"]
 Step = Literal["gradient", "sign"]
 

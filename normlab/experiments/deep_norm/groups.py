@@ -8,8 +8,6 @@ from normlab.experiments.data.sequences import SequenceBatches, sequence_batches
 from normlab.experiments.networks.transformer import Placement, Transformer, make_transformer
 from normlab.residual import deep_norm_constants
 
-__all__ = ["Group", "make_batches", "make_model"]
-
 Group = Literal[
     "none",
     "post_norm",

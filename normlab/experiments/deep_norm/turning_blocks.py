@@ -13,8 +13,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.layers import RMSNorm
 from normlab.residual import DeepNorm
 
-__all__ = ["Config", "TurningBranch", "make_stack", "run", "run_one"]
-
 Group = Literal["post_norm", "deep_norm", "alpha only", "beta only"]
 Step = Literal["gradient", "sign"]
 

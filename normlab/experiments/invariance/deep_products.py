@@ -13,8 +13,6 @@ from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.settings import Count, Index, Positive, Several, at_least
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "run", "run_one"]
-
 
 @dataclass(frozen=True)
 class Config:

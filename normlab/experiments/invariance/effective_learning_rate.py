@@ -20,15 +20,6 @@ from normlab.experiments.settings import (
 )
 from normlab.experiments.sweep import Sweep
 
-__all__ = [
-    "Config",
-    "equilibrium_norm",
-    "equilibrium_rotation",
-    "length_ratio",
-    "run",
-    "run_one",
-]
-
 
 def equilibrium_norm(lr: float, weight_decay: float, unit_gradient: float) -> float:
     r"""Length of an invariant weight at which decay and growth balance.

@@ -12,8 +12,6 @@ from normlab.experiments.settings import Index, NotNegative, Several
 from normlab.experiments.sweep import Sweep
 from normlab.norms import NORMS
 
-__all__ = ["Config", "eps_deviation", "eps_deviation_bound", "run", "run_one"]
-
 Norm = Literal["batch_norm", "layer_norm", "rms_norm"]
 STATISTICS_AXES = {"batch_norm": (0, 2), "layer_norm": (1,), "rms_norm": (1,)}
 

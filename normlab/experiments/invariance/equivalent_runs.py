@@ -11,8 +11,6 @@ from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.settings import Count, Index, NotNegative, Positive, check_settings
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Pair", "growing_lr", "run", "run_one"]
-
 Pair = Literal["rescaled start, SGD", "rescaled start, Adam", "decay or growing rate"]
 
 

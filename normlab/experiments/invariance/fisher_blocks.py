@@ -12,8 +12,6 @@ from normlab.checks.invariances import find_linear_norm, make_problem
 from normlab.experiments.settings import Count, Index, at_least
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "fisher_matrix", "run", "run_one"]
-
 
 def fisher_matrix(norm: str, weight: Tensor, x: Tensor, *, own_only: bool = False) -> Tensor:
     r"""Fisher matrix of the weights for unit Gaussian outputs around Norm(W x).

@@ -15,8 +15,6 @@ from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.training import shuffled_batches, train
 
-__all__ = ["InvariantMLP", "TrainedRun", "train_once"]
-
 
 class InvariantMLP(nn.Module):
     r"""Linear → norm → ReLU layers without bias, without affine parameters and with eps = 0.

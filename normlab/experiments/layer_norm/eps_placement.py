@@ -12,8 +12,6 @@ from normlab.experiments.settings import Count, Index, NotNegative, Positive
 from normlab.experiments.sweep import Sweep
 from normlab.layers import layer_norm
 
-__all__ = ["Config", "largest_gain", "predict_rms", "run", "run_one"]
-
 Placement = Literal["inside", "outside"]
 
 

@@ -11,8 +11,6 @@ from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 from normlab.layers import layer_norm
 
-__all__ = ["Config", "run", "run_one"]
-
 Norm = Literal["none", "layer_norm"]
 
 

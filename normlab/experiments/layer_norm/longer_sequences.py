@@ -13,8 +13,6 @@ from normlab.experiments.layer_norm.recurrent import Gru, StepNorm
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["GUESS", "Config", "adding_problem", "run", "run_one"]
-
 GUESS = 1 / 6  # squared error of always answering 1, the mean of a sum of two uniform numbers
 
 

@@ -13,8 +13,6 @@ from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, shuffled_batches, train
 
-__all__ = ["ARRANGEMENTS", "Config", "make_objects", "run", "run_one"]
-
 Question = Literal["color", "size"]
 Arrangement = Literal[
     "no norm, standardized",

@@ -13,8 +13,6 @@ from normlab.experiments.settings import Count, Index
 from normlab.experiments.sweep import Sweep
 from normlab.layers import batch_norm, layer_norm
 
-__all__ = ["Config", "embed", "run", "run_one"]
-
 Norm = Literal[
     "batch norm per position",
     "batch norm pooled",

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from normlab.layers import BatchNorm1d, LayerNorm
 
-__all__ = ["Gru", "MissingStatisticsError", "PerStepBatchNorm", "StepNorm"]
-
 StepNorm = Literal["none", "layer_norm", "batch_norm"]
 Beyond = Literal["raise", "reuse"]
 

@@ -16,8 +16,6 @@ from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep, grid
 from normlab.experiments.training import evaluate, shuffled_batches, train
 
-__all__ = ["Config", "final_losses", "run", "run_one", "set_gain"]
-
 
 @dataclass(frozen=True)
 class Config:

@@ -13,8 +13,6 @@ from normlab.experiments.settings import Count, Index
 from normlab.experiments.sweep import Sweep
 from normlab.layers import batch_norm, layer_norm, rms_norm
 
-__all__ = ["Config", "run", "run_one", "share_lost"]
-
 Source = Literal["normal", "digits"]
 
 

@@ -17,8 +17,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, shuffled_batches
 from normlab.layers import BatchNorm1d
 
-__all__ = ["Config", "run", "run_one"]
-
 
 @dataclass(frozen=True)
 class Config:

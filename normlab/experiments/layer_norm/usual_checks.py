@@ -14,8 +14,6 @@ from normlab.checks import LAYER_NORM_MUTANTS, check_layer
 from normlab.experiments.settings import Index, Positive
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["CHECKS", "Check", "Config", "run", "run_one"]
-
 Check = Literal["shape", "values", "gradient of sum", "random gradient", "check_layer"]
 CHECKS: tuple[Check, ...] = get_args(Check)
 Layer = Callable[..., Tensor]

@@ -12,8 +12,6 @@ from sklearn.naive_bayes import GaussianNB
 from normlab.experiments.settings import Count, Index, at_least
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "make_two_classes", "run", "run_one"]
-
 Model = Literal["naive_bayes", "logistic_regression"]
 
 

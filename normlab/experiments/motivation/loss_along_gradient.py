@@ -20,17 +20,6 @@ from normlab.experiments.settings import Count, Index, Positive, check_at_most
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import shuffled_batches
 
-__all__ = [
-    "Config",
-    "gradient_shift",
-    "look_along",
-    "means",
-    "run",
-    "run_one",
-    "step_taken",
-    "take_step",
-]
-
 
 @dataclass(frozen=True)
 class Config:

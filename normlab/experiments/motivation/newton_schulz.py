@@ -24,8 +24,6 @@ from normlab.whitening import (
     zca_matrix,
 )
 
-__all__ = ["Config", "predicted_growth", "relative_distance", "run", "run_one"]
-
 Form = Literal["coupled", "uncoupled"]
 
 

@@ -30,8 +30,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d
 
-__all__ = ["GROUPS", "PERCENTILES", "Config", "Group", "NoisyBatchNorm", "run", "run_one"]
-
 Group = Literal["none", "batch_norm", "noisy_batch_norm", "frozen_below", "frozen_above"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 PERCENTILES = (15, 50, 85)

@@ -17,8 +17,6 @@ from normlab.experiments.settings import Count, Index, Positive, check_at_most
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import shuffled_batches, train_on_digits
 
-__all__ = ["Config", "run", "run_one"]
-
 
 @dataclass(frozen=True)
 class Config:

@@ -16,8 +16,6 @@ from normlab.experiments.settings import Count, Index
 from normlab.experiments.sweep import Sweep
 from normlab.whitening import make_covariance
 
-__all__ = ["Config", "run", "run_one"]
-
 Treatment = Literal["standardized", "whitened"]
 
 

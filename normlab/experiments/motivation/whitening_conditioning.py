@@ -14,18 +14,6 @@ from normlab.experiments.settings import Bounds, Count, Index
 from normlab.experiments.sweep import Sweep
 from normlab.whitening import make_covariance, whiten
 
-__all__ = [
-    "Config",
-    "Correlation",
-    "check_rank",
-    "condition_number",
-    "count_steps",
-    "make_correlated",
-    "prepare",
-    "run",
-    "run_one",
-]
-
 Preparation = Literal["raw", "standardized", "whitened"]
 PREPARATIONS: tuple[Preparation, ...] = ("raw", "standardized", "whitened")
 Correlation = Annotated[float, Bounds(0, math.nextafter(1, 0), "a number from 0 to below 1")]

@@ -11,18 +11,6 @@ from torch import Tensor, nn
 
 from normlab.layers import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm
 
-__all__ = [
-    "Activation",
-    "FeatureNorm",
-    "ImageNorm",
-    "Init",
-    "PositionLayerNorm",
-    "make_convnet",
-    "make_feature_norm",
-    "make_image_norm",
-    "make_mlp",
-]
-
 FeatureNorm = Literal["none", "batch_norm", "layer_norm", "rms_norm"]
 ImageNorm = Literal["none", "batch_norm", "group_norm", "layer_norm"]
 Activation = Literal["relu", "tanh", "sigmoid", "none"]

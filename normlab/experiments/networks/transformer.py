@@ -15,16 +15,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from normlab.experiments.networks.classifiers import make_feature_norm
 from normlab.residual import DeepNorm, PostNorm, PreNorm, deep_norm_constants, deep_norm_init_
 
-__all__ = [
-    "MATRICES",
-    "Attention",
-    "FeedForward",
-    "Placement",
-    "TokenNorm",
-    "Transformer",
-    "make_transformer",
-]
-
 Placement = Literal["none", "post_norm", "pre_norm", "deep_norm"]
 TokenNorm = Literal["layer_norm", "rms_norm"]
 

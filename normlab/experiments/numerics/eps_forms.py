@@ -11,8 +11,6 @@ from torch import Tensor
 from normlab.experiments.settings import Count, Index, NotNegative, Positive
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Place", "half_size", "normalize_with", "output_size", "run", "run_one"]
-
 Place = Literal["inside", "outside", "clamp"]
 _STDS = (1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from normlab.experiments.settings import Count, Index, NotNegative
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Dtype", "Method", "add_in_order", "normalize_in", "run", "run_one"]
-
 Method = Literal["float32 statistics", "two passes in half", "one pass in half"]
 Dtype = Literal["float16", "bfloat16"]
 DTYPES: dict[Dtype, torch.dtype] = {"float16": torch.float16, "bfloat16": torch.bfloat16}

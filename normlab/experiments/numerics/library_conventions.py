@@ -9,8 +9,6 @@ from pathlib import Path
 from normlab.experiments.numerics.eps_forms import Place, half_size
 from normlab.norms import NORMS
 
-__all__ = ["FAMILIES", "Convention", "read_conventions"]
-
 FAMILIES = ("layer_norm", "batch_norm", "rms_norm")
 _CHOICES = {
     "family": FAMILIES,

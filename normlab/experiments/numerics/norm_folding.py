@@ -18,16 +18,6 @@ from normlab.experiments.networks.transformer import (
 from normlab.experiments.settings import Count, Index
 from normlab.layers import BatchNorm2d, LayerNorm
 
-__all__ = [
-    "Config",
-    "fold_into_conv",
-    "fold_into_linear",
-    "fold_into_next_conv",
-    "fold_norms",
-    "run",
-]
-
-
 Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
 
 

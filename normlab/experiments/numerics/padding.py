@@ -21,17 +21,6 @@ from normlab.layers import (
     rms_norm,
 )
 
-__all__ = [
-    "Config",
-    "Norm",
-    "apply_norm",
-    "make_batch",
-    "predict_moved",
-    "predict_padded_moments",
-    "run",
-    "run_one",
-]
-
 Norm = Literal[
     "batch norm",
     "masked batch norm",

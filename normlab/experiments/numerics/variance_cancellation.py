@@ -16,8 +16,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.layers.standardization import standardize
 from normlab.reference.moments import Moments, naive_one_pass, two_pass, welford
 
-__all__ = ["METHODS", "Config", "Method", "constant_row", "run", "run_one", "worst"]
-
 Method = Literal["one pass", "Welford", "two passes", "torch", "corrected"]
 METHODS: tuple[Method, ...] = get_args(Method)
 

@@ -16,8 +16,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d
 
-__all__ = ["GROUPS", "Config", "Group", "make_classifier", "run", "run_one"]
-
 Group = Literal["none", "layer_norm", "batch_norm", "batch norm, logits too"]
 GROUPS: dict[Group, FeatureNorm] = {
     "none": "none",

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from normlab.experiments.recording import rounded
 from normlab.experiments.training import minimize
 
-__all__ = ["descend", "window_means"]
-
 
 def descend(
     model: nn.Module,

@@ -24,8 +24,6 @@ from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep, grid
 from normlab.experiments.training import shuffled_batches
 
-__all__ = ["Config", "Model", "make_model", "pixelwise_level", "points", "run", "run_one"]
-
 Model = Literal["autoencoder", "draw"]
 
 

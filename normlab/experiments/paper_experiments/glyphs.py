@@ -14,8 +14,6 @@ from fontTools.pens.recordingPen import DecomposingRecordingPen
 from fontTools.ttLib import TTFont
 from torch import Tensor
 
-__all__ = ["CHARACTERS", "FONTS", "load_outlines", "resample", "trace_contours"]
-
 CHARACTERS = string.ascii_letters + string.digits
 FONTS = (
     *(f"DejaVuSans{style}" for style in ("", "-Bold", "-Oblique", "-BoldOblique")),

@@ -11,8 +11,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.paper_experiments.lstm import LstmCell, LstmNorm
 
-__all__ = ["Autoencoder", "Draw", "LatentModel", "make_autoencoder", "make_draw", "negative_bound"]
-
 PIXELS = 64
 
 

@@ -10,8 +10,6 @@ from torch.nn.functional import linear
 
 from normlab.layers import LayerNorm
 
-__all__ = ["LstmCell", "LstmNorm", "State", "make_lstm_cell"]
-
 LstmNorm = Literal["none", "cell", "sums", "sums with bias"]
 State = tuple[Tensor, Tensor]
 

@@ -17,8 +17,6 @@ from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import shuffled_batches
 
-__all__ = ["Config", "PenModel", "make_pen_model", "mixture_loss", "run", "run_one"]
-
 TEST_SIZE = 192
 
 

@@ -10,8 +10,6 @@ import torch
 from normlab.experiments.settings import Count, Index
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "run", "run_one"]
-
 Layout = Literal["(N, C)", "(1, C, N)"]
 
 

@@ -13,8 +13,6 @@ from normlab.experiments.settings import Count, Index, Several
 from normlab.experiments.sweep import Sweep
 from normlab.kernel_models import group_statistics, group_transform
 
-__all__ = ["Config", "run", "run_one"]
-
 MemoryFormat = Literal["contiguous", "channels_last"]
 
 

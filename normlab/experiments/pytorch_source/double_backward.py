@@ -15,8 +15,6 @@ from normlab.experiments.settings import Index
 from normlab.experiments.sweep import Sweep, grid
 from normlab.norms import NORMS
 
-__all__ = ["Config", "Norm", "run", "run_one"]
-
 FEATURES = 6  # length of the last axis, and number of channels
 Norm = Literal["layer_norm", "batch_norm", "instance_norm", "group_norm"]
 Through = Literal["input", "bias", "input and bias"]

@@ -18,8 +18,6 @@ from normlab.kernel_models import add_buffers, weight_gradient_buffers
 from normlab.kernel_models.rounding import StoredDtype
 from normlab.norms import NORMS
 
-__all__ = ["Config", "run", "run_one"]
-
 FEATURES = 4
 Norm = Literal[  # and the parameter whose gradient is looked at
     "layer_norm, bias",

@@ -18,8 +18,6 @@ from normlab.experiments.results import Result
 from normlab.experiments.settings import Count, Index
 from normlab.kernel_models.rounding import StoredDtype
 
-__all__ = ["Config", "run"]
-
 EPS = 1e-5
 Pairs = Iterator[tuple[str, str, np.ndarray, Any]]  # quantity, model, torch's values, the model's
 

@@ -16,8 +16,6 @@ from normlab.experiments.settings import Count, Index
 from normlab.experiments.sweep import Sweep
 from normlab.kernel_models.rounding import StoredDtype
 
-__all__ = ["Config", "compose", "fused_backward_error", "has_fused_kernel", "run", "run_one"]
-
 Pair = tuple[StoredDtype, StoredDtype]
 
 

@@ -14,8 +14,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.kernel_models.rounding import StoredDtype
 from normlab.norms import NORMS
 
-__all__ = ["Config", "run", "run_one"]
-
 Norm = Literal["batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm"]
 GROUPS = 4
 

@@ -16,15 +16,6 @@ from torch.utils._pytree import tree_leaves
 from normlab.experiments.settings import Several
 from normlab.experiments.sweep import Sweep
 
-__all__ = [
-    "NORMS",
-    "Config",
-    "compose_layer_norm",
-    "compose_rms_norm",
-    "run",
-    "run_one",
-]
-
 Norm = Callable[[Tensor, Tensor, Tensor], Tensor]
 Name = Literal["layer_norm, composed", "rms_norm, composed", "layer_norm, torch", "rms_norm, torch"]
 

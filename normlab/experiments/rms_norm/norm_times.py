@@ -20,8 +20,6 @@ from normlab.experiments.rms_norm.norm_operations import NORMS, Norm
 from normlab.experiments.settings import Count, Index, Positive, Several, check_one_for_each
 from normlab.experiments.sweep import Sweep, grid
 
-__all__ = ["PAIRS", "Config", "Measured", "measure", "run", "run_one"]
-
 Pair = Literal["composed", "compiled", "torch", "the same layer twice"]
 PAIRS: dict[Pair, tuple[str, str]] = {
     "composed": ("rms_norm, composed", "layer_norm, composed"),

@@ -15,8 +15,6 @@ from normlab.experiments.settings import Count, Index, Positive, check_one_for_e
 from normlab.experiments.sweep import Sweep, grid
 from normlab.layers import prms_norm
 
-__all__ = ["Config", "output_spread", "run", "run_one"]
-
 
 @dataclass(frozen=True)
 class Config:

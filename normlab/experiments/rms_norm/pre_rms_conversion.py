@@ -12,16 +12,6 @@ from normlab.experiments.networks.transformer import Attention, FeedForward, Tra
 from normlab.layers import LayerNorm, RMSNorm
 from normlab.residual import PreNorm
 
-__all__ = [
-    "Centered",
-    "Shift",
-    "center_writers_",
-    "pre_norm_blocks",
-    "replace_norms",
-    "stream_writers",
-    "to_pre_rms_norm",
-]
-
 
 class Centered(nn.Module):
     """Subtracts the mean along one axis; as a parametrization it keeps a parameter centered.

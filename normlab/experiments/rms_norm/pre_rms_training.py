@@ -15,8 +15,6 @@ from normlab.experiments.sequence_training import OptimizerName, make_optimizer,
 from normlab.experiments.settings import Count, Index, Positive, check_one_for_each
 from normlab.experiments.sweep import Sweep, grid
 
-__all__ = ["Centering", "Config", "run", "run_one"]
-
 Centering = Literal["centering kept", "centered after each step", "centered once"]
 
 

@@ -16,21 +16,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.layers import rms_norm
 from normlab.layers.standardization import accumulation_dtype
 
-__all__ = [
-    "CONVENTIONS",
-    "Config",
-    "Convention",
-    "ConventionLayer",
-    "cast_then_weight",
-    "eps_outside",
-    "norm_clamped",
-    "one_plus_weight",
-    "run",
-    "run_one",
-    "statistics_in_half",
-    "verdict",
-]
-
 Name = Literal["torch", "Llama", "Gemma", "authors, TensorFlow", "authors, torch", "x-transformers"]
 Dtype = Literal["float32", "float16", "bfloat16"]
 Shape = Sequence[int]

@@ -17,8 +17,6 @@ from normlab.experiments.settings import Bounds, Count, Index, Positive, Share, 
 from normlab.experiments.sweep import Sweep
 from normlab.layers import RMSNorm, prms_norm
 
-__all__ = ["Config", "PartialRMSNorm", "mean_shares", "run", "run_one"]
-
 StreamNorm = Literal["layer_norm", "rms_norm", "prms_norm"]
 Part = Annotated[float, Bounds(math.nextafter(0, 1), 1, "a part, above 0 and at most 1")]
 

@@ -21,16 +21,6 @@ from normlab.experiments.sequence_training import (
 from normlab.experiments.settings import Count, Index, Positive, Several
 from normlab.experiments.sweep import Sweep
 
-__all__ = [
-    "Config",
-    "adam_stability_limit",
-    "amplification",
-    "first_adam_step",
-    "run",
-    "run_one",
-    "sharpness",
-]
-
 
 @dataclass(frozen=True)
 class Config:

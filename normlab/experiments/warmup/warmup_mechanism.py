@@ -26,8 +26,6 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.warmup.warmup_need import Group
 from normlab.layers import LayerNorm
 
-__all__ = ["Config", "gradient_ratios", "run", "run_one"]
-
 
 @dataclass(frozen=True)
 class Config:

@@ -21,8 +21,6 @@ from normlab.experiments.sequence_training import Curve, OptimizerName
 from normlab.experiments.settings import Count, Index, Positive, check_at_most, check_settings
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["SOLVED", "Config", "Group", "run", "run_one", "train_one"]
-
 Task = Literal["reversal", "sorting", "text"]
 Precision = Literal["float32", "bfloat16", "float16"]
 Group = Literal[

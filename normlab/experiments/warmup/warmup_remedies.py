@@ -16,8 +16,6 @@ from normlab.experiments.sequence_training import SchedulerFactory
 from normlab.experiments.settings import Count, Index, Positive, check_at_most, check_settings
 from normlab.experiments.sweep import Sweep
 
-__all__ = ["Config", "Remedy", "delayed_warmup", "radam_shares", "run", "run_one"]
-
 Remedy = Literal[
     "nothing",
     "warmup",
