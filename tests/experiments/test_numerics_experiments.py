@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from normlab.experiments.batch_norm.folding import fold_batch_norm
 from normlab.experiments.numerics import (
     eps_forms,
     half_statistics,
@@ -187,7 +186,7 @@ def test_any_convolution_can_be_folded(options):
         x = torch.randn(2, 4, 9, 9).double()
     norm.eval()
     before = {k: v.clone() for k, v in conv.state_dict().items()}
-    folded = fold_batch_norm(conv, norm)
+    folded = norm_folding.fold_into_conv(conv, norm)
     torch.testing.assert_close(folded(x), norm(conv(x)), rtol=1e-10, atol=1e-10)
     assert all(torch.equal(conv.state_dict()[k], v) for k, v in before.items())
 
@@ -207,7 +206,7 @@ def test_folding_refuses_what_it_cannot():
     with pytest.raises(ValueError, match="groups"):
         norm_folding.fold_into_next_conv(BatchNorm2d(4), conv)
     with pytest.raises(ValueError, match="track_running_stats"):
-        fold_batch_norm(conv, BatchNorm2d(4, track_running_stats=False))
+        norm_folding.fold_into_conv(conv, BatchNorm2d(4, track_running_stats=False))
     with pytest.raises(ValueError, match="placement"):
         norm_folding.fold_norms(None, "deep_norm")
 

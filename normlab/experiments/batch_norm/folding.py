@@ -2,58 +2,30 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import train_on_digits
-from normlab.layers import BatchNorm1d, BatchNorm2d
-
-Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
-
-
-def evaluation_map(norm: BatchNorm1d | BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """Factor and shift of each channel in evaluation.
-
-    Raises:
-        ValueError: the norm keeps no running statistics, so it has no fixed map.
-    """
-    if norm.running_mean is None or norm.running_var is None:
-        raise ValueError("norm: got track_running_stats=False; expected running statistics")
-    scale = torch.rsqrt(norm.running_var + norm.eps)
-    if norm.weight is not None:
-        scale = norm.weight * scale
-    shift = -scale * norm.running_mean
-    return scale, shift if norm.bias is None else shift + norm.bias
-
-
-def with_bias(layer: Layer) -> Layer:
-    """A copy that has a bias; zeros where there was none."""
-    layer = copy.deepcopy(layer)
-    if layer.bias is None:
-        layer.bias = nn.Parameter(layer.weight.new_zeros(layer.weight.shape[0]))
-    return layer
+from normlab.layers import BatchNorm1d
 
 
 @torch.no_grad()
-def fold_batch_norm(layer: Layer, norm: BatchNorm1d | BatchNorm2d) -> Layer:
-    r"""Return one layer that does what `layer` followed by `norm` does in evaluation.
+def fold_batch_norm(linear: nn.Linear, norm: BatchNorm1d) -> nn.Linear:
+    r"""Return one linear layer that does what `linear` followed by `norm` does in evaluation.
 
-    .. math:: W'_{c:} = s_c W_{c:}, \qquad \beta'_c = s_c (\beta_c - m_c) + b_c, \qquad
-              s_c = \frac{w_c}{\sqrt{r_c + \epsilon}}
+    .. math:: W'_{c:} = \frac{w_c}{\sqrt{r_c + \epsilon}} W_{c:}, \qquad
+              \beta'_c = \frac{w_c}{\sqrt{r_c + \epsilon}} (\beta_c - m_c) + b_c
 
     with running mean m, running variance r, weight w and bias b of the norm.
 
     Args:
-        layer: linear, with bias β (or none, then β = 0); or a convolution with any groups,
-            stride, dilation and padding.
+        linear: the layer before the norm, with bias β (or none, then β = 0).
         norm: the batch norm after it; its mode does not matter.
 
     Returns:
@@ -65,11 +37,23 @@ def fold_batch_norm(layer: Layer, norm: BatchNorm1d | BatchNorm2d) -> Layer:
     Source:
         ioffe2015batch, Algorithm 2, step 11.
     """
-    scale, shift = evaluation_map(norm)
-    folded = with_bias(layer)
-    folded.weight.copy_(torch.einsum("c,c...->c...", scale, layer.weight))
-    assert folded.bias is not None
-    folded.bias.mul_(scale).add_(shift)
+    if norm.running_mean is None or norm.running_var is None:
+        raise ValueError("norm: got track_running_stats=False; expected running statistics")
+    scale = torch.rsqrt(norm.running_var + norm.eps)
+    if norm.weight is not None:
+        scale = norm.weight * scale
+    bias = -norm.running_mean if linear.bias is None else linear.bias - norm.running_mean
+    bias = scale * bias
+    if norm.bias is not None:
+        bias = bias + norm.bias
+    folded = nn.Linear(
+        linear.in_features,
+        linear.out_features,
+        device=linear.weight.device,
+        dtype=linear.weight.dtype,
+    )
+    folded.weight.copy_(scale[:, None] * linear.weight)
+    folded.bias.copy_(bias)
     return folded
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from normlab.experiments.batch_norm.folding import evaluation_map, fold_batch_norm, with_bias
 from normlab.experiments.networks.transformer import (
     Attention,
     Placement,
@@ -17,6 +17,52 @@ from normlab.experiments.networks.transformer import (
 )
 from normlab.experiments.settings import Count, Index
 from normlab.layers import BatchNorm2d, LayerNorm
+
+Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
+
+
+def _evaluation_map(norm: BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """Factor and shift of each channel in evaluation."""
+    if norm.running_mean is None or norm.running_var is None:
+        raise ValueError("norm: got track_running_stats=False; expected running statistics")
+    scale = torch.rsqrt(norm.running_var + norm.eps)
+    if norm.weight is not None:
+        scale = scale * norm.weight
+    shift = -scale * norm.running_mean
+    return scale, shift if norm.bias is None else shift + norm.bias
+
+
+def _with_bias(layer: Layer) -> Layer:
+    """A copy that has a bias; zeros where there was none."""
+    layer = copy.deepcopy(layer)
+    if layer.bias is None:
+        layer.bias = nn.Parameter(layer.weight.new_zeros(layer.weight.shape[0]))
+    return layer
+
+
+@torch.no_grad()
+def fold_into_conv(conv: nn.Conv2d, norm: BatchNorm2d) -> nn.Conv2d:
+    """One convolution that does what `conv`, then `norm` do in evaluation.
+
+    Args:
+        conv: any groups, stride, dilation and padding.
+        norm: the batch norm behind it; its mode does not matter.
+
+    Returns:
+        A new convolution; the two given layers stay as they are.
+
+    Raises:
+        ValueError: the norm keeps no running statistics, so it has no fixed map.
+
+    Source:
+        ioffe2015batch, Algorithm 2, step 11, for each output channel.
+    """
+    scale, shift = _evaluation_map(norm)
+    folded = _with_bias(conv)
+    folded.weight.mul_(scale.view(-1, 1, 1, 1))
+    assert folded.bias is not None
+    folded.bias.mul_(scale).add_(shift)
+    return folded
 
 
 @torch.no_grad()
@@ -32,8 +78,8 @@ def fold_into_next_conv(norm: BatchNorm2d, conv: nn.Conv2d) -> nn.Conv2d:
     """
     if conv.groups != 1:
         raise ValueError(f"conv: got groups={conv.groups}; expected groups=1")
-    scale, shift = evaluation_map(norm)
-    folded = with_bias(conv)
+    scale, shift = _evaluation_map(norm)
+    folded = _with_bias(conv)
     assert folded.bias is not None
     folded.bias.add_(torch.einsum("oihw,i->o", conv.weight, shift))
     folded.weight.mul_(scale.view(1, -1, 1, 1))
@@ -51,7 +97,7 @@ def fold_into_linear(norm: LayerNorm, linear: nn.Linear) -> nn.Linear:
     Returns:
         A new linear layer, to be put behind the norm without its parameters.
     """
-    folded = with_bias(linear)
+    folded = _with_bias(linear)
     if norm.bias is not None:
         folded.bias.add_(linear.weight @ norm.bias)
     if norm.weight is not None:
@@ -144,7 +190,7 @@ def _fold_convolutions(seed: int, config: Config) -> tuple[float, float, float]:
     folded = fold_into_next_conv(norm, conv)(x)
     inside = (..., slice(1, -1), slice(1, -1))
     return (
-        _difference(fold_batch_norm(conv, norm)(x), after, after),
+        _difference(fold_into_conv(conv, norm)(x), after, after),
         _difference(folded[inside], before[inside], before),
         _difference(folded, before, before),
     )
