@@ -32,7 +32,7 @@ def test_pages_are_those_of_the_records() -> None:
         ({"absent": {"explorer": "no place"}}, {"explorer.js"}),
         ({"absent": {"cheat sheet": "no place"}}, {"cheat_sheet.md"}),
     ],
-    ids=lambda value: "-".join(value),
+    ids=lambda value: "-".join(sorted(value)),
 )
 def test_another_record_gives_other_pages(change, pages, monkeypatch) -> None:
     changed = dataclasses.replace(norms.NORMS["batch_norm"], **change)
