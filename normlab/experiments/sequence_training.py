@@ -20,7 +20,14 @@ from normlab.experiments.networks.transformer import (
     Transformer,
     make_transformer,
 )
-from normlab.experiments.settings import Count, Index, Positive, Several, check_settings
+from normlab.experiments.settings import (
+    Count,
+    Index,
+    Positive,
+    Several,
+    check_divides,
+    check_settings,
+)
 
 SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 OptimizerName = Literal["adam", "radam", "sgd"]
@@ -220,8 +227,7 @@ class Config:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.width % self.heads:
-            raise ValueError(f"heads: got {self.heads}; expected a divisor of width {self.width}")
+        check_divides(self, "heads", "width")
 
     def make_model(self) -> Transformer:
         """The network at its initial weights."""

@@ -104,6 +104,17 @@ def check_at_most(config: Any, small: str, large: str) -> None:
         raise ValueError(f"{small}: got {value}; expected at most {limit}, the {large}")
 
 
+def check_divides(config: Any, part: str, whole: str) -> None:
+    """Divide two fields, for a `__post_init__`.
+
+    Raises:
+        ValueError: the field `part` does not divide the field `whole`.
+    """
+    value, total = getattr(config, part), getattr(config, whole)
+    if value < 1 or total % value:
+        raise ValueError(f"{part}: got {value}; expected a divisor of {whole} {total}")
+
+
 def check_one_for_each(config: Any, values: str, of: str) -> None:
     """Compare the lengths of two fields, for a `__post_init__`.
 

@@ -259,6 +259,7 @@ def test_a_batch_of_rows_is_summed_in_float32():
         (lambda: double_backward.Config(norms=("ln",)), "norms: got 'ln'; expected"),
         (lambda: saved_for_backward.Config(norms=("ln",)), "norms: got 'ln'; expected"),
         (lambda: saved_for_backward.Config(features=6), "features: got 6"),
+        (lambda: channels_last_variance.Config(num_groups=3), "num_groups: got 3; expected a div"),
     ],
 )
 def test_wrong_settings_are_named(make, says):

@@ -24,6 +24,7 @@ from normlab.experiments.settings import (
     Count,
     Several,
     check_at_most,
+    check_divides,
     check_one_for_each,
     check_settings,
 )
@@ -281,6 +282,17 @@ def test_a_setting_may_depend_on_another():
         check_at_most(Watched(every=11), "every", "steps")
     with pytest.raises(ValueError, match="^depth: got 1; expected 2 or more"):
         check_settings(Watched(depth=1))
+
+
+@pytest.mark.parametrize(("every", "divides"), [(1, True), (5, True), (3, False), (0, False)])
+def test_a_setting_may_divide_another(every, divides):
+    if divides:
+        check_divides(Watched(every=every), "every", "steps")
+    else:
+        with pytest.raises(
+            ValueError, match=f"^every: got {every}; expected a divisor of steps 10"
+        ):
+            check_divides(Watched(every=every), "every", "steps")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from normlab.experiments.deep_norm.groups import Group, make_batches, make_model
 from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import Curve, make_optimizer, train_on_sequences
-from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.settings import Count, Index, Positive, check_one_for_each
 from normlab.experiments.sweep import Sweep
 
 
@@ -45,10 +45,7 @@ class Config:
     batch_size: Count = 16
 
     def __post_init__(self) -> None:
-        if len(self.steps) != len(self.depths):
-            raise ValueError(
-                f"steps: got {len(self.steps)} numbers for {len(self.depths)} depths; give one each"
-            )
+        check_one_for_each(self, "steps", of="depths")
 
 
 def run_one(config: Config, group: Group, depth: int, seed: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from normlab.experiments.settings import Count, Index, NotNegative, Positive
+from normlab.experiments.settings import Index, NotNegative, Positive, Several
 from normlab.experiments.sweep import Sweep
 
 Place = Literal["inside", "outside", "clamp"]
@@ -85,7 +85,7 @@ class Config:
     places: tuple[Place, ...] = get_args(Place)
     eps: NotNegative = 1e-5
     stds: tuple[Positive, ...] = _STDS
-    features: Count = 64
+    features: Several = 64
     seeds: tuple[Index, ...] = (0, 1, 2)
 
 

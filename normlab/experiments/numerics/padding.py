@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from normlab.experiments.settings import Count, Index
+from normlab.experiments.settings import Count, Index, check_divides
 from normlab.experiments.sweep import Sweep
 from normlab.layers import (
     batch_norm,
@@ -54,6 +54,9 @@ class Config:
     groups: Count = 2
     mean: float = 2.0
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+
+    def __post_init__(self) -> None:
+        check_divides(self, "groups", "channels")
 
 
 def make_batch(config: Config, *, extra: int, seed: int) -> tuple[Tensor, Tensor]:

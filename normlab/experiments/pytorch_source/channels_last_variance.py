@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import group_norm
 
 from normlab.experiments.processor import vector_code
-from normlab.experiments.settings import Count, Index, Several
+from normlab.experiments.settings import Count, Index, Several, check_divides
 from normlab.experiments.sweep import Sweep
 from normlab.kernel_models import group_statistics, group_transform
 
@@ -38,6 +38,9 @@ class Config:
     num_groups: Count = 2
     batch: Count = 4
     seeds: tuple[Index, ...] = (0, 1, 2)
+
+    def __post_init__(self) -> None:
+        check_divides(self, "num_groups", "channels")
 
 
 def run_one(
