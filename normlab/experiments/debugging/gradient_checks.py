@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -13,9 +12,9 @@ from torch.autograd import gradcheck
 from normlab.checks import check_layer
 from normlab.checks.mutants import find_mutant, mutants
 from normlab.experiments.settings import Count, Index, check_settings
+from normlab.experiments.sweep import Sweep, grid
 from normlab.layers import layer_norm
 
-Check = Literal["of the sum", "by parameters", "weight of 1", "random weight", "check_layer"]
 Layer = Callable[..., Tensor]
 
 
@@ -42,52 +41,35 @@ class Config:
             raise ValueError(f"mistakes: got {sorted(unknown)}; expected some of {sorted(known)}")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One layer.
-
-    Attributes:
-        mistake: its name; "none" for the right layer.
-        passed: the checks that it passes, of these: the gradient by the input of the sum of all
-            outputs; by weight and bias alone, for a random upstream gradient; of every output by
-            the input, with a weight of 1; by input, weight and bias, with a random weight; and
-            :func:`normlab.checks.check_layer`.
-    """
-
-    mistake: str
-    passed: tuple[Check, ...]
-
-
-@dataclass(frozen=True)
-class Result:
-    """One outcome for each layer."""
-
-    outcomes: tuple[Outcome, ...]
-
-
 def _fits(function: Callable[..., Tensor], *inputs: Tensor) -> bool:
     """Does the gradient of the function fit its values? (What `gradcheck` asks.)"""
     leaves = [value.clone().requires_grad_() for value in inputs]
     return bool(gradcheck(function, leaves, raise_exception=False))
 
 
-def _passed(layer: Layer, config: Config) -> tuple[Check, ...]:
+def run_one(config: Config, mistake: str) -> dict[str, tuple[str, ...]]:
+    """Put one layer through every check; the mistake "none" is the right one.
+
+    Measures:
+        passed: the checks that it passes, of these: the gradient by the input of the sum of all
+            outputs; by weight and bias alone, for a random upstream gradient; of every output by
+            the input, with a weight of 1; by input, weight and bias, with a random weight; and
+            :func:`normlab.checks.check_layer`.
+    """
+    right = mistake == "none"
+    layer: Layer = layer_norm if right else find_mutant("layer_norm", mistake).make()
     generator = torch.Generator().manual_seed(config.seed)
     x, dy = torch.randn(2, config.rows, config.features, generator=generator).double()
     weight, bias = torch.randn(2, config.features, generator=generator).double()
     shape, ones, zeros = (config.features,), torch.ones_like(weight), torch.zeros_like(bias)
-    verdicts: dict[Check, bool] = {
+    verdicts = {
         "of the sum": _fits(lambda x: layer(x, shape, ones, zeros).sum(), x),
         "by parameters": _fits(lambda w, b: (layer(x, shape, w, b) * dy).sum(), weight, bias),
         "weight of 1": _fits(lambda x: layer(x, shape, ones, zeros), x),
         "random weight": _fits(lambda x, w, b: layer(x, shape, w, b), x, weight, bias),
         "check_layer": check_layer(layer, like="layer_norm").passed,
     }
-    return tuple(check for check in get_args(Check) if verdicts[check])
+    return {"passed": tuple(check for check, passed in verdicts.items() if passed)}
 
 
-def run(config: Config) -> Result:
-    """Put the right layer and each wrong one through every check."""
-    layers: dict[str, Layer] = {"none": layer_norm}
-    layers |= {name: find_mutant("layer_norm", name).make() for name in config.mistakes}
-    return Result(tuple(Outcome(name, _passed(f, config)) for name, f in layers.items()))
+run = Sweep(run_one, lambda config: grid(mistake=("none", *config.mistakes)))
