@@ -25,6 +25,7 @@ from normlab.layers import LayerNorm, layer_norm
 from normlab.residual import DeepNorm, PostNorm, deep_norm_constants
 
 DATA = Path(__file__).parents[2] / "book/_data"
+UNTIMED = settings(deadline=None)  # the first comparison of tensors imports for a second
 ALPHAS = st.floats(0.1, 20)
 TINY = {"width": 8, "heads": 2, "length": 4, "vocabulary": 5, "batch_size": 4}
 
@@ -34,7 +35,7 @@ def rows(seed, *shape):
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-@settings(deadline=None)  # the first comparison of tensors imports for a second
+@UNTIMED
 @given(ALPHAS, st.floats(0, 1), st.integers(0, 1000))
 def test_a_factor_on_the_input_only_changes_eps(alpha, eps, seed):
     x = rows(seed, 3, 8)
@@ -43,6 +44,7 @@ def test_a_factor_on_the_input_only_changes_eps(alpha, eps, seed):
     )
 
 
+@UNTIMED
 @given(ALPHAS, st.floats(0, 1), st.integers(0, 1000))
 def test_deep_norm_is_post_norm_with_a_weaker_branch(alpha, eps, seed):
     branch = nn.Linear(8, 8).double()
@@ -72,6 +74,7 @@ def test_alpha_is_a_learning_rate_under_gradient_descent():
         check_settings(equivalent_post_norm.Config(alpha=0.0))
 
 
+@UNTIMED
 @given(st.floats(0.2, 5), st.integers(0, 1000), st.floats(1e-3, 1.0))
 def test_movement_of_turning_blocks_is_bounded(alpha, seed, scale):
     """Theorem of the chapter, for any two settings of the parameters."""
