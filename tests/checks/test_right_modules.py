@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_version import VERSION
+from torch_version import script
 
 from normlab.checks import check_layer
 
@@ -22,13 +22,6 @@ class LlamaStyle(nn.Module):
         h = hidden_states.to(torch.float32)
         h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
         return self.weight * h.to(dtype)
-
-
-def script(module):
-    if VERSION < (2, 14):
-        return torch.jit.script(module)
-    with pytest.warns(FutureWarning, match="`torch.jit.script` is deprecated"):
-        return torch.jit.script(module)
 
 
 class T5Style(nn.Module):

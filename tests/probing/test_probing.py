@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_version import script
 
 from normlab import check_layer, doctor, identify
 from normlab.probing import NoNorm, Probe, choose_probe, copy_module, make_subject, open_probe
@@ -159,7 +160,7 @@ def test_copies_share_nothing():
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_a_copy_of_a_scripted_module_has_parameters_of_its_own():
-    layer = torch.jit.script(nn.LayerNorm(6))
+    layer = script(nn.LayerNorm(6))
     copied = copy_module(layer)
     with torch.no_grad():
         copied.weight.add_(1)
