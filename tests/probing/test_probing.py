@@ -159,6 +159,7 @@ def test_copies_share_nothing():
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")  # since 2.14
 def test_a_copy_of_a_scripted_module_has_parameters_of_its_own():
     layer = script(nn.LayerNorm(6))
     copied = copy_module(layer)
