@@ -40,7 +40,15 @@ NORM_LINESTYLES: dict[str, LineStyle] = {
 NORM_MARKERS: dict[str, str] = {"none": "P", **{n: r.marker for n, r in NORMS.items()}}
 _LABELS = {"none": "no norm", **{n: r.label for n, r in NORMS.items()}}
 
-# Groups that are no norm never wear a norm's color: a color means one thing in the whole book.
+# Where the norm of a residual block stands; the same in every chapter.
+PLACEMENT_STYLES: dict[str, GroupStyle] = {
+    "post_norm": GroupStyle(color="#886633", linestyle="solid", label="Post-LN", marker="X"),
+    "pre_norm": GroupStyle(color="#0000aa", linestyle=(0, (5.0, 1.5)), label="Pre-LN", marker="8"),
+    "deep_norm": GroupStyle(
+        color="#ff4477", linestyle=(0, (6.0, 1.5, 1.2, 1.5)), label="DeepNorm", marker="H"
+    ),
+}
+# Other groups wear no norm's and no placement's color: a color means one thing in the whole book.
 _OTHER_COLORS = ("#332288", "#56b4e9", "#5d2e00", "#a020f0", "#000000", "#8bb95d")
 _OTHER_LINESTYLES: tuple[LineStyle, ...] = (
     "solid",
@@ -115,15 +123,16 @@ def norm_style(name: str) -> NormStyle:
 def group_styles(
     names: Iterable[str], overrides: Mapping[str, Mapping[str, object]] | None = None
 ) -> dict[str, GroupStyle]:
-    """Styles of the groups of an experiment: norms by name, the others by their order.
+    """Styles of the groups of an experiment: norms and placements by name, others by order.
 
     Args:
-        names: names of the groups; a key of :data:`NORM_COLORS` wears that norm's style.
+        names: names of the groups; a key of :data:`NORM_COLORS` or of :data:`PLACEMENT_STYLES`
+            wears the style of that norm or placement.
         overrides: group -> what to change, for example
             `{"post-LN": {"color": NORM_COLORS["layer_norm"]}}`.
 
     Raises:
-        ValueError: more than six groups that are no norm, an override for a group that is not
+        ValueError: more than six groups of other names, an override for a group that is not
             there, or an override of something other than color, linestyle, label and marker.
     """
     names = list(names)
@@ -137,16 +146,18 @@ def group_styles(
                 f"styles: {group!r} changes {', '.join(sorted(unknown))}; "
                 "expected color, linestyle, label or marker"
             )
-    others = [name for name in names if name not in NORM_COLORS]
+    others = [name for name in names if name not in {*NORM_COLORS, *PLACEMENT_STYLES}]
     if len(others) > len(_OTHER_COLORS):
         raise ValueError(
-            f"groups: {len(others)} that are no norm; at most {len(_OTHER_COLORS)} stay apart "
-            "in one panel, so split the figure"
+            f"groups: {len(others)} that are no norm or placement; at most {len(_OTHER_COLORS)} "
+            "stay apart in one panel, so split the figure"
         )
     styles: dict[str, GroupStyle] = {}
     for name in names:
         if name in NORM_COLORS:
             style = GroupStyle(**norm_style(name), marker=NORM_MARKERS[name])
+        elif name in PLACEMENT_STYLES:
+            style = PLACEMENT_STYLES[name].copy()
         else:
             i = others.index(name)
             style = GroupStyle(

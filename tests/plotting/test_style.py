@@ -43,7 +43,8 @@ def as_seen(color: str, vision: str) -> np.ndarray:
 
 @pytest.mark.parametrize("vision", VISION)
 def test_no_two_colors_of_a_figure_look_alike(vision: str) -> None:
-    palette = [*plotting.NORM_COLORS.values(), *_OTHER_COLORS]
+    placements = [style["color"] for style in plotting.PLACEMENT_STYLES.values()]
+    palette = [*plotting.NORM_COLORS.values(), *placements, *_OTHER_COLORS]
     for one, other in itertools.combinations(palette, 2):
         # 2.3 is just noticeable; 12 is told apart in thin lines.
         assert np.linalg.norm(as_seen(one, vision) - as_seen(other, vision)) > 12, (one, other)
@@ -71,7 +72,15 @@ def test_norm_style_names_the_norms_it_knows() -> None:
         plotting.norm_style("batchnorm")
 
 
-def test_other_arms_never_wear_a_norms_color() -> None:
+def test_a_placement_wears_its_own_style_beside_any_group() -> None:
+    alone = plotting.group_styles(["pre_norm"])["pre_norm"]
+    beside = plotting.group_styles(["layer_norm", "alpha only", "pre_norm", "post_norm"])
+    assert beside["pre_norm"] == alone == plotting.PLACEMENT_STYLES["pre_norm"]
+    assert beside["pre_norm"]["label"] == "Pre-LN"
+    assert beside["alpha only"]["color"] == _OTHER_COLORS[0]
+
+
+def test_other_groups_never_wear_a_norms_color() -> None:
     groups = ["layer_norm", "pre-LN", "post-LN", "DeepNorm"]
     styles = plotting.group_styles(groups)
     assert styles["layer_norm"]["color"] == plotting.NORM_COLORS["layer_norm"]
