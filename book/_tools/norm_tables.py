@@ -193,7 +193,7 @@ def write_api() -> str:
     rows = [["name", "one mean for each", "spread", "eps", "weight", "in torch"]]
     weights = {"channel": "per channel", "shape": "per feature", "scalar": "one", "none": "none"}
     for name, norm in NORMS.items():
-        eps = "by dtype" if norm.eps is None else f"{norm.eps:g}"
+        eps = "machine epsilon of the statistics' dtype" if norm.eps is None else f"{norm.eps:g}"
         theirs = f"{{py:func}}`{norm.torch}`" if norm.torch else "none"
         target = norm.page.partition("#")[2]
         first = [f"{{ref}}`{name} <{target}>`", norm.reads]

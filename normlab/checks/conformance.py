@@ -20,6 +20,7 @@ from normlab.checks.state import check_evaluation, check_saved_state
 from normlab.norms import NORMS
 from normlab.probing.modules import ModuleSubject, make_subject
 from normlab.probing.shapes import ParameterMismatch
+from normlab.probing.state import preserve_state
 
 CONVENTIONS: dict[str, tuple[Any, ...] | None] = {
     "eps": None,
@@ -147,8 +148,8 @@ def examine(
         raise ValueError(f"like: got {like!r}; expected one of {', '.join(map(repr, FAMILIES))}")
     _check_conventions(conventions)
     report = Report(like)
-    # the caller's random stream is left as it was; what the layer warns of is no wrong value
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+    # the caller's random streams stay as they were; what the layer warns of is no wrong value
+    with preserve_state([]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         eps = conventions.get("eps", default_eps(like))

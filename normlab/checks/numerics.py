@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -106,8 +107,9 @@ def _compare(
             text = f"raises when it is given {scale.name}: {text}"
             report.failures.append(Failure(_CALL, text, "scale_raises"))
         elif not charge_refusals(subject, _CALL, refused, list(taken), call, report):
-            wide = takes(case, lambda case: call(case, torch.float64))
-            raise ValueError(f"layer: could not be tested: {_explain(case, text, wide)}")
+            others = (torch.float64, torch.bfloat16, torch.float16)
+            taken_by = [d for d in others if takes(case, functools.partial(call, dtype=d))]
+            raise ValueError(f"layer: could not be tested: {_explain(case, text, taken_by)}")
     subject.cases = list(taken)
     found = []
     for inputs, got in (each for calls in taken.values() for each in calls):
@@ -119,11 +121,12 @@ def _compare(
     return found or None
 
 
-def _explain(case: Case, text: str, wide: bool) -> str:
-    """Why a layer could not be tested, and what would help; `wide` if it takes float64."""
-    if wide:
+def _explain(case: Case, text: str, others: Sequence[torch.dtype]) -> str:
+    """Why a layer could not be tested, and what would help; `others` are dtypes that it takes."""
+    if others:
+        name = str(others[0]).removeprefix("torch.")
         return (
-            f"float32 input is refused, float64 input is not: {text}. Cast inside of the layer to "
+            f"float32 input is refused, {name} input is not: {text}. Cast inside of the layer to "
             "the dtype that it needs, and back"
         )
     given = [name for name in ("weight", "bias") if getattr(case, name)]

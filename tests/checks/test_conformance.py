@@ -1,7 +1,9 @@
 """check_layer: right layers pass in any style, wrong ones fail with the right name."""
 
 import copy
+import random
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -96,11 +98,26 @@ def test_modules_pass_and_are_left_alone(like, make, source):
     module = make(source)
     before = copy.deepcopy(module.state_dict())
     state = torch.random.get_rng_state()
+    others = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     report = check_layer(module, like=like, double_backward=True)
     assert report.passed, str(report)
     assert module.training
     assert all(torch.equal(before[k], v) for k, v in module.state_dict().items())
     assert torch.equal(state, torch.random.get_rng_state())
+    assert others == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002
+
+
+def test_the_streams_that_a_layer_draws_from_are_put_back():
+    def drawing(x, *args):
+        random.random()
+        np.random.random()  # noqa: NPY002
+        return torch.nn.functional.layer_norm(x, *args)
+
+    before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    position = np.random.get_state()[2]  # noqa: NPY002
+    assert check_layer(drawing, like="layer_norm", shape=(4, 16)).passed
+    assert before == (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002
+    assert position == np.random.get_state()[2]  # noqa: NPY002
 
 
 class Composed(nn.Module):

@@ -220,9 +220,11 @@ def test_what_takes_no_input_could_not_be_tested(layer, options, words):
     assert words in str(error.value)
 
 
-def test_float64_alone_could_not_be_tested():
-    condition = lambda x, *_: x.dtype != torch.float64  # noqa: E731
-    with pytest.raises(ValueError, match=r"could not be tested: float32 .*float64 input is not"):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_another_dtype_alone_could_not_be_tested(dtype):
+    condition = lambda x, *_: x.dtype != dtype  # noqa: E731
+    name = str(dtype).removeprefix("torch.")
+    with pytest.raises(ValueError, match=rf"could not be tested: float32 .*{name} input is not"):
         check_layer(layer_norm_that_raises(condition), like="layer_norm")
 
 
