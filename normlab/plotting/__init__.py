@@ -5,6 +5,7 @@ time. Only :func:`make_axes` and :func:`make_family_figure` create figures.
 """
 
 from normlab.plotting.curves import plot_curves, plot_sweep
+from normlab.plotting.descent import plot_descent
 from normlab.plotting.diagrams import make_family_figure, plot_norm_family, plot_shared_cells
 from normlab.plotting.distributions import plot_histograms, plot_percentiles_over_steps
 from normlab.plotting.incidence import plot_incidence
@@ -33,6 +34,7 @@ __all__ = [
     "norm_style",
     "plot_call_path",
     "plot_curves",
+    "plot_descent",
     "plot_histograms",
     "plot_incidence",
     "plot_matrix",
