@@ -31,6 +31,7 @@ from normlab.kernel_models.layer_forward import (
 )
 from normlab.kernel_models.rounding import fused_multiply_add, round_to
 from normlab.kernel_models.row_statistics import RowMoments, reciprocal_std, row_moments
+from normlab.kernel_models.single_row import backward_row, forward_row
 from normlab.kernel_models.vector_sums import add_lanes, sum_in_lanes
 from normlab.kernel_models.weight_buffers import add_buffers, weight_gradient_buffers
 
@@ -43,10 +44,12 @@ __all__ = [
     "add_buffers",
     "add_lanes",
     "backward_coefficients",
+    "backward_row",
     "batch_input_gradient",
     "batch_statistics",
     "batch_transform",
     "centered_second_pass",
+    "forward_row",
     "fused_multiply_add",
     "group_statistics",
     "group_transform",

@@ -46,7 +46,7 @@ class Fact:
         return (
             f"{self.name}: torch {torch.__version__} gives {got!r}, the chapter says "
             f"{self.expected!r}. Read again the section (pytorch-source-{self.section})= of "
-            "book/pytorch_source.ipynb and correct it, then this fact."
+            "book/pytorch_source.ipynb or its continuation and correct it, then this fact."
         )
 
 

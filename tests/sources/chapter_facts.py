@@ -242,7 +242,7 @@ FACTS = [
         for (section, n), v in OPERATIONS.items()
     ),
     *(
-        Fact("claims", f"files of {n}", lambda n=n: ask.files(n), v, True)
+        Fact("lanes", f"files of {n}", lambda n=n: ask.files(n), v, True)
         for n, v in COMPILED.items()
     ),
     *(
