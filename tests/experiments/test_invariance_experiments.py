@@ -7,12 +7,15 @@ import pytest
 import torch
 
 from normlab.experiments.invariance import (
+    adamw_balance,
     deep_products,
     effective_learning_rate,
     eps_and_scale,
     equivalent_runs,
     fisher_blocks,
     invariant_mlp,
+    plane,
+    surviving_rates,
 )
 from normlab.experiments.settings import check_settings
 
@@ -212,3 +215,69 @@ def test_bad_networks_are_named():
         invariant_mlp.InvariantMLP((4, 2), "layer_norm", seed=0)
     with pytest.raises(ValueError, match="between 0 and 1"):
         effective_learning_rate.equilibrium_rotation(1.0, 0.0)
+
+
+def test_steps_in_the_plane_are_at_right_angles():
+    path = plane.walk((0.5, 0.0), lr=0.3, steps=200, seed=3)
+    steps = path[1:] - path[:-1]
+    assert abs((steps * path[:-1]).sum(1)).max() < 1e-12
+    squares = (path**2).sum(1)
+    assert squares[1:] == pytest.approx(squares[:-1] + (steps**2).sum(1))
+
+
+def test_decay_in_the_plane_settles_at_the_balance():
+    """A random direction has a part across w with mean square 1/2."""
+    lr, decay = 0.1, 0.1
+    predicted = effective_learning_rate.equilibrium_norm(lr, decay, 0.5**0.5)
+    for start in ((0.2, 0.0), (3.0, 0.0)):
+        path = plane.walk(start, lr=lr, weight_decay=decay, steps=4000, seed=1)
+        fourth = ((path[2000:] ** 2).sum(1) ** 2).mean() ** 0.25
+        assert fourth == pytest.approx(predicted, rel=0.1)
+
+
+def test_angle_between_tensors():
+    a = torch.tensor([3.0, 0.0], dtype=torch.float64)
+    assert invariant_mlp.turned_by(a, torch.tensor([0.0, 0.1]).double()) == pytest.approx(
+        math.pi / 2
+    )
+    tiny = torch.tensor([1.0, 1e-9], dtype=torch.float64)
+    assert invariant_mlp.turned_by(a, tiny) == pytest.approx(1e-9)
+
+
+def test_a_norm_survives_rates_that_kill_the_control():
+    config = surviving_rates.Config(lrs=(10.0,), seeds=(5,), steps=150, window=20, widths=WIDTHS)
+    result = surviving_rates.run(config)
+    (control,), (layer,) = result.of(norm="none"), result.of(norm="layer_norm")
+    assert control.last_loss > 1.5 > 3 * layer.last_loss
+    assert layer.length_after_one > 5  # the wild step makes the weights long
+
+
+def test_balance_under_adamw_repeats_itself():
+    """A random walk with decay: S <- (1 - 2ηλ) S + η² C stands still at the length."""
+    lr, decay, entries = 1e-2, 0.5, 100
+    square = adamw_balance.adamw_length(lr, decay, entries) ** 2
+    assert (1 - 2 * lr * decay) * square + lr**2 * entries == pytest.approx(square)
+    # a step of Adam is shorter than its share of the walk by the averaging of its first moment
+    step = lr * math.sqrt(entries * (1 - 0.9) / (1 + 0.9))
+    assert step / square**0.5 == pytest.approx(adamw_balance.adamw_angle(lr, decay))
+
+
+def test_adamw_turns_by_the_angle_from_every_start():
+    config = adamw_balance.Config(lrs=(1e-2,), decays=(3.0,), seeds=(4,))
+    result = adamw_balance.run(config)
+    usual, long = (result.of(start_scale=s)[0] for s in (1.0, 10.0))
+    assert long.lengths[0] == pytest.approx(10 * usual.lengths[0], rel=1e-5)
+    assert long.lengths[-1] < 2 * usual.lengths[-1]
+    assert [usual.turn, long.turn] == pytest.approx([1.0, 1.0], rel=0.15)
+
+
+def test_only_matrices_before_a_norm_are_decayed_there():
+    network = adamw_balance.make_network(8, seed=0)
+    shapes = [tuple(w.shape) for w in adamw_balance.hidden_matrices(network)]
+    assert shapes == [(8, 64), (8, 8)]
+
+
+@pytest.mark.parametrize("module", [adamw_balance, surviving_rates])
+def test_records_can_be_read(module):
+    path = RECORD.with_name(f"{module.__name__.rpartition('.')[2]}.json")
+    assert module.run.read(path).outcomes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +15,15 @@ from normlab.checks.invariances import find_linear_norm
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.training import shuffled_batches, train
+
+
+def _bare_norm(name: FeatureNorm) -> Callable[[Tensor], Tensor]:
+    """Normalize (N, C) with eps = 0, no weight and no bias; "none" changes nothing."""
+    if name == "none":
+        return lambda a: a
+    apply = find_linear_norm(name).norm
+    assert apply is not None
+    return lambda a: apply(a[:, :, None], 0.0)[:, :, 0]
 
 
 class InvariantMLP(nn.Module):
@@ -52,18 +62,24 @@ class InvariantMLP(nn.Module):
             weight = torch.randn(fan_out, fan_in, generator=generator, dtype=torch.float64)
             return nn.Parameter(scale * weight / fan_in**0.5)
 
-        self.norm = None if norm == "none" else find_linear_norm(norm)
+        self.norm = _bare_norm(norm)
         self.hidden = nn.ParameterList([draw(a, b, start_scale) for a, b in pairwise(widths[:-1])])
         self.output = draw(widths[-2], widths[-1])
         self.output_bias = nn.Parameter(torch.zeros(widths[-1], dtype=torch.float64))
 
     def forward(self, input: Tensor) -> Tensor:
         """Compute the logits."""
-        h = input
+        h = input  # (N, widths[0])
         for weight in self.hidden:
-            a = h @ weight.T if self.norm is None else self.norm(weight, h[:, :, None])[:, :, 0]
-            h = a.relu()
-        return h @ self.output.T + self.output_bias
+            h = self.norm(h @ weight.T).relu()  # (N, width of this layer)
+        return h @ self.output.T + self.output_bias  # (N, widths[-1])
+
+
+def turned_by(before: Tensor, after: Tensor) -> float:
+    """Angle in radians between two tensors of one shape."""
+    # the chord between the two directions, exact for small angles where acos is not
+    chord = float((after / after.norm() - before / before.norm()).norm())
+    return 2 * math.asin(min(chord / 2, 1.0))
 
 
 @dataclass(frozen=True)
@@ -161,9 +177,7 @@ def train_once(
                 cosine = max(cosine, abs(float(inner)))
         squared_norms.append(float(after[0].square().sum()))
         squared_gradients.append(float(gradients[0].square().sum()))
-        # the chord between the two directions, exact for small angles where acos is not
-        chord = float((after[0] / after[0].norm() - before[0] / before[0].norm()).norm())
-        rotations.append(2 * float(torch.asin(torch.tensor(min(chord / 2, 1.0)))))
+        rotations.append(turned_by(before[0], after[0]))
         before = after
         last_lr = stepper.param_groups[0]["lr"]
         stepper.param_groups[0]["lr"] = lr * lr_growth(step)
