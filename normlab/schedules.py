@@ -1,7 +1,8 @@
 r"""Learning rates that start small: linear warmup, then constant, or a decay.
 
-Each function returns a :class:`torch.optim.lr_scheduler.LambdaLR`, stepped once after each
-update. The learning rate of the optimizer is the peak. With updates :math:`t = 1, 2, \dots`,
+Each schedule is stepped once after each update: :func:`linear_then_cosine` consists of torch's own
+classes and saves its settings, the others are a :class:`torch.optim.lr_scheduler.LambdaLR`, which
+does not. The learning rate of the optimizer is the peak. With updates :math:`t = 1, 2, \dots`,
 update :math:`t` of a warmup of :math:`w` steps uses :math:`t/w` of the peak: the first is small
 but not zero, and update :math:`w` is the first at the peak.
 """
@@ -12,9 +13,23 @@ import math
 from collections.abc import Callable
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    LambdaLR,
+    LinearLR,
+    LRScheduler,
+    SequentialLR,
+)
 
-__all__ = ["constant", "cosine_decay", "inverse_square_root", "linear_decay", "transformer_peak"]
+__all__ = [
+    "constant",
+    "cosine_decay",
+    "inverse_square_root",
+    "linear_decay",
+    "linear_then_cosine",
+    "next_rates",
+    "transformer_peak",
+]
 
 
 def _check_steps(name: str, value: object, least: int) -> None:
@@ -205,3 +220,51 @@ def _progress(t: int, warmup_steps: int, total_steps: int) -> float:
     """Share of the decay that lies behind update t; stays at 1 beyond the end."""
     peak = max(warmup_steps, 1)
     return min(1.0, (t - peak) / (total_steps + 1 - peak))
+
+
+def linear_then_cosine(
+    optimizer: Optimizer, *, warmup_steps: int, total_steps: int
+) -> SequentialLR:
+    """Warm up linearly, then fall along half a cosine, by torch's own classes.
+
+    The rates are those of :func:`cosine_decay`; the state dict of this one holds the settings.
+
+    Args:
+        optimizer: its learning rate is the peak. Build the schedule before you load a state of
+            either: building it sets the rate of the optimizer to that of the first update.
+        warmup_steps: w, at least 2; update w is the first at the peak.
+        total_steps: n; update n + 1 would be the first at 0.
+
+    Raises:
+        TypeError: a number of steps is no integer.
+        ValueError: `warmup_steps` is below 2 or longer than the training, or the optimizer has
+            a negative learning rate.
+
+    Source:
+        loshchilov2017sgdr, Eq. 5, without restarts.
+    """
+    _check(optimizer, warmup_steps, total_steps, 2)
+    rise = LinearLR(optimizer, start_factor=1 / warmup_steps, total_iters=warmup_steps - 1)
+    fall = CosineAnnealingLR(optimizer, T_max=total_steps - warmup_steps + 1)
+    return SequentialLR(optimizer, [rise, fall], milestones=[warmup_steps - 1])
+
+
+def next_rates(schedule: LRScheduler, updates: int) -> list[float]:
+    """Learning rates of the next updates, of the first parameter group; takes those updates.
+
+    Args:
+        schedule: stepped, with its optimizer, `updates` times.
+        updates: how many.
+
+    Example:
+        >>> import torch
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=8.0)
+        >>> next_rates(constant(optimizer, warmup_steps=4), 5)
+        [2.0, 4.0, 6.0, 8.0, 8.0]
+    """
+    rates = []
+    for _ in range(updates):
+        rates.append(float(schedule.optimizer.param_groups[0]["lr"]))
+        schedule.optimizer.step()
+        schedule.step()
+    return rates

@@ -130,6 +130,52 @@ def test_state_survives_a_checkpoint():
     assert other.get_last_lr() == pytest.approx([0.3 * 6 / 10])
 
 
+def resume(build, state, **settings):
+    """Rates after the states of an optimizer and its schedule were loaded into new ones."""
+    schedule = build(make_optimizer(), **settings)
+    schedule.optimizer.load_state_dict(state["optimizer"])
+    schedule.load_state_dict(state["schedule"])
+    return schedules.next_rates(schedule, 3)
+
+
+@pytest.mark.parametrize("done", [3, 40])
+def test_torchs_classes_save_their_settings_and_lambda_lr_does_not(done, tmp_path):
+    planned, other = ({"warmup_steps": w, "total_steps": n} for w, n in ((10, 100), (50, 300)))
+    for build in (schedules.linear_then_cosine, schedules.cosine_decay):
+        schedule = build(make_optimizer(), **planned)
+        schedules.next_rates(schedule, done)
+        parts = {"optimizer": schedule.optimizer, "schedule": schedule}
+        torch.save({name: part.state_dict() for name, part in parts.items()}, tmp_path / "state")
+        state = torch.load(tmp_path / "state")
+        expected = schedules.next_rates(schedule, 3)
+        assert resume(build, state, **planned) == pytest.approx(expected)
+        same = resume(build, state, **other) == pytest.approx(expected)
+        assert same == (build is schedules.linear_then_cosine)
+
+
+def test_a_schedule_built_after_the_optimizers_state_is_loaded_starts_again():
+    settings = {"warmup_steps": 10, "total_steps": 100}
+    schedule = schedules.linear_then_cosine(make_optimizer(), **settings)
+    schedules.next_rates(schedule, 40)
+    optimizer = make_optimizer()
+    optimizer.load_state_dict(schedule.optimizer.state_dict())
+    late = schedules.linear_then_cosine(optimizer, **settings)
+    late.load_state_dict(schedule.state_dict())
+    assert schedules.next_rates(late, 3) < [0.031] * 3
+    assert schedules.next_rates(schedule, 3) > [0.2] * 3
+
+
+def test_linear_then_cosine_is_the_cosine_decay():
+    settings = {"warmup_steps": 10, "total_steps": 100}
+    torchs, ours = (
+        schedules.next_rates(build(make_optimizer(), **settings), 100)
+        for build in (schedules.linear_then_cosine, schedules.cosine_decay)
+    )
+    assert torchs == pytest.approx(ours, abs=1e-14)
+    with pytest.raises(ValueError, match="^warmup_steps: got 1; expected 2 or more"):
+        schedules.linear_then_cosine(make_optimizer(), warmup_steps=1, total_steps=9)
+
+
 @pytest.mark.parametrize("make", [schedules.constant, schedules.inverse_square_root, *DECAYS])
 def test_errors_name_the_argument_and_the_remedy(make):
     with pytest.raises(ValueError, match="^warmup_steps: got 9, more than total_steps 8.*Shorten"):

@@ -102,6 +102,7 @@ def plot_sweep(
     xlabel: str = "learning rate",
     ylabel: str = "",
     styles: Styles | None = None,
+    failed: str = "diverged",
 ) -> Axes:
     """Draw the result of a sweep: a marker per setting and group, with the spread of the seeds.
 
@@ -117,13 +118,14 @@ def plot_sweep(
         xlabel: label of the x axis.
         ylabel: label of the y axis.
         styles: group -> changes of its style, as in :func:`~normlab.plotting.group_styles`.
+        failed: what a run did whose value is not finite, for the key.
 
     Raises:
         ValueError: no group, or a group whose points do not fit `x`.
 
     Conventions:
-        A diverged run is a value that is not finite. A setting where at least half of the
-        seeds diverged has no marker on the line; wherever any seed diverged, a cross in the
+        A failed run is a value that is not finite. A setting where at least half of the
+        seeds failed has no marker on the line; wherever any seed failed, a cross in the
         group's color stands below the top edge, one row per group that has any.
     """
     points, runs = _validate(x, groups)
@@ -139,11 +141,11 @@ def plot_sweep(
         alive = np.flatnonzero(np.isfinite(middle))
         if alive.size:
             ends.append(End(float(middle[alive[-1]]), style["label"], style["color"]))
-        failed = ~np.isfinite(values).all(axis=0)
-        if failed.any():
+        missing = ~np.isfinite(values).all(axis=0)
+        if missing.any():
             ax.plot(
-                points[failed],
-                np.full(failed.sum(), 0.97 - 0.055 * rows),
+                points[missing],
+                np.full(missing.sum(), 0.97 - 0.055 * rows),
                 "x",
                 color=style["color"],
                 markeredgewidth=2.0,
@@ -151,11 +153,11 @@ def plot_sweep(
             )
             rows += 1
     if rows:
-        ax.plot([], [], "x", color="#111111", markeredgewidth=2.0, label="a seed diverged")
+        ax.plot([], [], "x", color="#111111", markeredgewidth=2.0, label=f"a seed {failed}")
         ax.margins(y=0.05 + 0.07 * rows)  # room for the crosses above the data
         if labels == "direct":
             ax.annotate(
-                "× a seed\ndiverged",
+                f"× a seed\n{failed}",
                 (1.0, 0.95),
                 xycoords="axes fraction",
                 xytext=(5.0, 0.0),

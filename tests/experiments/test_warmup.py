@@ -7,14 +7,21 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from normlab import schedules
 from normlab.experiments import sequence_training
 from normlab.experiments.data.sequences import load_text
+from normlab.experiments.results import Result
 from normlab.experiments.settings import check_settings
 from normlab.experiments.warmup import (
+    loop,
     warmup_accounts,
+    warmup_adamw,
+    warmup_length,
     warmup_mechanism,
     warmup_need,
     warmup_remedies,
+    warmup_rescue,
+    warmup_resume,
 )
 
 
@@ -226,6 +233,91 @@ def test_idling_settles_the_moments_and_moves_nothing():
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
+def test_the_loop_is_that_of_the_experiments():
+    settings = sequence_training.Config(placement="pre_norm", layers=1, steps=4, lr=1e-2)
+    expected = sequence_training.run(
+        settings,
+        scheduler_factory=lambda o: schedules.constant(o, warmup_steps=2),
+        max_grad_norm=1.0,
+    )
+    model = settings.make_model()
+    optimizer = sequence_training.make_optimizer(model, lr=1e-2)
+    schedule = schedules.constant(optimizer, warmup_steps=2)
+    got = loop.train(model, settings.make_batches(), optimizer, schedule, steps=4)
+    assert got == list(expected.losses)
+
+
+def test_a_length_of_100_is_the_warmup_of_the_other_sweep():
+    config = warmup_length.Config(layers=1, steps=22, lengths=(0, 5))
+    curve = warmup_need.train_one(small_need(), "post_norm, warmup", 1e-3, 0)
+    outcome = warmup_length.run_one(config, "post_norm", 5, 1e-3, 0)
+    assert outcome["final_loss"] == round(curve.final_loss(), 4)
+    assert (outcome["steps"], outcome["solved"]) == (22, False)
+
+
+def test_the_best_rate_solves_most_seeds_and_then_soonest():
+    rows = [(0.1, 0, 9), (0.1, 1, None), (0.2, 0, 30), (0.2, 1, 40), (0.3, 0, 50), (0.3, 1, 60)]
+    outcomes = tuple(
+        SimpleNamespace(
+            placement="post_norm", length=5, lr=lr, seed=seed, steps=n, solved=n is not None
+        )
+        for lr, seed, n in rows
+    )
+    best = warmup_length.at_best_rate(Result(outcomes), "post_norm", 5)
+    assert best == (0.2, [30, 40])
+
+
+def test_adamw_follows_its_cosine():
+    config = warmup_adamw.Config(layers=1, steps=6, lengths=(0, 2), lrs=(1e-2,), seeds=(0,))
+    cold, warm = warmup_adamw.run(config).outcomes
+    assert cold.final_loss != warm.final_loss
+    assert cold.largest_loss >= cold.final_loss - 1
+    optimizer = warmup_adamw.make_adamw(config.task.make_model("pre_norm", 0), lr=0.1)
+    assert optimizer.defaults["betas"] == (0.9, 0.95)
+    assert optimizer.defaults["weight_decay"] == 0.1
+
+
+def test_a_resumed_run_goes_on_and_a_lost_state_shows_after_one_update():
+    config = warmup_resume.Config(layers=1, before=4, after=3, warmup=2, seeds=(0,))
+    kept, lost, warmed = (warmup_resume.run_one(config, "pre_norm", k, 0) for k in config.kept)
+    assert kept["before"] == lost["before"] == warmed["before"]
+    assert kept["after"][0] == lost["after"][0] == warmed["after"][0]  # before any update
+    assert len({run["after"][1] for run in (kept, lost, warmed)}) == 3
+    whole = dataclasses.replace(config, before=7, after=1)
+    # the schedule of the longer run has a longer warmup, so only the first losses agree
+    assert len(warmup_resume.run_one(whole, "pre_norm", "everything", 0)["after"]) == 1
+
+
+def test_interventions_change_what_they_say():
+    settings = sequence_training.Config(layers=3)
+    model, before = settings.make_model(), settings.make_model()
+    fresh = sequence_training.Config(layers=3, seed=7).make_model()
+    warmup_rescue.renew_layers(model, fresh, range(2))
+    for new, old, other in zip(model.matrices(), before.matrices(), fresh.matrices(), strict=True):
+        lower = new is not model.matrices()[-1]
+        assert torch.equal(new, other if lower else old)
+    model = settings.make_model()
+    warmup_rescue.shrink_branches(model, 0.5)
+    for name in ("attention_out", "feed_forward_out", "query"):
+        factor = 1.0 if name == "query" else 0.5
+        for new, old in zip(model.matrices(name), before.matrices(name), strict=True):
+            assert torch.equal(new, factor * old)
+    warmup_rescue.equal_gradients(model, 0.01)
+    sequence_training.sequence_loss(model, next(settings.make_batches()))[0].backward()
+    sizes = [p.grad.square().mean().sqrt().item() for p in model.parameters()]
+    assert sizes == pytest.approx([0.01] * len(sizes), rel=1e-4)
+
+
+@pytest.mark.parametrize("rescue", warmup_rescue.Config().rescues)
+def test_every_rescue_runs_and_nothing_changes_nothing(rescue):
+    config = warmup_rescue.Config(layers=2, full_steps=2, warmup=5, steps=21)
+    outcome = warmup_rescue.run_one(config, rescue, 0)
+    assert 0 <= outcome["accuracy"] <= 1
+    untouched = warmup_rescue.run_one(config, "nothing", 0)["token_variance"]
+    same = rescue in ("nothing", "warmup", "warmup, equal gradients")
+    assert (outcome["token_variance"] == untouched) == same
+
+
 BAD = [
     (warmup_need.Config, {"task": "riddles"}, "^task: got"),
     (warmup_need.Config, {"groups": ("post",)}, "^groups: got"),
@@ -236,6 +328,11 @@ BAD = [
     (warmup_need.Config, {"warmup": 301}, "^warmup: got 301; expected at most 300, the steps"),
     (warmup_need.Config, {"warmup": -1}, "^warmup: got -1"),
     (warmup_need.Config, {"lrs": (-0.1,)}, "^lrs: got -0.1; expected a positive number"),
+    (warmup_length.Config, {"lengths": (0, 700)}, "^lengths: got 700; expected at most 600, the"),
+    (warmup_length.Config, {"placements": ("post",)}, "^placements: got"),
+    (warmup_adamw.Config, {"lrs": (0.0,)}, "^lrs: got 0.0"),
+    (warmup_resume.Config, {"kept": ("hope",)}, "^kept: got"),
+    (warmup_rescue.Config, {"full_steps": 0}, "^full_steps: got 0"),
     (warmup_mechanism.Config, {"groups": ("post",)}, "^groups: got"),
     (warmup_mechanism.Config, {"check_at": (1, 2)}, "^check_at: got"),
     (warmup_mechanism.Config, {"check_at": (0, 2, 2)}, "^check_at: got"),

@@ -101,6 +101,9 @@ def test_crosses_are_explained(ax: Any) -> None:
     ax.clear()
     plot_sweep(ax, X, {"none": [1.0, 1.0, np.nan, np.nan]}, labels="direct")
     assert [text.get_text() for text in ax.texts] == ["× a seed\ndiverged", "no norm"]
+    ax.clear()
+    plot_sweep(ax, X, {"none": [1.0, 1.0, np.nan, np.nan]}, failed="is stuck")
+    assert [text.get_text() for text in ax.get_legend().get_texts()][1:] == ["a seed is stuck"]
 
 
 def test_scales_and_names_of_axes(ax: Any) -> None:
