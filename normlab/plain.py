@@ -13,6 +13,7 @@ import torch
 
 __all__ = [
     "DeepNormBlock",
+    "PreRMSNormBlock",
     "batch_norm",
     "batch_norm_backward",
     "batch_norm_eval",
@@ -189,3 +190,29 @@ class DeepNormBlock(torch.nn.Module):
         mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
         x = self.norm_1(self.alpha * x + self.output(mixed.flatten(2)))  # (N, T, D)
         return self.norm_2(self.alpha * x + self.down(torch.relu(self.up(x))))  # (N, T, D)
+
+
+class PreRMSNormBlock(torch.nn.Module):
+    """A block as in Llama for x (N, T, D): norms before the sublayers, a gate in the second."""
+
+    def __init__(self, width, heads, hidden, eps=1e-5):
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = (torch.nn.RMSNorm(width, eps) for _ in range(2))
+        self.query, self.key, self.value, self.output = (
+            torch.nn.Linear(width, width, bias=False) for _ in range(4)
+        )
+        self.gate, self.up = (torch.nn.Linear(width, hidden, bias=False) for _ in range(2))
+        self.down = torch.nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x):
+        h = self.norm_1(x)  # (N, T, D)
+        q, k, v = (
+            layer(h).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (N, heads, T, D/heads)
+            for layer in (self.query, self.key, self.value)
+        )
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.output(mixed.transpose(1, 2).flatten(2))  # (N, T, D), the stream goes on
+        h = self.norm_2(x)  # (N, T, D)
+        gated = torch.nn.functional.silu(self.gate(h)) * self.up(h)  # (N, T, hidden)
+        return x + self.down(gated)  # (N, T, D)

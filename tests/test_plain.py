@@ -212,7 +212,7 @@ def faults_of_form(source):
 def test_the_functions_are_short_and_stand_alone():
     assert faults_of_form(SOURCE) == []
     assert set(NORMS) == set(CASES)
-    assert set(plain.__all__) == {*NODES, "DeepNormBlock"}
+    assert set(plain.__all__) == {*NODES, "DeepNormBlock", "PreRMSNormBlock"}
 
 
 LAYER = "".join(
@@ -394,6 +394,38 @@ def test_the_block_starts_as_the_package_does(monkeypatch):
     assert gains == [[1.0], [1.0], [0.25], [0.25], [0.25], [0.25]]
 
 
-def test_the_block_is_short():
-    block = next(node for node in TREE.body if isinstance(node, ast.ClassDef))
+@pytest.mark.parametrize("block", [n for n in TREE.body if isinstance(n, ast.ClassDef)])
+def test_a_block_is_short(block):
     assert block.end_lineno - block.lineno + 1 <= 25
+
+
+# The block of Llama.
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_the_block_with_a_gate_is_what_its_parts_make(seeded, heads):
+    """Attention head by head, the gate and the norms, all written out."""
+    block = plain.PreRMSNormBlock(8, heads, 12, eps=0.1)
+    for norm in (block.norm_1, block.norm_2):
+        nn.init.normal_(norm.weight, mean=1.5)
+    block.double()
+    x = 3 * torch.randn(3, 5, 8, dtype=torch.float64)
+
+    def normalize(x, norm):
+        return x / (x.square().mean(-1, keepdim=True) + 0.1).sqrt() * norm.weight
+
+    h = normalize(x, block.norm_1)
+    q, k, v = (
+        (h @ layer.weight.T).chunk(heads, -1) for layer in (block.query, block.key, block.value)
+    )
+    later = torch.ones(5, 5).triu(1).bool()
+    mixed = [
+        (a @ b.mT / a.shape[-1] ** 0.5).masked_fill(later, -torch.inf).softmax(-1) @ c
+        for a, b, c in zip(q, k, v, strict=True)
+    ]
+    middle = x + torch.cat(mixed, -1) @ block.output.weight.T
+    h = normalize(middle, block.norm_2)
+    gate = h @ block.gate.weight.T
+    expected = middle + (gate * gate.sigmoid() * (h @ block.up.weight.T)) @ block.down.weight.T
+    torch.testing.assert_close(block(x), expected, rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(block(x), 2 * expected - middle, atol=0.01)

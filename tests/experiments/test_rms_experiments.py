@@ -10,6 +10,7 @@ from normlab.checks import check_layer
 from normlab.experiments.data.sequences import sequence_batches
 from normlab.experiments.networks.transformer import make_transformer
 from normlab.experiments.rms_norm import (
+    language_model,
     norm_operations,
     norm_times,
     partial_rms,
@@ -123,7 +124,7 @@ def test_centering_keeps_a_pre_ln_network(tokens):
     centered = copy.deepcopy(model)
     center_writers_(centered)
     torch.testing.assert_close(centered(tokens), model(tokens), rtol=0, atol=1e-12)
-    assert max(rms_quality.mean_shares(centered, tokens)) < 1e-28
+    assert max(language_model.mean_shares(centered, tokens)) < 1e-28
 
 
 def test_only_pre_ln_networks_are_converted():
@@ -158,24 +159,69 @@ def test_which_conversions_train_alike():
 
 
 def test_rms_norm_learns_in_about_as_many_steps():
-    result = rms_quality.run(rms_quality.Config(tasks=("reversal",), seeds=(0,), steps=130))
+    config = rms_quality.Config(tasks=("reversal",), lrs=(2e-3,), seeds=(0,), steps=130)
+    result = rms_quality.run(config)
     (layer,), (rms,) = (
         result.values("learned_at", norm=norm) for norm in ("layer_norm", "rms_norm")
     )
     assert abs(rms / layer - 1) < 0.25
-    for outcome in result.outcomes:
-        assert len(outcome.shares_before) == len(outcome.shares_after) == 9
-        assert max(outcome.shares_before + outcome.shares_after) < 0.15
 
 
-def test_share_of_the_mean_is_measured(tokens):
-    model = _model()
-    shares = rms_quality.mean_shares(model, tokens)
-    assert len(shares) == 5
-    signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(5)
+SMALL = language_model.Config(layers=2, width=16, hidden=24, steps=40, seeds=(0,), lrs=(1e-2,))
+
+
+def test_the_language_model_learns_with_either_norm():
+    outcomes = language_model.run(SMALL).outcomes
+    for o in outcomes:
+        assert len(o.curve) == 2 and o.curve[1] < o.curve[0] - 0.3
+        assert len(o.shares_before) == len(o.shares_after) == 5
+    layer, rms = (o.held_out for o in outcomes)
+    assert layer != rms and abs(layer - rms) < 0.1
+
+
+def test_both_norms_start_from_the_same_weights():
+    models = [language_model.make_model(SMALL, norm, seed=0) for norm in SMALL.norms]
+    kinds = [type(m.norm) for m in models]
+    assert kinds == [torch.nn.LayerNorm, torch.nn.RMSNorm]
+    assert [m.norm.eps for m in models] == [m.blocks[1].norm_2.eps for m in models] == [1e-5] * 2
+    layer, rms = (dict(m.named_parameters()) for m in models)
+    assert list(layer) == list(rms)
+    for name, parameter in layer.items():
+        torch.testing.assert_close(parameter, rms[name], rtol=0, atol=0)
+
+
+def test_the_model_reads_no_token_that_follows():
+    model = language_model.make_model(SMALL, "rms_norm", seed=0)
+    tokens = torch.randint(20, (2, 9), generator=torch.Generator().manual_seed(0))
+    other = tokens.clone()
+    other[:, 6:] = 1
+    apart = (model(tokens) - model(other)).abs().amax((0, 2))
+    assert (apart[:6] < 1e-6).all() and (apart[6:] > 1e-3).all()
+
+
+def test_the_stream_of_the_language_model_is_centered_exactly():
+    model = language_model.make_model(SMALL, "layer_norm", seed=0).double()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():  # no weight stays 1, where a mistake could hide
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            parameter.add_(0.2 * noise)
+    tokens = torch.randint(20, (3, 9), generator=generator)
+    converted = language_model.replace_norms(model, "rms_norm")
+    assert (converted(tokens) - model(tokens)).abs().max() > 0.01
+    language_model.center_stream_(converted)
+    torch.testing.assert_close(converted(tokens), model(tokens), rtol=0, atol=1e-12)
+    assert max(language_model.mean_shares(converted, tokens)) < 1e-28
+
+
+def test_share_of_the_mean_is_measured():
+    model = language_model.make_model(SMALL, "rms_norm", seed=0)
+    tokens = torch.randint(20, (3, 9), generator=torch.Generator().manual_seed(0))
+    assert len(language_model.mean_shares(model, tokens)) == 5
+    signs = torch.tensor([1.0, -1.0]).repeat(model.tokens.num_embeddings)
     with torch.no_grad():  # every token has a large mean, all tokens together have none
-        model.tokens.weight.add_(10.0 * signs[:, None])
-    assert rms_quality.mean_shares(model, tokens)[0] > 0.8
+        model.tokens.weight.add_(10.0 * signs[: model.tokens.num_embeddings, None])
+    assert language_model.mean_shares(model, tokens)[0] > 0.8
 
 
 def test_two_features_do_not_suffice_and_eight_do():
@@ -282,6 +328,9 @@ def test_times_are_measured_and_not_judged():
         (rms_conventions, {"dtypes": ("float8",)}, "dtypes: got 'float8'"),
         (rms_conventions, {"scales": (0.0,)}, "scales: got"),
         (rms_conventions, {"rows": 0}, "rows: got 0; expected 1 or more"),
+        (language_model, {"norms": ("batch_norm",)}, "norms: got 'batch_norm'"),
+        (language_model, {"heads": 5}, "heads: got 5"),
+        (language_model, {"lrs": (0.0,)}, "lrs: got"),
         (rms_quality, {"norms": ("batch_norm",)}, "norms: got 'batch_norm'"),
         (rms_quality, {"p": 0.0}, "p: got 0"),
         (rms_quality, {"learned_above": 1.5}, "learned_above: got 1.5"),

@@ -69,10 +69,8 @@ def run_one(config: Config, width: int, p: float, seed: int) -> dict[str, Any]:
         spread: relative standard deviation over rows of the output's size, for independent
             normal features.
     """
-    settings = rms_quality.Config(
-        layers=config.layers, width=width, p=p, lr=config.lr, steps=config.steps
-    )
-    trained = rms_quality.run_one(settings, config.task, "prms_norm", seed)
+    settings = rms_quality.Config(layers=config.layers, width=width, p=p, steps=config.steps)
+    trained = rms_quality.run_one(settings, config.task, "prms_norm", config.lr, seed)
     return {
         "used": math.ceil(round(p * width, 9)),
         "learned_at": trained["learned_at"],

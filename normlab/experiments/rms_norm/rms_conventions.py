@@ -38,6 +38,25 @@ def statistics_in_half(
     return weight * (input / (mean_square + eps).sqrt())
 
 
+class ShortRMSNorm(nn.Module):
+    """The plain formula as a module, as it is often written: in the dtype of the input.
+
+    Args:
+        features: H.
+        eps: inside the root; zero in float16.
+    """
+
+    def __init__(self, features: int, eps: float = 1e-8) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(features))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize the last axis."""
+        rms = (x.square().mean(-1, keepdim=True) + self.eps).sqrt()  # (*, 1)
+        return self.weight * (x / rms)  # (*, H)
+
+
 def eps_outside(
     input: Tensor, normalized_shape: Shape, weight: Tensor | float = 1.0, eps: float = 1e-8
 ) -> Tensor:

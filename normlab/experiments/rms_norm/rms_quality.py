@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from normlab.experiments.data.sequences import Task, sequence_batches
 from normlab.experiments.networks.transformer import Transformer, make_transformer
 from normlab.experiments.rms_norm.pre_rms_conversion import pre_norm_blocks
-from normlab.experiments.sequence_training import make_optimizer, norm_inputs, train_on_sequences
+from normlab.experiments.sequence_training import make_optimizer, train_on_sequences
 from normlab.experiments.settings import Bounds, Count, Index, Positive, Share, at_least
 from normlab.experiments.sweep import Sweep
 from normlab.layers import RMSNorm, prms_norm
@@ -52,7 +51,7 @@ class Config:
         layers: L.
         width: D.
         p: part of the features that pRMSNorm uses.
-        lr: learning rate.
+        lrs: learning rates.
         steps: updates.
         learned_above: accuracy, as a mean of ten steps, from which a task counts as learned.
     """
@@ -63,31 +62,9 @@ class Config:
     layers: Count = 4
     width: Count = 32
     p: Part = 0.0625
-    lr: Positive = 2e-3
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2)
     steps: Annotated[int, at_least(10)] = 250
     learned_above: Share = 0.95
-
-
-def _stream_norms(model: Transformer) -> list[nn.Module]:
-    return [block.norm for block in pre_norm_blocks(model)] + [model.final_norm]
-
-
-@torch.no_grad()
-def mean_shares(model: Transformer, tokens: Tensor) -> list[float]:
-    r"""How much of the input of each norm is its mean, which RMSNorm leaves in.
-
-    .. math:: \frac{E[\mu^2]}{E[\frac1H \sum_i x_i^2]}
-
-    Args:
-        model: a Pre-LN Transformer; left as it is.
-        tokens: (N, T).
-
-    Returns:
-        one share for each norm, from the first block to the final norm. A random vector of H
-        independent features of mean 0 has the share 1/H.
-    """
-    seen = [x.double() for x in norm_inputs(model, _stream_norms(model), tokens)]
-    return [(x.mean(-1).square().mean() / x.square().mean()).item() for x in seen]
 
 
 def _make_model(config: Config, norm: StreamNorm, seed: int) -> Transformer:
@@ -105,7 +82,7 @@ def _make_model(config: Config, norm: StreamNorm, seed: int) -> Transformer:
     return model
 
 
-def run_one(config: Config, task: Task, norm: StreamNorm, seed: int) -> dict[str, Any]:
+def run_one(config: Config, task: Task, norm: StreamNorm, lr: float, seed: int) -> dict[str, Any]:
     """Train one network.
 
     Measures:
@@ -113,18 +90,13 @@ def run_one(config: Config, task: Task, norm: StreamNorm, seed: int) -> dict[str
             the mark; None if there is none.
         final_loss: mean of the last 20 steps.
         accuracies: mean accuracy of each ten steps.
-        shares_before: mean² / mean of squares of the input of each norm, from the first block
-            to the final norm, averaged over tokens, before training.
-        shares_after: the same after training.
     """
     model = _make_model(config, norm, seed)
-    tokens, _ = next(sequence_batches(task, seed=seed, batch_size=128))
-    before = mean_shares(model, tokens)
     curve = train_on_sequences(
         model,
         sequence_batches(task, seed=1000 + seed),
         steps=config.steps,
-        optimizer=make_optimizer(model, lr=config.lr),
+        optimizer=make_optimizer(model, lr=lr),
     )
     accuracies = curve.accuracies
     smooth = [sum(accuracies[i - 10 : i]) / 10 for i in range(10, len(accuracies) + 1)]
@@ -133,9 +105,7 @@ def run_one(config: Config, task: Task, norm: StreamNorm, seed: int) -> dict[str
         "learned_at": next(learned, None),
         "final_loss": curve.final_loss(),
         "accuracies": tuple(smooth[::10]),
-        "shares_before": tuple(before),
-        "shares_after": tuple(mean_shares(model, tokens)),
     }
 
 
-run = Sweep(run_one, task="tasks", norm="norms", seed="seeds")
+run = Sweep(run_one, task="tasks", norm="norms", lr="lrs", seed="seeds")
