@@ -15,6 +15,7 @@ from normlab.experiments.data.sequences import SequenceBatches, Text, load_text,
 from normlab.experiments.sequence_training import norm_inputs
 from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
 from normlab.experiments.sweep import Sweep
+from normlab.norms import NORMS
 from normlab.plain import PreRMSNormBlock
 
 Norm = Literal["layer_norm", "rms_norm"]
@@ -89,7 +90,7 @@ def replace_norms(model: LanguageModel, kind: Norm) -> LanguageModel:
         model: left as it is.
         kind: "layer_norm", without a bias, or "rms_norm".
     """
-    make: Any = nn.RMSNorm if kind == "rms_norm" else partial(nn.LayerNorm, bias=False)
+    make: Any = partial(nn.LayerNorm, bias=False) if NORMS[kind].centered else nn.RMSNorm
     model = copy.deepcopy(model)
     for module in list(model.modules()):
         for name, old in module.named_children():

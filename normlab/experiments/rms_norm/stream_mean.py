@@ -12,6 +12,7 @@ from normlab.experiments.rms_norm import language_model
 from normlab.experiments.rms_norm.language_model import Norm, center_stream_, replace_norms
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep, grid
+from normlab.norms import NORMS
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def run_one(config: Config, norm: Norm, offset: float, lr: float, seed: int) -> 
         "exchanged": None,
         "converted": None,
     }
-    if norm == "layer_norm":
+    if NORMS[norm].centered:
         other = replace_norms(model, "rms_norm")
         found["exchanged"] = language_model.held_out_loss(other, settings)
         center_stream_(other)
