@@ -15,8 +15,10 @@ from normlab.experiments.batch_norm import (
     convnet,
     depth_gradients,
     folding,
+    initial_scale,
     learning_rates,
     noise_and_gap,
+    norm_order,
     train_eval,
 )
 from normlab.experiments.results import Result
@@ -54,12 +56,17 @@ SMALL = {
     "batch_noise": (batch_noise, batch_noise.Config(seeds=(0,), draws=5, batch_sizes=(2, 4))),
     "noise_and_gap": (
         noise_and_gap,
-        noise_and_gap.Config(ghost_sizes=(0, 64), seeds=(0,), steps=3),
+        noise_and_gap.Config(ghost_sizes=(0, 64), lrs=(1e-2,), seeds=(0,), steps=3),
     ),
     "learning_rates": (
         learning_rates,
         learning_rates.Config(lrs=(0.1,), seeds=(0,), steps=3),
     ),
+    "initial_scale": (
+        initial_scale,
+        initial_scale.Config(scales=(0.3,), lrs=(0.1,), seeds=(0,), steps=25),
+    ),
+    "norm_order": (norm_order, norm_order.Config(lrs=(0.1,), seeds=(0,), steps=25)),
     "train_eval": (train_eval, train_eval.Config(momenta=(0.1,), check_at=(1, 2), seeds=(0,))),
     "convnet": (
         convnet,
@@ -111,6 +118,38 @@ def test_noise_falls_with_the_root_of_the_batch_size():
     assert result.median("noise", norm="layer_norm", batch_size=4) < 1e-5
     with pytest.raises(ValueError, match="norms: got 'weight_norm'"):
         batch_noise.run(batch_noise.Config(norms=("weight_norm",)))
+
+
+def test_batches_of_one_class_keep_batch_norm_from_learning():
+    config = batch_composition.Config(steps=60)
+    one = batch_composition.run_one(config, "batch_norm", 1, 0)
+    assert max(one["eval_accuracy"], one["batch_accuracy"], one["class_accuracy"]) < 0.4
+    assert one["train_loss"] > 1.9  # a blind guess has 2.3
+    layer = batch_composition.run_one(config, "layer_norm", 1, 0)
+    assert layer["class_accuracy"] == pytest.approx(layer["eval_accuracy"], abs=1e-6)
+
+
+def test_small_initial_weights_stop_a_network_without_norm():
+    config = initial_scale.Config(steps=60)
+    none, bn = (initial_scale.run_one(config, n, 0.1, 0.1, seed=0) for n in ("none", "batch_norm"))
+    assert none["eval_accuracy"] < 0.2 < 0.8 < bn["eval_accuracy"]
+    right = initial_scale.run_one(config, "none", 1.0, 0.1, seed=0)
+    assert right["eval_accuracy"] > 0.6
+
+
+def test_the_norm_stands_where_it_is_said_to():
+    config = norm_order.Config()
+    kinds = {
+        order: [type(m).__name__ for m in norm_order.make_network(config, order, seed=0)]
+        for order in config.orders
+    }
+    first = {order: names[1:3] for order, names in kinds.items()}
+    assert first["before the ReLU"] == ["BatchNorm1d", "ReLU"]
+    assert first["after the ReLU"] == ["ReLU", "BatchNorm1d"]
+    assert "BatchNorm1d" not in kinds["no norm"]
+    assert kinds["after the ReLU"][4:6] == ["ReLU", "BatchNorm1d"]
+    weights = [norm_order.make_network(config, o, seed=0)[0].weight for o in config.orders]
+    assert torch.equal(weights[1], weights[2])
 
 
 def test_ghost_batch_norm_normalizes_each_part_by_itself():

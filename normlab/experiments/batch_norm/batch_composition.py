@@ -45,6 +45,7 @@ def run_one(
         train_loss: mean over the last 20 steps, in train mode.
         eval_accuracy: on the 500 shuffled test digits, with running statistics.
         batch_accuracy: the same with the statistics of all test digits together.
+        class_accuracy: the same with the test digits of one class at a time as a batch.
     """
     data = load_digits_split(seed)
     model = make_mlp(config.widths, norm, seed=seed)
@@ -60,10 +61,16 @@ def run_one(
     )
     tested = evaluate(model, data.x_test, data.y_test)
     mixed = evaluate(model, data.x_test, data.y_test, mode="train")
+    right = 0.0
+    for label in data.y_test.unique():
+        of_one = data.y_test == label
+        alike = evaluate(model, data.x_test[of_one], data.y_test[of_one], mode="train")
+        right += alike.accuracy * of_one.sum().item()
     return {
         "train_loss": sum(losses[-20:]) / 20,
         "eval_accuracy": tested.accuracy,
         "batch_accuracy": mixed.accuracy,
+        "class_accuracy": right / len(data.y_test),
     }
 
 

@@ -1,7 +1,8 @@
 """Does the noise of a batch norm narrow the gap between training and test?
 
 The batch that the optimizer sees stays the same; only the number of samples that share
-statistics changes (Ghost BatchNorm), so the noise is the only thing that moves.
+statistics changes (Ghost BatchNorm), so the noise is the only thing that moves. Every number is
+tried at several learning rates.
 """
 
 from __future__ import annotations
@@ -53,21 +54,23 @@ class Config:
     Attributes:
         ghost_sizes: samples that share statistics; the batch size itself is plain batch norm,
             0 is no norm at all.
+        lrs: of Adam.
         seeds: each gives a split, initial weights and an order of batches.
         train_size: training digits that are used.
         batch_size: of the optimizer, for all networks.
         widths: sizes of the MLP.
         steps: of Adam.
-        lr: of Adam.
+        pixel_noise: standard deviation of what is added to the test pixels, which lie in 0 to 1.
     """
 
     ghost_sizes: tuple[Index, ...] = (0, 128, 32, 8, 4, 2)
+    lrs: tuple[Positive, ...] = (3e-4, 1e-3, 3e-3, 1e-2)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     train_size: Count = 256
     batch_size: Count = 128
     widths: tuple[Count, ...] = (64, 128, 128, 10)
     steps: Count = 200
-    lr: Positive = 1e-2
+    pixel_noise: Positive = 0.3
 
 
 def with_ghosts(model: nn.Sequential, ghost_size: int) -> nn.Sequential:
@@ -79,12 +82,13 @@ def with_ghosts(model: nn.Sequential, ghost_size: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def run_one(config: Config, ghost_size: int, seed: int) -> dict[str, float]:
+def run_one(config: Config, ghost_size: int, lr: float, seed: int) -> dict[str, float]:
     """Train one network and score it with running statistics.
 
     Measures:
         train_accuracy: on the digits that it was trained on.
         test_accuracy: on the 500 test digits.
+        noisy_accuracy: on the test digits with noise on their pixels.
         train_loss: cross-entropy on the training digits.
         test_loss: cross-entropy on the test digits.
     """
@@ -93,18 +97,22 @@ def run_one(config: Config, ghost_size: int, seed: int) -> dict[str, float]:
     data = replace(data, x_train=data.x_train[kept], y_train=data.y_train[kept])
     model = make_mlp(config.widths, "batch_norm" if ghost_size else "none", seed=seed)
     model = with_ghosts(model, ghost_size)
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     train_on_digits(
         model, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
     )
     seen = evaluate(model, data.x_train, data.y_train)
     unseen = evaluate(model, data.x_test, data.y_test)
+    generator = torch.Generator().manual_seed(seed)
+    noise = config.pixel_noise * torch.randn(data.x_test.shape, generator=generator)
+    noisy = evaluate(model, data.x_test + noise, data.y_test)
     return {
         "train_accuracy": seen.accuracy,
         "test_accuracy": unseen.accuracy,
+        "noisy_accuracy": noisy.accuracy,
         "train_loss": seen.loss,
         "test_loss": unseen.loss,
     }
 
 
-run = Sweep(run_one, ghost_size="ghost_sizes", seed="seeds")
+run = Sweep(run_one, ghost_size="ghost_sizes", lr="lrs", seed="seeds")
