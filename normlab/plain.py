@@ -13,6 +13,7 @@ import torch
 
 __all__ = [
     "DeepNormBlock",
+    "PreNormBlock",
     "PreRMSNormBlock",
     "batch_norm",
     "batch_norm_backward",
@@ -190,6 +191,27 @@ class DeepNormBlock(torch.nn.Module):
         mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
         x = self.norm_1(self.alpha * x + self.output(mixed.flatten(2)))  # (N, T, D)
         return self.norm_2(self.alpha * x + self.down(torch.relu(self.up(x))))  # (N, T, D)
+
+
+class PreNormBlock(torch.nn.Module):
+    """A GPT's block for x (B, T, C): a norm before each sublayer, none on the sum x itself."""
+
+    def __init__(self, width, heads, hidden, norm=torch.nn.LayerNorm):
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = norm(width), norm(width)
+        self.query_key_value = torch.nn.Linear(width, 3 * width)
+        self.output = torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, hidden), torch.nn.Linear(hidden, width)
+
+    def forward(self, x):
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, heads, T, C/heads)
+            for part in self.query_key_value(self.norm_1(x)).chunk(3, dim=-1)
+        )
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.output(mixed.transpose(1, 2).flatten(2))  # (B, T, C)
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm_2(x))))  # (B, T, C)
 
 
 class PreRMSNormBlock(torch.nn.Module):

@@ -15,7 +15,7 @@ from torch import nn
 from normlab import plain, reference
 from normlab.experiments.networks.transformer import Attention, FeedForward
 from normlab.layers import LayerNorm
-from normlab.residual import DeepNorm, deep_norm_constants, deep_norm_init_
+from normlab.residual import DeepNorm, PreNorm, deep_norm_constants, deep_norm_init_
 
 EPS = 1e-5
 SOURCE = Path(plain.__file__).read_text(encoding="utf-8")
@@ -212,7 +212,7 @@ def faults_of_form(source):
 def test_the_functions_are_short_and_stand_alone():
     assert faults_of_form(SOURCE) == []
     assert set(NORMS) == set(CASES)
-    assert set(plain.__all__) == {*NODES, "DeepNormBlock", "PreRMSNormBlock"}
+    assert set(plain.__all__) == {*NODES, "DeepNormBlock", "PreNormBlock", "PreRMSNormBlock"}
 
 
 LAYER = "".join(
@@ -429,3 +429,49 @@ def test_the_block_with_a_gate_is_what_its_parts_make(seeded, heads):
     expected = middle + (gate * gate.sigmoid() * (h @ block.up.weight.T)) @ block.down.weight.T
     torch.testing.assert_close(block(x), expected, rtol=1e-12, atol=1e-12)
     assert not torch.allclose(block(x), 2 * expected - middle, atol=0.01)
+
+
+def copy_joint_weights(block, attention, feed_forward, norms):
+    """Give torch-shaped parts the weights of a block whose query, key and value are one matrix."""
+    parts = zip(
+        (attention.q_proj, attention.k_proj, attention.v_proj),
+        block.query_key_value.weight.chunk(3),
+        block.query_key_value.bias.chunk(3),
+        strict=True,
+    )
+    with torch.no_grad():
+        for layer, weight, bias in parts:
+            layer.weight.copy_(weight)
+            layer.bias.copy_(bias)
+    pairs = (
+        (attention.out_proj, block.output),
+        (feed_forward[0], block.up),
+        (feed_forward[-1], block.down),
+        (norms[0], block.norm_1),
+        (norms[1], block.norm_2),
+    )
+    for ours, theirs in pairs:
+        ours.load_state_dict(theirs.state_dict())
+
+
+def test_the_pre_norm_block_is_the_packages(seeded):
+    block = plain.PreNormBlock(8, 2, 12)
+    for norm in (block.norm_1, block.norm_2):
+        nn.init.normal_(norm.weight, mean=1.5)
+        nn.init.normal_(norm.bias)
+    attention, feed_forward = Attention(8, 2, causal=True), FeedForward(8, 12)
+    feed_forward[1] = nn.GELU()
+    norms = LayerNorm(8), LayerNorm(8)
+    copy_joint_weights(block, attention, feed_forward, norms)
+    expected = nn.Sequential(PreNorm(attention, norms[0]), PreNorm(feed_forward, norms[1])).double()
+    x = torch.randn(3, 5, 8, dtype=torch.float64)
+    y = block.double()(x)
+    torch.testing.assert_close(y, expected(x), rtol=1e-12, atol=1e-12)
+    attention.causal = False
+    assert not torch.allclose(y, expected(x), atol=0.01)
+
+
+def test_the_pre_norm_block_takes_another_norm(seeded):
+    bare = plain.PreNormBlock(8, 2, 12, norm=nn.Identity)
+    assert not [name for name, _ in bare.named_parameters() if "norm" in name]
+    assert isinstance(plain.PreNormBlock(8, 2, 12, norm=nn.RMSNorm).norm_2, nn.RMSNorm)

@@ -30,6 +30,8 @@ class Config:
         batch_size: digits in a batch, before routing.
         steps: updates.
         lr: of Adam.
+        skip_single: the second expert sits out the updates in which it gets one digit, as it has
+            to with batch norm: what this alone costs.
     """
 
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
@@ -39,6 +41,7 @@ class Config:
     batch_size: Count = 32
     steps: Count = 400
     lr: Positive = 2e-3
+    skip_single: bool = False
 
 
 def _std_ratio(expert: nn.Sequential, x: Tensor) -> float:
@@ -56,7 +59,8 @@ def run_one(config: Config, norm: FeatureNorm, seed: int) -> dict[str, Any]:
 
     Measures:
         visits: (batch size at the rare expert, number of updates), sorted.
-        refusals: updates at which the rare expert's norm raised and the expert was skipped.
+        refusals: updates at which the rare expert was skipped, by `skip_single` or because its norm
+            raised.
         rare_loss: cross-entropy of the rare expert on all training digits routed to it, in
             eval mode.
         rare_batch_loss: the same in train mode, all those digits as one batch.
@@ -83,7 +87,9 @@ def run_one(config: Config, norm: FeatureNorm, seed: int) -> dict[str, Any]:
         visits[count] += 1
         ordinary, routed = batch[~to_rare], batch[to_rare]
         loss = cross_entropy(common(x[ordinary]), y[ordinary], reduction="sum")
-        if count:
+        if count == 1 and config.skip_single:
+            refusals += 1
+        elif count:
             try:
                 loss = loss + cross_entropy(rare(x[routed]), y[routed], reduction="sum")
             except ValueError:  # one value per channel has no variance: skip the expert

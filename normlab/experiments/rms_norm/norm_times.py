@@ -104,7 +104,7 @@ def _compare(calls: dict[str, Call], config: Config, seed: int) -> dict[str, lis
     return times
 
 
-def _processor() -> str:
+def processor_name() -> str:
     """The name of the processor, where the system tells it."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -165,4 +165,4 @@ class Measured(Result):
 def run(config: Config) -> Measured:
     """Time every pair at every shape, one after the other."""
     allocator = {k: v for k, v in sorted(os.environ.items()) if k.startswith(("MALLOC_", "THP_"))}
-    return Measured(measure(config).outcomes, _processor(), allocator)
+    return Measured(measure(config).outcomes, processor_name(), allocator)
