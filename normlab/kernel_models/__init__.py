@@ -1,11 +1,11 @@
 """NumPy models of what torch's CPU kernels compute: order of operations and rounding included.
 
 Each file re-creates one algorithm of torch 2.13 in words of our own; only `flat_loops` models no
-kernel, but has the plain loops that the kernels refine. Nothing here imports torch, so that comparing
-the two is evidence. Two arguments describe the machine code: `lanes`, the float32 values in a vector
-register, and `fused`, whether a multiply and an add round once. On x86 both builds of these kernels
-use registers of 8; the AVX2 build, which runs on AVX-512 machines, too, fuses, and the build that
-ATEN_CPU_CAPABILITY=default selects does not.
+kernel, but has the plain loops that the kernels refine. Nothing here imports torch, so that
+comparing the two is evidence. Two arguments describe the machine code: `lanes`, the float32 values
+in a vector register, and `fused`, whether a multiply and an add round once. On x86 both builds of
+these kernels use registers of 8; the AVX2 build, which runs on AVX-512 machines, too, fuses, and
+the build that ATEN_CPU_CAPABILITY=default selects does not.
 
 The headers named under "Source" ship in the wheel of 2.13.0 and were read there. The .cpp files do
 not; they were read at other commits, and that 2.13.0 still does the same rests on the comparison

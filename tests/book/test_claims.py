@@ -153,7 +153,7 @@ def test_a_changed_statement_makes_the_page_stale(part: str) -> None:
         replace(c, **{part: changes.get(part, "other")}) if c.id == "001-3" else c
         for c in tool.read_claims()
     ]
-    assert "list-layer_norm" in find_stale_cells(read_cells(), claims)
+    assert "list-layer_norm_further" in find_stale_cells(read_cells(), claims)
 
 
 def test_a_section_left_over_is_stale() -> None:
