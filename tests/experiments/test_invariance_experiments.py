@@ -245,10 +245,10 @@ def test_angle_between_tensors():
 
 
 def test_a_norm_survives_rates_that_kill_the_control():
-    config = surviving_rates.Config(lrs=(10.0,), seeds=(5,), steps=150, window=20, widths=WIDTHS)
+    config = surviving_rates.Config(lrs=(10.0,), seeds=(5,), steps=250)
     result = surviving_rates.run(config)
     (control,), (layer,) = result.of(norm="none"), result.of(norm="layer_norm")
-    assert control.last_loss > 1.5 > 3 * layer.last_loss
+    assert control.last_loss > 2 > 3 * layer.last_loss
     assert layer.length_after_one > 5  # the wild step makes the weights long
 
 
