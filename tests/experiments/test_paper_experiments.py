@@ -12,12 +12,18 @@ from torch.nn import functional as F
 
 from normlab.experiments.layer_norm import recurrent, recurrent_digits
 from normlab.experiments.paper_experiments import (
+    attentive_reader,
     batch_128_and_4,
+    captions,
+    cloze,
     descent,
     generative_digits,
     glyphs,
     latent_models,
     lstm,
+    order_embeddings,
+    skip_thoughts,
+    stories,
     strokes,
 )
 
@@ -279,3 +285,154 @@ def test_a_small_first_gain_slows_layer_norm():
         recurrent_digits.final_losses(result, "layer_norm", 32, gain) for gain in (0.1, 1.0)
     )
     assert small > 1.2 * one
+
+
+def test_a_caption_above_its_picture_costs_nothing_and_the_other_way_round_does():
+    caption, image = _random(3, 5).abs(), _random(3, 5, seed=1).abs()
+    above = torch.minimum(caption, image)  # never more than the picture
+    assert order_embeddings.order_violation(above, image).diagonal().tolist() == [0, 0, 0]
+    swapped = order_embeddings.order_violation(image, above).diagonal()
+    assert swapped.min() > 0
+    expected = (caption[1] - image[2]).clamp_min(0).square().sum()
+    assert order_embeddings.order_violation(caption, image)[1, 2] == expected
+
+
+def test_the_ranking_loss_is_the_sum_over_wrong_pairs():
+    texts, images, margin = _random(4, 3).abs(), _random(4, 3, seed=1).abs(), 0.05
+    expected = 0.0
+    for n in range(4):
+        for wrong in set(range(4)) - {n}:
+            right = (texts[n] - images[n]).clamp_min(0).square().sum()
+            other_image = (texts[n] - images[wrong]).clamp_min(0).square().sum()
+            other_caption = (texts[wrong] - images[n]).clamp_min(0).square().sum()
+            expected += (margin + right - other_image).clamp_min(0)
+            expected += (margin + right - other_caption).clamp_min(0)
+    found = order_embeddings.ranking_loss(texts, images, margin)
+    assert found.item() == pytest.approx(expected.item() / 4)
+    swapped = order_embeddings.ranking_loss(images, texts, margin)
+    assert abs(swapped.item() - found.item()) > 0.1
+
+
+def test_a_network_that_tells_nothing_apart_has_the_rank_of_a_guess():
+    assert order_embeddings.ranks(torch.zeros(5, 5)).tolist() == [3.0] * 5
+    violation = torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0], [0.0, 1.0, 2.0]])
+    assert order_embeddings.ranks(violation).tolist() == [1.0, 2.0, 3.0]
+
+
+def test_captions_say_what_is_in_the_picture():
+    trained, tested = captions.load_captioned_digits(0)
+    assert trained.captions.shape == (1297, 4, 10)
+    words = {number: word for word, number in captions.vocabulary().items()}
+    back = [" ".join(words[n] for n in row.tolist() if n) for row in tested.captions[7]]
+    assert tuple(back) == tested.texts[7]
+    bold = torch.tensor(["bold" in texts[0].split() for texts in tested.texts])
+    ink = tested.images.mean(1)
+    assert ink[bold].min() > ink[~bold].max()
+    line = torch.zeros(2, 8, 8)
+    line[0, range(8), range(7, -1, -1)] = 1  # from the lower left to the upper right
+    line[1, range(8), range(8)] = 1
+    slant = captions.measure(line.flatten(1))[:, 2]
+    assert torch.allclose(slant, torch.tensor([1.0, -1.0], dtype=torch.float64))
+
+
+def test_every_question_has_one_answer_in_its_passage():
+    passage, question, answer = cloze.draw_cloze(200, torch.Generator().manual_seed(0))
+    sentences = passage.view(200, cloze.SENTENCES, 3)
+    gap = question == cloze.GAP
+    assert gap.sum(1).eq(1).all()
+    fits = ((sentences == question[:, None]) | gap[:, None]).all(-1)
+    assert fits.sum(1).eq(1).all()
+    assert torch.equal(sentences[fits][gap], answer)
+    assert (sentences[..., 0] != sentences[..., 2]).all()
+
+
+@pytest.mark.parametrize("norm", ["none", "layer_norm", "batch_norm"])
+def test_the_reader_has_the_lstm_of_the_other_experiments(norm):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        ours = attentive_reader.Lstm(3, 5, norm, steps=4)
+    cell = lstm.make_lstm_cell(3, 5, "none" if norm == "none" else "sums with bias", seed=1)
+    with torch.no_grad():
+        for name in ("x_sums", "h_sums"):
+            getattr(cell, name).load_state_dict(getattr(ours, name).state_dict())
+    x = _random(6, 4, 3, dtype=torch.float32)
+    states = ours(x)
+    state = cell.start(x)
+    for step in range(4):
+        state = cell(x[:, step], state)
+        same = torch.allclose(states[:, step], state[0], atol=1e-5)
+        assert same == (norm != "batch_norm")
+
+
+def test_the_gain_of_batch_norm_starts_at_a_tenth():
+    for group in attentive_reader.Config().groups:
+        reader = attentive_reader.make_reader(group, 4, seed=0)
+        gains = {
+            round(value, 6)
+            for name, p in reader.named_parameters()
+            if "norm" in name and name.endswith("weight")
+            for value in p.tolist()
+        }
+        assert gains == {"none": set(), "layer_norm": {1.0}}.get(group, {0.1})
+    everywhere = attentive_reader.make_reader("batch norm everywhere", 4, seed=0)
+    assert torch.equal(everywhere.words.weight, reader.words.weight)
+    assert all(isinstance(norm, torch.nn.BatchNorm1d) for norm in everywhere.norms)
+
+
+def test_a_story_keeps_person_and_place_and_tells_its_mood_in_two_ways():
+    drawn = stories.draw_stories(400, torch.Generator().manual_seed(0))
+    places = list(stories.THINGS)
+    for row in range(400):
+        for at in range(3):
+            text = stories.write_out(drawn.sentences[row, at]).split()
+            assert text[0] == stories.PEOPLE[drawn.person[row]]
+            assert text[2] in stories.THINGS[places[drawn.place[row]]]
+            mood = stories.MOODS[drawn.moods[row, at]]
+            assert (text[-1] == mood) == ("not" not in text)
+    changed = (drawn.moods[:, 1:] != drawn.moods[:, :-1]).double().mean().item()
+    assert 0.05 < changed < 0.15
+
+
+def test_the_neighbor_loss_is_that_of_the_neighbors():
+    words = len(stories.WORDS)
+    sentences = stories.draw_stories(5, torch.Generator().manual_seed(0)).sentences
+    blind = skip_thoughts.neighbor_loss(torch.zeros(5, 2, 6, words), sentences)
+    assert blind.item() == pytest.approx(6 * math.log(words), rel=1e-5)
+    knows = 50.0 * F.one_hot(sentences[:, ::2], words)
+    assert skip_thoughts.neighbor_loss(knows, sentences).item() < 1e-5
+    swapped = knows.flip(1)  # the sentence after in the place of the one before
+    assert skip_thoughts.neighbor_loss(swapped, sentences).item() > 10
+
+
+def test_a_decoder_does_not_see_the_word_that_it_guesses():
+    model = skip_thoughts.SkipThoughts(8, "layer_norm", seed=0)
+    sentences = stories.draw_stories(4, torch.Generator().manual_seed(0)).sentences
+    changed = sentences.clone()
+    changed[:, 0, 3] = 1 + changed[:, 0, 3] % 5
+    same = (model(changed) == model(sentences)).all(-1).all(0)
+    assert same[0].tolist() == [True, True, True, True, False, True]
+    assert same[1].all()
+
+
+def test_a_linear_probe_is_tested_on_the_other_half():
+    x = _random(80, 3)
+    y = x @ _random(3, 2, seed=1) + 4
+    assert torch.allclose(skip_thoughts.fit_linear(x, y), y[40:], atol=0.05)
+    y[40:] = 0  # what is not fitted does not reach the prediction
+    assert skip_thoughts.fit_linear(x, y).mean() > 3
+
+
+@pytest.mark.parametrize(
+    ("experiment", "curve", "setting"),
+    [
+        (order_embeddings, "curve", {"batch_size": 16}),
+        (attentive_reader, "losses", {"tested": 50}),
+        (skip_thoughts, "losses", {"tested": 50}),
+    ],
+)
+def test_a_tiny_run_learns_something(experiment, curve, setting):
+    config = experiment.Config(lrs=(1e-2,), seeds=(0,), hidden=12, steps=48, every=12, **setting)
+    for outcome in experiment.run(config).outcomes:
+        values = getattr(outcome, curve)
+        assert len(values) in (4, 5)
+        assert values[-1] < values[0]

@@ -68,7 +68,20 @@ class _EveryStep(nn.Module):
         return y
 
 
-def _make_norm(name: StepNorm, num_features: int, steps: int, beyond: Beyond) -> nn.Module:
+def make_step_norm(
+    name: StepNorm, num_features: int, steps: int, beyond: Beyond = "raise"
+) -> nn.Module:
+    """Build a norm that is called as `norm(x, step)`.
+
+    Args:
+        name: "batch_norm" is :class:`PerStepBatchNorm`; the others do not look at the step.
+        num_features: C.
+        steps: time steps that "batch_norm" keeps statistics for.
+        beyond: see :class:`PerStepBatchNorm`.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
     if name == "none":
         return _EveryStep(nn.Identity())
     if name == "layer_norm":
@@ -129,7 +142,7 @@ class Gru(nn.Module):
             self.output = nn.Linear(hidden, outputs)
         products = {"x_gates": 2, "h_gates": 2, "x_candidate": 1, "h_candidate": 1}
         self.norms = nn.ModuleDict(
-            {name: _make_norm(norm, n * hidden, steps, beyond) for name, n in products.items()}
+            {name: make_step_norm(norm, n * hidden, steps, beyond) for name, n in products.items()}
         )
 
     def forward(self, input: Tensor) -> Tensor:

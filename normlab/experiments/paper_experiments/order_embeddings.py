@@ -1,0 +1,184 @@
+"""Does layer norm help a GRU that puts captions above their pictures in a partial order?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from normlab.experiments.layer_norm.recurrent import Gru
+from normlab.experiments.paper_experiments.captions import (
+    TEMPLATES,
+    CaptionedDigits,
+    load_captioned_digits,
+    vocabulary,
+)
+from normlab.experiments.recording import rounded
+from normlab.experiments.settings import Count, Index, Positive, Several
+from normlab.experiments.sweep import Sweep
+from normlab.experiments.training import minimize, shuffled_batches
+
+
+def order_violation(captions: Tensor, images: Tensor) -> Tensor:
+    r"""How far each caption is from lying above each picture.
+
+    .. math:: E(c, i) = \lVert \max(0, c - i) \rVert^2
+
+    Shape:
+        captions (N, D), images (M, D); returns (N, M).
+
+    Conventions:
+        0 if no coordinate of the caption exceeds that of the picture. What a caption does not
+        say costs nothing; what the picture does not show does.
+
+    Source:
+        vendrov2016order, Eq. 2, with the caption above the picture.
+    """
+    return (captions[:, None] - images).clamp_min(0).square().sum(-1)
+
+
+def ranking_loss(captions: Tensor, images: Tensor, margin: float) -> Tensor:
+    """Mean over pairs of what others of the batch violate by less than the pair plus a margin.
+
+    Args:
+        captions: (N, D); row n belongs to row n of `images`.
+        images: (N, D).
+        margin: by how much a wrong pair should violate the order more than a right one.
+
+    Source:
+        vendrov2016order, the loss of its experiment on captions and images.
+    """
+    violation = order_violation(captions, images)
+    right = violation.diagonal()
+    wrong_image = (margin + right[:, None] - violation).clamp_min(0)
+    wrong_caption = (margin + right - violation).clamp_min(0)
+    off_diagonal = 1 - torch.eye(len(right), dtype=violation.dtype)
+    return ((wrong_image + wrong_caption) * off_diagonal).sum() / len(right)
+
+
+def ranks(violation: Tensor) -> Tensor:
+    """Rank of the right column in each row of a square, from 1.
+
+    Conventions:
+        of columns that are equal to the right one, half come first: a network that tells no
+        two columns apart has the rank of a guess.
+    """
+    right = violation.diagonal()[:, None]
+    before = (violation < right).sum(1) + 0.5 * ((violation == right).sum(1) - 1)
+    return 1 + before
+
+
+class OrderEmbedding(nn.Module):
+    """A GRU for captions and a small perceptron for pictures, with one space of positive vectors.
+
+    Args:
+        hidden: units of the GRU and of the perceptron.
+        size: of the vectors.
+        norm: of the GRU; the perceptron has none.
+        seed: of the initial weights, which do not depend on `norm`.
+    """
+
+    def __init__(
+        self, hidden: int, size: int, norm: Literal["none", "layer_norm"], *, seed: int
+    ) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.words = nn.Embedding(len(vocabulary()) + 1, hidden)
+            self.see = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, size))
+        length = max(len(template.split()) for template in TEMPLATES)
+        self.read = Gru(hidden, hidden, size, norm, seed=seed, steps=length)
+
+    def forward(self, captions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Captions (N, T) and pictures (M, 64) as vectors of length 1 without negative entries."""
+        found = self.read(self.words(captions)), self.see(images)
+        c, i = (nn.functional.normalize(vectors.abs(), dim=-1) for vectors in found)
+        return c, i
+
+
+@torch.no_grad()
+def retrieve(model: OrderEmbedding, tested: CaptionedDigits) -> dict[str, float]:
+    """Find the picture of each caption and the caption of each picture.
+
+    Returns:
+        for both directions the share of right answers among the first one and the first ten,
+        and the mean rank of the right answer. Picture n has the caption of template n mod 4.
+    """
+    count = len(tested.images)
+    chosen = tested.captions[torch.arange(count), torch.arange(count) % len(TEMPLATES)]
+    violation = order_violation(*model(chosen, tested.images))
+    found = {}
+    for answer, matrix in (("caption", violation.T), ("image", violation)):
+        rank = ranks(matrix)
+        found[f"{answer}_first"] = rounded((rank <= 1).double().mean().item())
+        found[f"{answer}_ten"] = rounded((rank <= 10).double().mean().item())
+        found[f"{answer}_rank"] = rounded(rank.mean().item())
+    return found
+
+
+@dataclass(frozen=True)
+class Config:
+    """Captions and pictures of digits, trained by Adam.
+
+    Attributes:
+        norms: of the GRU.
+        lrs: learning rates of Adam, tried for each norm.
+        seeds: each gives a split, initial weights and an order of batches.
+        hidden: units.
+        size: of the vectors.
+        margin: of the loss.
+        batch_size: pairs in a batch.
+        steps: updates.
+        every: updates between two looks at the test digits.
+    """
+
+    norms: tuple[Literal["none", "layer_norm"], ...] = ("none", "layer_norm")
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    hidden: Count = 48
+    size: Count = 32
+    margin: Positive = 0.05
+    batch_size: Several = 64
+    steps: Count = 400
+    every: Count = 25
+
+
+def run_one(
+    config: Config, norm: Literal["none", "layer_norm"], lr: float, seed: int
+) -> dict[str, Any]:
+    """Train one network.
+
+    Measures:
+        curve: mean rank among the 500 test digits, mean of both directions, after each `every`
+            updates; a guess has 250.5.
+        rank: its last entry.
+        others: see :func:`retrieve`, after the last update.
+    """
+    trained, tested = load_captioned_digits(seed)
+    model = OrderEmbedding(config.hidden, config.size, norm, seed=seed)
+    template = torch.Generator().manual_seed(seed)
+    curve: list[float] = []
+
+    def loss_of(batch: Tensor) -> Tensor:
+        chosen = torch.randint(len(TEMPLATES), (len(batch),), generator=template)
+        captions, images = model(trained.captions[batch, chosen], trained.images[batch])
+        return ranking_loss(captions, images, config.margin)
+
+    def look(step: int) -> None:
+        if step % config.every == 0:
+            found = retrieve(model, tested)
+            curve.append(rounded((found["caption_rank"] + found["image_rank"]) / 2))
+
+    minimize(
+        loss_of,
+        shuffled_batches(len(trained.images), config.batch_size, seed=seed),
+        torch.optim.Adam(model.parameters(), lr=lr),
+        steps=config.steps,
+        after_step=look,
+    )
+    return {"curve": curve, "rank": curve[-1], **retrieve(model, tested)}
+
+
+run = Sweep(run_one, norm="norms", lr="lrs", seed="seeds")
