@@ -50,6 +50,7 @@ CHAPTERS = {
     "claims",
     "bn_vs_ln",
     "paper_experiments",
+    "paper_experiments_further",
     "debugging",
     "interview",
     "teaching",
