@@ -25,6 +25,13 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import minimize
 
 Group = Literal["none", "layer_norm", "batch_norm", "batch norm everywhere"]
+# the norm of the LSTMs, whether batch norm is in the attention as well, and the gain at the start
+GROUPS: dict[Group, tuple[StepNorm, bool, float]] = {
+    "none": ("none", False, 1.0),
+    "layer_norm": ("layer_norm", False, 1.0),
+    "batch_norm": ("batch_norm", False, 0.1),
+    "batch norm everywhere": ("batch_norm", True, 0.1),
+}
 
 
 class Lstm(nn.Module):
@@ -135,16 +142,13 @@ def make_reader(group: Group, hidden: int, *, seed: int) -> Reader:
     """
     if group not in get_args(Group):
         raise ValueError(f"group: got {group!r}; expected one of {'; '.join(get_args(Group))}")
-    norm: StepNorm = "none" if group == "none" else "batch_norm"
-    if group == "layer_norm":
-        norm = "layer_norm"
+    norm, everywhere, gain = GROUPS[group]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        reader = Reader(hidden, norm, everywhere=group == "batch norm everywhere")
-    if norm == "batch_norm":
-        for name, parameter in reader.named_parameters():
-            if "norm" in name and name.endswith("weight"):
-                parameter.fill_(0.1)
+        reader = Reader(hidden, norm, everywhere=everywhere)
+    for name, parameter in reader.named_parameters():
+        if "norm" in name and name.endswith("weight"):
+            parameter.fill_(gain)
     return reader
 
 
