@@ -4,6 +4,7 @@
 time. Only :func:`make_axes` and :func:`make_family_figure` create figures.
 """
 
+from normlab.plotting.blocks import plot_placement
 from normlab.plotting.curves import plot_curves, plot_sweep
 from normlab.plotting.descent import plot_descent
 from normlab.plotting.diagrams import make_family_figure, plot_norm_family, plot_shared_cells
@@ -40,6 +41,7 @@ __all__ = [
     "plot_matrix",
     "plot_norm_family",
     "plot_percentiles_over_steps",
+    "plot_placement",
     "plot_shared_cells",
     "plot_spectrum",
     "plot_sweep",

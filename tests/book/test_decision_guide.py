@@ -112,7 +112,7 @@ def test_every_answer_is_carried() -> None:
         (": **Convention, not evidence**: no default", ": **Custom**: no default", "in place of"),
         ("({ref}`layer-norm-units`)", "(see there)", "a line without a link"),
         ("at a batch of 128", "at a batch of 512", "the number 512 stands in none"),
-        ("neither 50 nor 100 layers", "neither 50 nor 900 layers", "the number 900"),
+        ("at 50 layers, four rates", "at 900 layers, four rates", "the number 900"),
         ("Yes: layer norm.\n: **E", "Yes: layer norm.\n\n**E", "5: "),
     ],
 )

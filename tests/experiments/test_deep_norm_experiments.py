@@ -15,6 +15,7 @@ from normlab.experiments.deep_norm import (
     depth_profiles,
     equivalent_post_norm,
     first_update,
+    plain_stack,
     text_model,
     turning_blocks,
 )
@@ -58,11 +59,17 @@ def test_deep_norm_is_post_norm_with_a_weaker_branch(alpha, eps, seed):
     torch.testing.assert_close(deep(x), post(x))
 
 
-def test_alpha_is_a_learning_rate_under_gradient_descent():
-    config = equivalent_post_norm.Config(layers=1, steps=5)
-    divided, whole = equivalent_post_norm.run(config).values("gap")
-    assert divided < 1e-12
-    assert whole > 1e-3
+@pytest.mark.parametrize(("optimizer", "power"), [("sgd", 2), ("adam", 1)])
+def test_alpha_is_a_learning_rate(optimizer, power):
+    config = equivalent_post_norm.Config(optimizers=(optimizer,), layers=1, steps=5)
+    for outcome in equivalent_post_norm.run(config).outcomes:
+        if outcome.power == power:
+            assert outcome.gap < 1e-12
+        else:
+            assert outcome.gap > 1e-3
+
+
+def test_a_post_norm_network_is_made_of_deep_norm_only():
     deep = make_transformer("deep_norm", layers=1, seed=0, width=8, heads=2)
     before = [p.clone() for p in deep.parameters()]
     equivalent_post_norm.convert_to_post_norm(deep)
@@ -136,9 +143,10 @@ def test_profiles():
     assert len(long.layers) == len(long.gradient_norms) == len(long.token_variances) == 41
     assert (long.layers[0], long.layers[-1]) == (1, 60)
     assert long.gradient_spread < 5 < result.median("gradient_spread", group="post_norm", depth=60)
-    assert long.rms == pytest.approx(1, abs=1e-3)
-    assert result.values("rms", group="pre_norm", depth=60)[0] > 3
-    assert depth_profiles.run_one(config, "none", 6, 0)["rms"] > 10
+    assert long.sizes == pytest.approx([1.0] * 41, abs=1e-3)
+    grown = result.values("sizes", group="pre_norm", depth=60)[0]
+    assert len(grown) == 41 and grown[-1] > 3 > grown[0]
+    assert depth_profiles.run_one(config, "none", 6, 0)["sizes"][-1] > 10
     with pytest.raises(ValueError, match="groups"):
         check_settings(depth_profiles.Config(groups=("sub_norm",)))
     with pytest.raises(ValueError, match="depths"):
@@ -191,26 +199,68 @@ def test_bad_settings_of_the_first_update(changes):
 
 def test_deep_training():
     config = deep_training.Config(
-        groups=("post_norm", "deep_norm"), depths=(12,), steps=(40,), seeds=(0,), expansion=1
+        groups=("post_norm", "deep_norm"),
+        depths=(12,),
+        steps=(40,),
+        lrs=(2e-3,),
+        seeds=(0,),
+        stop_above=None,
+        expansion=1,
     )
     post, deep = deep_training.run(config).outcomes
-    assert len(deep.losses) == len(deep.accuracies) == 40
+    assert len(deep.accuracies) == 40
     assert deep.final_accuracy > 0.6 > post.final_accuracy
+    assert deep.final_accuracy == pytest.approx(statistics.fmean(deep.accuracies[-10:]))
     assert post.learned_at is None
-    assert deep.final_loss == pytest.approx(statistics.fmean(deep.losses[-10:]))
-    bad = ({"steps": (1,)}, "steps"), ({"lr": 0.0}, "lr"), ({"groups": "x"}, "groups")
+    bad = ({"steps": (1, 2)}, "steps"), ({"lrs": (0.0,)}, "lrs"), ({"groups": "x"}, "groups")
     for changes, word in bad:
         with pytest.raises(ValueError, match=word):
             check_settings(deep_training.Config(**changes))
 
 
-def test_the_record_of_deep_training_agrees_with_its_curves():
-    outcomes = deep_training.run.read(DATA / "deep_training.json").outcomes
-    assert any(o.learned_at is None for o in outcomes)
-    for o in outcomes:
+def test_a_warmup_of_deep_training_makes_its_first_steps_smaller():
+    moves = {}
+    for warmup in (0, 50):
+        config = deep_training.Config(
+            depths=(3,), steps=(8,), warmup=warmup, stop_above=None, expansion=1
+        )
+        moves[warmup] = deep_training.run_one(config, 3, "deep_norm", 1e-2, 0)["accuracies"]
+    assert moves[0][0] == moves[50][0] and moves[0] != moves[50]
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("deep_training*.json")), ids=lambda p: p.stem)
+def test_the_records_of_deep_training_agree_with_their_curves(path):
+    for o in deep_training.run.read(path).outcomes:
         assert o.final_accuracy == pytest.approx(statistics.fmean(o.accuracies[-10:]))
         above = [step for step, right in enumerate(o.accuracies, 1) if right > 0.9]
         assert o.learned_at == min(above, default=None)
+
+
+def test_the_plain_stack_is_the_network_of_the_experiments():
+    """With the weights of one in the other, both give the same logits."""
+    alpha, beta, _, _ = deep_norm_constants(encoder_layers=2)
+    plain = plain_stack.Reverser(2, alpha, beta, width=8)
+    sizes = {"width": 8, "heads": 4, "expansion": 2, "vocabulary": 6, "length": 6}
+    built = make_transformer("deep_norm", layers=2, seed=0, **sizes)
+    names = ("query", "key", "value", "output", "up", "down")
+    with torch.no_grad():
+        built.tokens.weight.copy_(plain.tokens.weight)
+        built.positions.weight.copy_(plain.places)
+        built.head.load_state_dict(plain.head.state_dict())
+        for i, block in enumerate(plain.blocks):
+            attention, feed_forward = (b.sublayer for b in built.blocks[2 * i : 2 * i + 2])
+            own = (attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj)
+            for name, layer in zip(names, (*own, feed_forward[0], feed_forward[2]), strict=True):
+                layer.load_state_dict(getattr(block, name).state_dict())
+    tokens = torch.randint(6, (3, 6))
+    torch.testing.assert_close(plain(tokens), built(tokens))
+
+
+def test_the_plain_loop_teaches_the_plain_stack():
+    torch.manual_seed(0)
+    alpha, beta, _, _ = deep_norm_constants(encoder_layers=3)
+    right = plain_stack.train(plain_stack.Reverser(3, alpha, beta), 40, 1e-2)
+    assert len(right) == 40 and right[0] < 0.4 and statistics.fmean(right[-5:]) > 0.9
 
 
 def test_text_model():

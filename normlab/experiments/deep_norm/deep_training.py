@@ -1,79 +1,74 @@
-"""Which Transformers of 50 and 100 layers train without warmup?"""
+"""Which deep Transformers train from the first step on, each at its own best learning rate?"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from normlab.experiments.deep_norm.groups import Group, make_batches, make_model
-from normlab.experiments.recording import rounded
-from normlab.experiments.sequence_training import Curve, make_optimizer, train_on_sequences
-from normlab.experiments.settings import Count, Index, Positive, check_one_for_each
+import torch
+
+from normlab import schedules
+from normlab.experiments.deep_norm.groups import Group, Sizes, make_batches, make_model
+from normlab.experiments.sequence_training import Curve, train_on_sequences
+from normlab.experiments.settings import Count, Index, Positive, Share, check_one_for_each
 from normlab.experiments.sweep import Sweep
 
 
 @dataclass(frozen=True)
-class Config:
-    """Reversal of short sequences with Adam at a constant rate.
+class Config(Sizes):
+    """Reversal of short sequences with Adam, betas 0.9 and 0.98.
 
     Attributes:
         groups: placements, and DeepNorm's halves.
         depths: numbers of layers.
-        steps: updates at each of `depths`.
+        steps: most updates, at each of `depths`.
+        lrs: learning rates.
         seeds: each gives weights and batches.
-        lr: learning rate from the first step on.
+        warmup: updates over which the rate rises linearly; 0 starts at the rate itself.
         stop_above: stop once 20 steps in a row have a larger mean accuracy; None goes on.
-        width: D.
-        heads: of each attention.
-        expansion: hidden units of a feed-forward network, in multiples of `width`.
-        vocabulary: number of tokens; chance is one in so many.
-        length: T.
-        batch_size: N.
     """
 
     groups: tuple[Group, ...] = ("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only")
-    depths: tuple[Count, ...] = (50, 100)
-    steps: tuple[Count, ...] = (110, 70)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    lr: Positive = 2e-3
-    stop_above: float | None = None
+    depths: tuple[Count, ...] = (50,)
+    steps: tuple[Count, ...] = (120,)
+    lrs: tuple[Positive, ...] = (2e-4, 6e-4, 2e-3, 6e-3)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    warmup: Index = 0
+    stop_above: Share | None = 0.9
     width: Count = 32
     heads: Count = 4
-    expansion: Count = 2
     vocabulary: Count = 6
     length: Count = 6
-    batch_size: Count = 16
 
     def __post_init__(self) -> None:
         check_one_for_each(self, "steps", of="depths")
 
 
-def run_one(config: Config, group: Group, depth: int, seed: int) -> dict[str, Any]:
+def run_one(config: Config, depth: int, group: Group, lr: float, seed: int) -> dict[str, Any]:
     """Train one network.
 
     Measures:
-        losses: before each update, every batch new.
-        accuracies: share of right tokens, before each update.
-        final_loss: mean of the last ten steps.
+        accuracies: share of right tokens, before each update, to two decimals; every batch is new.
         final_accuracy: mean of the last ten steps.
         learned_at: first step, counted from 1, with an accuracy above 0.9; None if there is none.
     """
     model = make_model(group, config, layers=depth, seed=seed)
+    # fused: one pass over some hundreds of small tensors
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98), fused=True)
     found = train_on_sequences(
         model,
         make_batches(config, seed=seed),
         steps=config.steps[config.depths.index(depth)],
-        optimizer=make_optimizer(model, lr=config.lr),
+        optimizer=optimizer,
+        scheduler=schedules.constant(optimizer, warmup_steps=config.warmup),
         stop_above=config.stop_above,
     )
-    curve = Curve(tuple(map(rounded, found.losses)), tuple(map(rounded, found.accuracies)))
+    curve = Curve(found.losses, tuple(round(share, 2) for share in found.accuracies))
     return {
-        "losses": curve.losses,
         "accuracies": curve.accuracies,
-        "final_loss": curve.final_loss(10),
         "final_accuracy": curve.final_accuracy(10),
         "learned_at": curve.first_step_above(0.9),
     }
 
 
-run = Sweep(run_one, depth="depths", group="groups", seed="seeds")
+run = Sweep(run_one, depth="depths", group="groups", lr="lrs", seed="seeds")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from normlab.experiments.deep_norm.groups import Group, make_batches, make_model
+from normlab.experiments.deep_norm.groups import Group, Sizes, make_batches, make_model
 from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import gradient_norms, token_variance
 from normlab.experiments.settings import Count, Index
@@ -15,30 +15,18 @@ from normlab.experiments.sweep import Sweep
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Sizes):
     """Initial weights, one batch of the reversal task, no step.
 
     Attributes:
         groups: placements, and DeepNorm's halves.
         depths: numbers of layers.
         seeds: each gives weights and a batch.
-        width: D.
-        heads: of each attention.
-        expansion: hidden units of a feed-forward network, in multiples of `width`.
-        vocabulary: number of tokens.
-        length: T.
-        batch_size: N.
     """
 
     groups: tuple[Group, ...] = ("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only")
     depths: tuple[Count, ...] = (10, 20, 50, 100, 300, 1000)
     seeds: tuple[Index, ...] = (0, 1, 2)
-    width: Count = 16
-    heads: Count = 2
-    expansion: Count = 2
-    vocabulary: Count = 8
-    length: Count = 8
-    batch_size: Count = 16
 
 
 def _shown(depth: int, most: int = 41) -> tuple[int, ...]:
@@ -54,8 +42,8 @@ def run_one(config: Config, group: Group, depth: int, seed: int) -> dict[str, An
         layers: numbers of the layers shown below, the first is 1; at most 41 of them.
         gradient_norms: at the last feed-forward matrix of these layers.
         token_variances: share of these layers' outputs that differs between tokens.
+        sizes: root mean square of these layers' outputs.
         gradient_spread: largest over smallest gradient norm, of all layers.
-        rms: root mean square of the last layer's output.
     """
     model = make_model(group, config, layers=depth, seed=seed).double()
     batch = next(make_batches(config, seed=seed))
@@ -67,8 +55,8 @@ def run_one(config: Config, group: Group, depth: int, seed: int) -> dict[str, An
         "layers": shown,
         "gradient_norms": tuple(rounded(norms[i - 1]) for i in shown),
         "token_variances": tuple(rounded(token_variance(states[i])) for i in shown),
+        "sizes": tuple(rounded(states[i].square().mean().sqrt().item()) for i in shown),
         "gradient_spread": rounded(max(norms) / min(norms)),
-        "rms": rounded(states[-1].square().mean().sqrt().item()),
     }
 
 

@@ -1,10 +1,10 @@
-"""Is DeepNorm's alpha anything but a smaller branch that learns more slowly?"""
+"""Is DeepNorm's alpha anything but a smaller branch that learns more slowly, and how slowly?"""
 
 from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -17,25 +17,31 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import minimize
 from normlab.residual import DeepNorm, PostNorm
 
+Optimizer = Literal["sgd", "adam"]
+
 
 @dataclass(frozen=True)
 class Config:
-    """SGD on a DeepNorm network and on the Post-LN network made from it, in float64.
+    """A DeepNorm network and the Post-LN network made from it, trained in float64.
 
     Attributes:
-        divide_lr: whether the rate of each branch's last layer is divided by alpha² in the
+        optimizers: of both networks.
+        powers: p; the rate of each branch's last layer is divided by alpha to the p in the
             Post-LN network.
         layers: L.
         alpha: factor of the skips.
-        lr: of SGD.
+        sgd_lr: rate of SGD.
+        adam_lr: rate of Adam.
         steps: updates.
         seed: of weights and batches.
     """
 
-    divide_lr: tuple[bool, ...] = (True, False)
+    optimizers: tuple[Optimizer, ...] = get_args(Optimizer)
+    powers: tuple[Index, ...] = (0, 1, 2)
     layers: Count = 4
     alpha: Positive = 2.5
-    lr: Positive = 0.1
+    sgd_lr: Positive = 0.1
+    adam_lr: Positive = 1e-3
     steps: Count = 20
     seed: Index = 0
 
@@ -75,14 +81,17 @@ def convert_to_post_norm(model: Transformer) -> tuple[Transformer, list[nn.Param
     return post, divided
 
 
-def _train(model: Transformer, optimizer: torch.optim.Optimizer, config: Config) -> list[float]:
-    batches = sequence_batches(seed=1000 + config.seed)
-    return minimize(
-        lambda batch: sequence_loss(model, batch)[0], batches, optimizer, steps=config.steps
+def _train(model: Transformer, groups: list[dict[str, Any]], optimizer: str, config: Config) -> Any:
+    made = (
+        torch.optim.SGD(groups, lr=config.sgd_lr)
+        if optimizer == "sgd"
+        else torch.optim.Adam(groups, lr=config.adam_lr)
     )
+    batches = sequence_batches(seed=1000 + config.seed)
+    return minimize(lambda batch: sequence_loss(model, batch)[0], batches, made, steps=config.steps)
 
 
-def run_one(config: Config, divide_lr: bool) -> dict[str, float]:
+def run_one(config: Config, optimizer: Optimizer, power: int) -> dict[str, float]:
     """Train both on the same batches.
 
     Measures:
@@ -94,11 +103,13 @@ def run_one(config: Config, divide_lr: bool) -> dict[str, float]:
     post, divided = convert_to_post_norm(deep)
     ids = {id(p) for p in divided}
     others = [p for p in post.parameters() if id(p) not in ids]
-    slow = config.lr / config.alpha**2 if divide_lr else config.lr
-    deep_losses = _train(deep, torch.optim.SGD(deep.parameters(), lr=config.lr), config)
-    groups: list[dict[str, Any]] = [{"params": others}, {"params": divided, "lr": slow}]
-    post_losses = _train(post, torch.optim.SGD(groups, lr=config.lr), config)
+    lr = config.sgd_lr if optimizer == "sgd" else config.adam_lr
+    slow: dict[str, Any] = {"params": divided, "lr": lr / config.alpha**power}
+    if optimizer == "adam":  # whose eps has the units of the gradient, alpha times as large there
+        slow["eps"] = 1e-8 * config.alpha
+    deep_losses = _train(deep, [{"params": list(deep.parameters())}], optimizer, config)
+    post_losses = _train(post, [{"params": others}, slow], optimizer, config)
     return {"gap": max(abs(a - b) for a, b in zip(deep_losses, post_losses, strict=True))}
 
 
-run = Sweep(run_one, divide_lr="divide_lr")
+run = Sweep(run_one, optimizer="optimizers", power="powers")

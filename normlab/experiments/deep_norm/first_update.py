@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
-from normlab.experiments.deep_norm.groups import Group, make_batches, make_model
+from normlab.experiments.deep_norm.groups import Group, Sizes, make_batches, make_model
 from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.recording import rounded
 from normlab.experiments.results import Result
@@ -21,7 +21,7 @@ Step = Literal["gradient", "sign"]
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Sizes):
     """One step from the initial weights on one batch of the reversal task, in float64.
 
     Attributes:
@@ -33,12 +33,6 @@ class Config:
         gradient_lr: rate of the gradient step.
         sign_lr: rate of the sign step.
         seeds: each gives weights and a batch.
-        width: D.
-        heads: of each attention.
-        expansion: hidden units of a feed-forward network, in multiples of `width`.
-        vocabulary: number of tokens.
-        length: T.
-        batch_size: N.
     """
 
     groups: tuple[Group, ...] = ("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only")
@@ -48,12 +42,6 @@ class Config:
     gradient_lr: Positive = 1e-4
     sign_lr: Positive = 1e-6
     seeds: tuple[Index, ...] = (0, 1, 2)
-    width: Count = 16
-    heads: Count = 2
-    expansion: Count = 2
-    vocabulary: Count = 8
-    length: Count = 8
-    batch_size: Count = 16
 
 
 def update_bound(group: str, depth: int) -> float:

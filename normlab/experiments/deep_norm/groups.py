@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from normlab.experiments.data.sequences import SequenceBatches, sequence_batches
 from normlab.experiments.networks.transformer import Placement, Transformer, make_transformer
+from normlab.experiments.settings import Count
 from normlab.residual import deep_norm_constants
 
 Group = Literal[
@@ -17,6 +19,27 @@ Group = Literal[
     "beta only",
     "alpha on the branch",
 ]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A small Transformer and the sequences that it reads.
+
+    Attributes:
+        width: D.
+        heads: of each attention.
+        expansion: hidden units of a feed-forward network, in multiples of `width`.
+        vocabulary: number of tokens; chance is one in so many.
+        length: T.
+        batch_size: N.
+    """
+
+    width: Count = 16
+    heads: Count = 2
+    expansion: Count = 2
+    vocabulary: Count = 8
+    length: Count = 8
+    batch_size: Count = 16
 
 
 def make_model(group: Group, sizes: Any, *, layers: int, seed: int, **changes: Any) -> Transformer:
