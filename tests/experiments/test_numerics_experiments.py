@@ -12,6 +12,7 @@ from normlab.experiments.numerics import (
     eps_forms,
     half_statistics,
     library_conventions,
+    moved_model,
     norm_folding,
     padding,
     variance_cancellation,
@@ -276,3 +277,27 @@ def test_momentum_is_translated():
     assert rows["keras", "BatchNormalization"] == 0.01
     assert rows["torch", "BatchNorm2d"] == rows["onnx", "BatchNormalization"] == 0.1
     assert rows["torch", "LayerNorm"] is None
+
+
+# A model that moves.
+
+
+@pytest.fixture(scope="module")
+def moved():
+    return moved_model.run(moved_model.Config())
+
+
+def test_a_state_dict_does_not_carry_eps(moved):
+    assert moved.values("keys") == [0, 0, 0]
+    assert min(moved.values("changed")) > 0.05
+    assert max(moved.values("mended")) == 0
+
+
+def test_the_direction_of_momentum_moves_the_buffer(moved):
+    assert min(moved.values("buffer_ratio")) > 3
+
+
+def test_a_model_with_the_same_conventions_does_not_change():
+    config = moved_model.Config(eps=1e-5, momentum=0.1, epochs=2, seeds=(0,))
+    (outcome,) = moved_model.run(config).outcomes
+    assert outcome.changed == 0 and outcome.buffer_ratio == pytest.approx(1)

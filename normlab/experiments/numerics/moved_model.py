@@ -1,0 +1,108 @@
+"""What changes when a trained model moves to a library with other defaults?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep
+
+
+@dataclass(frozen=True)
+class Config:
+    """Rows of small numbers, labeled by the sign of the sum of their first three features.
+
+    Attributes:
+        eps: of the batch norm of the model that is trained; Keras' default.
+        momentum: weight of its new batch; Keras' 0.99 of the old average.
+        std: of the inputs.
+        samples: in the training set.
+        features: of a sample.
+        width: hidden units.
+        epochs: of batches of 64.
+        growth: factor on the inputs of the eight batches that move the running statistics.
+        seeds: of data and weights.
+    """
+
+    eps: Positive = 1e-3
+    momentum: Positive = 0.01
+    std: Positive = 0.02
+    samples: Count = 512
+    features: Count = 16
+    width: Count = 32
+    epochs: Count = 150
+    growth: Positive = 5.0
+    seeds: tuple[Index, ...] = (0, 1, 2)
+
+
+def make_network(features: int, width: int, eps: float, momentum: float) -> nn.Sequential:
+    """Linear layer without a bias, batch norm, ReLU and one output."""
+    return nn.Sequential(
+        nn.Linear(features, width, bias=False),  # batch norm would subtract a bias
+        nn.BatchNorm1d(width, eps=eps, momentum=momentum),
+        nn.ReLU(),
+        nn.Linear(width, 1),
+    )
+
+
+def train(model: nn.Module, inputs: Tensor, targets: Tensor, epochs: int) -> None:
+    """Adam at a rate of 0.01 on the squared error, in batches of 64, in place."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    model.train()
+    for _ in range(epochs):
+        for x, y in zip(inputs.split(64), targets.split(64), strict=True):
+            optimizer.zero_grad()
+            loss = (model(x) - y).square().mean()
+            loss.backward()
+            optimizer.step()
+
+
+def run_one(config: Config, seed: int) -> dict[str, float]:
+    """Train with the settings of `config`, load the state dict with torch's defaults, compare.
+
+    Measures:
+        keys: of the state dict that did not fit.
+        size: rms of the trained model's outputs in evaluation.
+        changed: rms of what torch's defaults change in them.
+        mended: the same with the right eps set.
+        accuracy_before, accuracy_after: on the training set, of the trained and the moved model.
+        buffer_ratio: running variance of the moved model beside the other one's, mean over units,
+            after eight batches of larger inputs.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    shape = (config.samples, config.features)
+    inputs = config.std * torch.randn(shape, generator=generator)
+    targets = inputs[:, :3].sum(1, keepdim=True).sign()
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = make_network(config.features, config.width, config.eps, config.momentum)
+        moved = make_network(config.features, config.width, eps=1e-5, momentum=0.1)
+        same_eps = make_network(config.features, config.width, config.eps, momentum=0.1)
+    train(model, inputs, targets, config.epochs)
+    keys = moved.load_state_dict(model.state_dict(), strict=False)
+    same_eps.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        right, wrong = model.eval()(inputs), moved.eval()(inputs)
+        mended = same_eps.eval()(inputs)
+        for x in (config.growth * inputs).split(64):
+            model.train()(x), moved.train()(x)
+    ours, theirs = (net.state_dict()["1.running_var"] for net in (model, moved))
+    return {
+        "keys": len(keys.missing_keys) + len(keys.unexpected_keys),
+        "size": _rms(right),
+        "changed": _rms(wrong - right),
+        "mended": _rms(mended - right),
+        "accuracy_before": (right.sign() == targets).float().mean().item(),
+        "accuracy_after": (wrong.sign() == targets).float().mean().item(),
+        "buffer_ratio": (theirs / ours).mean().item(),
+    }
+
+
+def _rms(x: Tensor) -> float:
+    return x.square().mean().sqrt().item()
+
+
+run = Sweep(run_one, seed="seeds")
