@@ -42,7 +42,7 @@ _LABELS = {"none": "no norm", **{n: r.label for n, r in NORMS.items()}}
 
 # Where the norm of a residual block stands; the same in every chapter.
 PLACEMENT_STYLES: dict[str, GroupStyle] = {
-    "post_norm": GroupStyle(color="#886633", linestyle="solid", label="Post-LN", marker="X"),
+    "post_norm": GroupStyle(color="#886633", linestyle="solid", label="Post-LN", marker="p"),
     "pre_norm": GroupStyle(color="#0000aa", linestyle=(0, (5.0, 1.5)), label="Pre-LN", marker="8"),
     "deep_norm": GroupStyle(
         color="#ff4477", linestyle=(0, (6.0, 1.5, 1.2, 1.5)), label="DeepNorm", marker="H"
@@ -58,7 +58,7 @@ _OTHER_LINESTYLES: tuple[LineStyle, ...] = (
     (0, (1.0, 1.0)),
     (0, (8.0, 1.5, 2.0, 1.5)),
 )
-_OTHER_MARKERS = ("h", "<", ">", "*", "p", "d")
+_OTHER_MARKERS = ("h", "<", ">", "*", "X", "d")
 
 _STYLE: dict[str, Any] = {
     "figure.figsize": (6.4, 3.6),

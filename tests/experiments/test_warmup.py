@@ -318,6 +318,21 @@ def test_every_rescue_runs_and_nothing_changes_nothing(rescue):
     assert (outcome["token_variance"] == untouched) == same
 
 
+def test_the_control_of_the_rescue_starts_from_the_initial_weights():
+    control = warmup_rescue.Config(layers=2, full_steps=0, warmup=0, steps=21)
+    settings = sequence_training.Config(layers=2)
+    model, (tokens, _) = settings.make_model(), next(settings.make_batches())
+    warmup_rescue.shrink_branches(model)
+    variance = sequence_training.token_variance(model.features(tokens))
+    outcome = warmup_rescue.run_one(control, "warmup, smaller branches", 0)
+    assert outcome["token_variance"] == pytest.approx(variance, rel=5e-3)
+
+
+def test_the_first_step_of_adam_has_full_size_until_batches_fill_its_averages():
+    assert warmup_remedies.filled_first_step(0, batches=0) == pytest.approx(1, abs=0.05)
+    assert 0.4 < warmup_remedies.filled_first_step(0, batches=8) < 0.95
+
+
 BAD = [
     (warmup_need.Config, {"task": "riddles"}, "^task: got"),
     (warmup_need.Config, {"groups": ("post",)}, "^groups: got"),
@@ -332,7 +347,7 @@ BAD = [
     (warmup_length.Config, {"placements": ("post",)}, "^placements: got"),
     (warmup_adamw.Config, {"lrs": (0.0,)}, "^lrs: got 0.0"),
     (warmup_resume.Config, {"kept": ("hope",)}, "^kept: got"),
-    (warmup_rescue.Config, {"full_steps": 0}, "^full_steps: got 0"),
+    (warmup_rescue.Config, {"full_steps": -1}, "^full_steps: got -1"),
     (warmup_mechanism.Config, {"groups": ("post",)}, "^groups: got"),
     (warmup_mechanism.Config, {"check_at": (1, 2)}, "^check_at: got"),
     (warmup_mechanism.Config, {"check_at": (0, 2, 2)}, "^check_at: got"),

@@ -96,6 +96,30 @@ def radam_shares(steps: int, *, beta2: float = 0.98) -> list[float]:
     return [ours / adams for ours, adams in zip(*moved, strict=True)]
 
 
+def filled_first_step(seed: int, *, batches: int = 100) -> float:
+    """Size of Adam's first step after its averages have seen batches at rate 0.
+
+    Args:
+        seed: of the weights of a Post-LN network on reversal, and of its batches.
+        batches: that fill both averages before the step.
+
+    Returns:
+        Root mean square over all weights, in units of the rate; 1 with empty averages.
+    """
+    settings = sequence_training.Config(placement="post_norm", seed=seed)
+    model, drawn = settings.make_model(), settings.make_batches()
+    optimizer = sequence_training.make_optimizer(model, lr=1.0)
+    before = torch.cat([p.detach().flatten().double() for p in model.parameters()])
+    for i in range(batches + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = float(i == batches)
+        optimizer.zero_grad()
+        sequence_training.sequence_loss(model, next(drawn))[0].backward()
+        optimizer.step()
+    after = torch.cat([p.detach().flatten().double() for p in model.parameters()])
+    return (after - before).square().mean().sqrt().item()
+
+
 def _factory(config: Config, remedy: Remedy) -> SchedulerFactory | None:
     if remedy == "warmup":
         return lambda o: schedules.constant(o, warmup_steps=config.warmup)

@@ -40,18 +40,19 @@ class Config:
             that none vanishes; with the last matrix and bias of every branch divided by ten,
             which brings the inputs of the norms back to their size; with fresh weights in all
             layers but the last; with fresh weights in the last layer only.
-        full_steps: updates at the full rate, without warmup, before the intervention.
+        full_steps: updates at the full rate, without warmup, before the intervention; 0 gives
+            the control, a fresh network.
         lr: peak, of Adam.
-        warmup: updates.
+        warmup: updates; 0 goes on at the full rate.
         seeds: each gives weights and batches, the same for every rescue.
         layers: L.
         steps: updates after the intervention.
     """
 
     rescues: tuple[Rescue, ...] = get_args(Rescue)
-    full_steps: Count = 20
+    full_steps: Index = 20
     lr: Positive = 1e-2
-    warmup: Count = 100
+    warmup: Index = 100
     seeds: tuple[Index, ...] = (0, 1, 2)
     layers: Count = 6
     steps: Count = 300
@@ -118,12 +119,11 @@ def run_one(config: Config, rescue: Rescue, seed: int) -> dict[str, float]:
         token_variance: of the final features of a batch, right after the intervention.
         accuracy: largest mean of 20 updates in a row after it; chance is 0.1.
     """
-    settings = sequence_training.Config(
-        layers=config.layers, steps=config.full_steps, lr=config.lr, seed=seed
-    )
+    settings = sequence_training.Config(layers=config.layers, seed=seed)
     model, batches = settings.make_model(), settings.make_batches()
     optimizer = make_optimizer(model, lr=config.lr)
-    train_on_sequences(model, batches, steps=config.full_steps, optimizer=optimizer)
+    if config.full_steps:
+        train_on_sequences(model, batches, steps=config.full_steps, optimizer=optimizer)
     other = sequence_training.Config(layers=config.layers, seed=seed + 500)
     _intervene(config, rescue, model, other.make_model())
     with torch.no_grad():
