@@ -9,7 +9,7 @@ from normlab.checks import LAYER_NORM_MUTANTS
 from normlab.checks.kill_matrix import KINDS
 from normlab.checks.mutants import mutants
 from normlab.experiments import recording
-from normlab.experiments.checks import check_styles, wrong_norms
+from normlab.experiments.checks import check_styles, wrong_norms, wrong_training
 from normlab.experiments.results import Result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,3 +99,20 @@ def test_shares_are_those_of_the_families():
     found = wrong_norms.shares(killers, ["values", "evaluation", "saved state"])
     assert found == {"m": [0.5, 0.5, 0]}
     assert len(wrong_norms.shares(killers)["m"]) == len(KINDS)
+
+
+def test_a_wrong_gradient_starts_alike_and_learns_less():
+    config = wrong_training.Config(lrs=(0.1,), seeds=(0,), steps=100)
+    result = wrong_training.run(config)
+    (right,), (wrong,) = (result.values("accuracy", layer=name) for name in config.layers)
+    starts = result.values("start_loss")
+    assert starts[0] == pytest.approx(starts[1], rel=1e-5)
+    assert right > 0.85
+    assert right > wrong + 0.05
+
+
+def test_the_network_has_the_wrong_layer_behind_every_hidden_linear_layer():
+    model = wrong_training.make_network((5, 4, 3, 2), "one_pass", seed=0)
+    assert [type(m).__name__ for m in model] == ["Linear", "LayerNormBy", "ReLU"] * 2 + ["Linear"]
+    norms = [m for m in model if isinstance(m, wrong_training.LayerNormBy)]
+    assert {m.function for m in norms} == {LAYER_NORM_MUTANTS["one_pass"]}
