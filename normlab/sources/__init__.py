@@ -4,7 +4,13 @@ The first part shows the package and hands numbers to the text. The second reads
 torch says about itself, without any network; where a build lacks something, it says so.
 """
 
-from normlab.sources.callpaths import PROVOCATIONS, CallPath, describe_path, trace_errors
+from normlab.sources.callpaths import (
+    PROVOCATIONS,
+    CallPath,
+    describe_path,
+    read_error,
+    trace_errors,
+)
 from normlab.sources.gluing import glue
 from normlab.sources.listing import show, source_of
 from normlab.sources.notebook import setup, wrap
@@ -58,6 +64,7 @@ __all__ = [
     "permalink",
     "read_derivative",
     "read_dispatch_table",
+    "read_error",
     "read_operator",
     "run_default_kernel",
     "setup",

@@ -75,6 +75,26 @@ def trace_errors(*programs: str) -> tuple[CallPath, ...]:
         ValueError: a program fails otherwise, or not at all.
         MissingInTorchError: this build does not print its C++ functions.
     """
+    errors = _run_failing(programs)
+    return tuple(_read_path(*each) for each in zip(programs, errors, strict=True))
+
+
+def read_error(program: str) -> str:
+    """Run a program that fails in C++, in a process of its own, and give the error as it stands.
+
+    Args:
+        program: a Python statement that raises an error of torch; it may use `torch` and `F`.
+
+    Raises:
+        ValueError: the program fails otherwise, or not at all.
+    """
+    (error,) = _run_failing((program,))
+    if error is None:
+        raise ValueError(f"program: {program!r} did not fail, so there is nothing to read")
+    return error
+
+
+def _run_failing(programs: tuple[str, ...]) -> list[str | None]:
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, json.dumps(programs)],
         env={**os.environ, "TORCH_SHOW_CPP_STACKTRACES": "1", "OMP_NUM_THREADS": "1"},
@@ -85,8 +105,7 @@ def trace_errors(*programs: str) -> tuple[CallPath, ...]:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1]
         raise ValueError(f"programs: one did not end in an error of torch, but in: {last}")
-    errors = [json.loads(line) for line in done.stdout.splitlines()]
-    return tuple(_read_path(*each) for each in zip(programs, errors, strict=True))
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def _read_path(program: str, error: str | None) -> CallPath:
@@ -123,7 +142,7 @@ def describe_path(path: CallPath) -> tuple[tuple[str, str, str], ...]:
     for function in path.functions:
         name = function.rpartition("::")[2]
         if "::_ops::" in function:
-            kind, where = "dispatcher", "generated; looks up the kernel"
+            kind, where = "dispatcher", "generated; looks up the function"
         elif name.startswith("THPVariable_"):
             kind, where = "binding", "generated; from Python to C++"
         elif function.startswith("torch::autograd::"):

@@ -6,7 +6,13 @@ import sys
 
 import pytest
 
-from normlab.sources import MissingInTorchError, callpaths, describe_path, trace_errors
+from normlab.sources import (
+    MissingInTorchError,
+    callpaths,
+    describe_path,
+    read_error,
+    trace_errors,
+)
 from normlab.sources.callpaths import _read_path, _short_name
 from normlab.sources.symbols import Compiled
 
@@ -53,6 +59,18 @@ def test_a_signature_is_cut_to_its_name(signature: str, name: str) -> None:
 
 
 @on_linux
+def test_an_error_is_given_as_torch_prints_it() -> None:
+    message, raised, *rest = read_error("torch.ones(2).mv(torch.ones(3))").strip().splitlines()
+    assert "expected, got" in message and raised.startswith("Exception raised from ")
+    assert any("::mv" in line for line in rest)
+
+
+def test_a_program_that_does_not_fail_has_no_error_to_read() -> None:
+    with pytest.raises(ValueError, match="did not fail"):
+        read_error("torch.ones(2)")
+
+
+@on_linux
 def test_an_error_is_traced_in_a_process_of_its_own() -> None:
     first, second = trace_errors(
         "F.layer_norm(torch.ones(4, 8), (7,))", "torch.ones(2).mv(torch.ones(3))"
@@ -79,7 +97,7 @@ def test_every_function_of_a_path_is_described(monkeypatch: pytest.MonkeyPatch) 
     )
     assert describe_path(path) == (
         ("THPVariable_f", "generated; from Python to C++", "binding"),
-        ("f::call", "generated; looks up the kernel", "dispatcher"),
+        ("f::call", "generated; looks up the function", "dispatcher"),
         ("V::f", "generated from derivatives.yaml", "autograd"),
         ("outer", "file not kept", "function"),
         ("inner", "x_kernel.cpp", "function"),
