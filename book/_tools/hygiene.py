@@ -25,6 +25,10 @@ METADATA = {
 MAX_BYTES = 400_000  # figures are stored in one and a half times the density of a page
 MAX_STATEMENTS = 12
 MAX_LINES = 24  # the formatter may give one call many lines
+MAX_WORDS = 3500  # of prose on the main path; what is left over folds or moves behind it
+MAX_PREDICTIONS = 6
+MAX_OPPONENTS = 3
+HIDDEN = {"hide-input", "remove-cell", "remove-input"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MIN_ALT = 30
 IMPORTS = {"matplotlib", "normlab", "numpy", "torch"}
@@ -51,6 +55,12 @@ PLACE = re.compile(
     r"s?\.?[\s~]+(?:\d[\d.]*(?:,\s*|\s+and\s+|\s+to\s+|-))*\d[\d.]*"
 )
 FENCE = re.compile(r"^\s*(`{3,}|~{3,}|:{3,})\s*(\{[\w:+-]+\})?\s*(.*)$")
+FOLDED = re.compile(
+    r"^(`{3,}|:{3,})\{(?:(?:dropdown|prf:proof)\}"
+    r"|[\w:-]+\}[^\n]*\n(?::[^\n]*\n)*:class: [^\n]*\bdropdown\b)"
+    r".*?^\1[ \t]*$",
+    re.DOTALL | re.MULTILINE,
+)
 CODE_DIRECTIVES = {"{code}", "{code-block}", "{literalinclude}", "{math}", "{raw}"}
 CITATION = re.compile(r"\{cite(?::\w+)?\}`")
 
@@ -107,6 +117,20 @@ class Notebook:
     @property
     def is_solution(self) -> bool:
         return self.name.startswith("solutions/")
+
+    @property
+    def main_path(self) -> list[str]:
+        """The words that stand open before the exercises; a page behind a chapter has none."""
+        if self.is_solution or self.name.endswith("_further"):
+            return []
+        text = "\n\n".join(
+            without_code_blocks(cell.source, folded=False)
+            for cell in self.prose
+            if not HIDDEN & set(cell.metadata.get("tags", ()))
+        )
+        text = re.split(r"^## Exercises", text, flags=re.MULTILINE)[0]
+        text = re.sub(r"^(?:\(.+\)=|:\w[\w-]*:.*|\|.*)$", " ", text, flags=re.MULTILINE)
+        return re.findall(r"\b[A-Za-z][\w'’-]*", without_inline_code(text))
 
 
 Rule = Callable[[Notebook], Iterator[str]]
@@ -259,6 +283,31 @@ def cells_are_short(notebook: Notebook) -> Iterator[str]:
 
 
 @rule
+def main_paths_are_short(notebook: Notebook) -> Iterator[str]:
+    """A page that is a list to look things up in has no main path."""
+    if (count := len(notebook.main_path)) > MAX_WORDS and notebook.name != "claims":
+        yield f"the main path has {count} words of prose; expected {MAX_WORDS} at most"
+
+
+@rule
+def prompts_are_few(notebook: Notebook) -> Iterator[str]:
+    text = "\n".join(cell.source for cell in notebook.prose)
+    for words, most in (("**Predict", MAX_PREDICTIONS), ("} Often told otherwise", MAX_OPPONENTS)):
+        if (count := text.count(words)) > most:
+            yield f"{words!r} stands {count} times; expected {most} times at most"
+
+
+@rule
+def assertions_are_hidden(notebook: Notebook) -> Iterator[str]:
+    """A reader sees numbers; the cell that asserts them folds or stays unseen."""
+    for cell in notebook.code:
+        if notebook.is_solution or HIDDEN & set(cell.metadata.get("tags", ())):
+            continue
+        if any(isinstance(node, ast.Assert) for node in ast.walk(cell.tree)):
+            yield f"cell {cell.number} asserts in sight; hide it or move the assertion behind it"
+
+
+@rule
 def definitions_live_in_the_package(notebook: Notebook) -> Iterator[str]:
     for cell in notebook.code:
         for node in ast.walk(cell.tree):
@@ -342,8 +391,13 @@ def losses_are_no_plain_sums(notebook: Notebook) -> Iterator[str]:
                         yield f"cell {cell.number} sums the output and calls backward()"
 
 
-def without_code_blocks(source: str) -> str:
-    """Markdown without fenced code and display mathematics; directives keep their prose."""
+def without_code_blocks(source: str, *, folded: bool = True) -> str:
+    """Markdown without fenced code and display mathematics; directives keep their prose.
+
+    Without `folded`, what a reader has to open (a dropdown, a proof) goes too.
+    """
+    if not folded:
+        source = FOLDED.sub(" ", source)
     kept: list[str] = []
     fences: list[tuple[str, bool]] = []  # the open ones, and whether what they hold is prose
     for line in source.splitlines():
