@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import platform
 import shlex
@@ -12,6 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+
+def power_above(error: float, least: float = 1e-12) -> float:
+    """Round an error up to a power of ten, at least `least`, so that every machine prints one."""
+    return max(least, 10.0 ** math.ceil(math.log10(error))) if error > 0 else least
 
 
 def rounded(value: float, digits: int = 4) -> float:

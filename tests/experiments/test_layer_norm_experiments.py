@@ -70,6 +70,7 @@ def test_layer_norm_erases_color_beside_size_and_size_itself():
     assert seen["no norm, raw", "color"] < 0.75
     assert seen["layer norm, standardized", "color"] > 0.9
     assert seen["layer norm, standardized", "size"] < 0.88
+    assert seen["linear without bias, layer norm, standardized", "size"] > 0.9
 
 
 def test_objects_carry_both_answers():

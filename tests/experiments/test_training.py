@@ -244,3 +244,8 @@ def test_a_record_comes_back_as_it_was(tmp_path):
 
 def test_the_batch_norm_module_is_ours():
     assert isinstance(make_feature_norm("batch_norm", 3), BatchNorm1d)
+
+
+def test_errors_are_rounded_up_to_powers_of_ten():
+    given = (3e-7, 1e-3, 0.0, 1e-15)
+    assert [recording.power_above(e) for e in given] == pytest.approx([1e-6, 1e-3, 1e-12, 1e-12])

@@ -22,6 +22,7 @@ Arrangement = Literal[
     "linear, layer norm, raw",
     "linear, layer norm, standardized",
     "no norm, raw",
+    "linear without bias, layer norm, standardized",
 ]
 ARRANGEMENTS: tuple[Arrangement, ...] = get_args(Arrangement)
 
@@ -78,7 +79,11 @@ def make_objects(count: int, *, seed: int) -> tuple[Tensor, dict[Question, Tenso
 def _make_network(arrangement: Arrangement, hidden: int, seed: int) -> nn.Sequential:
     norms: dict[str, FeatureNorm] = {"batch norm": "batch_norm", "layer norm": "layer_norm"}
     first = arrangement.partition(",")[0]
-    network = make_mlp((6, hidden, 2), "layer_norm" if first == "linear" else "none", seed=seed)
+    network = make_mlp(
+        (6, hidden, 2), "layer_norm" if first.startswith("linear") else "none", seed=seed
+    )
+    if first == "linear without bias":
+        network[0].register_parameter("bias", None)
     return nn.Sequential(make_feature_norm(norms.get(first, "none"), 6), network)
 
 
