@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 # MyST-NB looks for this prefix. Its own `glue` imports Sphinx, 1.5 s in every kernel.
 _PREFIX = "application/papermill.record/"
 
@@ -33,7 +35,16 @@ def glue(name: str, value: str | int) -> None:
     from IPython.display import display
 
     display(
-        {f"{_PREFIX}text/plain": str(value)},
+        {f"{_PREFIX}text/plain": _as_read(str(value))},
         raw=True,
         metadata={"scrapbook": {"name": name, "mime_prefix": _PREFIX}},
     )
+
+
+def _as_read(text: str) -> str:
+    """What MyST-NB prints as `text`: it reads a literal, so "1,900" would become (1, 900)."""
+    try:
+        read = str(ast.literal_eval(text))
+    except (SyntaxError, ValueError):
+        return text
+    return text if read == text else repr(text)

@@ -58,8 +58,22 @@ def test_sources_are_read_without_matplotlib_and_ipython() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("value", "stored"), [("0.37", "0.37"), (12, "12")])
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        ("0.37", "0.37"),
+        (12, "12"),
+        ("three", "three"),
+        ("-0.5", "-0.5"),
+        ("1,900", "'1,900'"),  # a tuple, without the quotes
+        ("0.10", "'0.10'"),  # 0.1
+        ("1e-3", "'1e-3'"),  # 0.001
+        ("1.3, 0.4", "'1.3, 0.4'"),
+    ],
+)
 def test_glue_stores_what_myst_nb_reads(value: str | int, stored: str) -> None:
+    variables = pytest.importorskip("myst_nb.core.variables")
+    assert variables.format_plain_text(stored, "") == str(value)
     InteractiveShell.instance()
     with capture_output() as captured:
         glue("gap", value)
