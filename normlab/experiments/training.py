@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
 
 from normlab.experiments.data.digits import DigitsSplit
 
@@ -106,6 +107,32 @@ def minimize(
         optimizer.step()
         if after_step is not None:
             after_step(step)
+    return losses
+
+
+def fit(
+    model: nn.Module, x: Tensor, y: Tensor, batches: Iterable[Tensor], optimizer: Optimizer
+) -> list[float]:
+    """Take one step of cross-entropy on each batch, in train mode: :func:`minimize`, bare.
+
+    Args:
+        model: maps rows of `x` to logits.
+        x: training inputs.
+        y: their labels.
+        batches: indices of the rows of each batch.
+        optimizer: knows the parameters of the model.
+
+    Returns:
+        The loss before each step.
+    """
+    model.train()
+    losses = []
+    for batch in batches:
+        loss = cross_entropy(model(x[batch]), y[batch])
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
     return losses
 
 

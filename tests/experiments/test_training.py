@@ -20,6 +20,7 @@ from normlab.experiments.networks.classifiers import (
 from normlab.experiments.training import (
     class_batches,
     evaluate,
+    fit,
     minimize,
     shuffled_batches,
     train,
@@ -99,6 +100,17 @@ def test_training_learns_and_repeats():
     assert len(losses) == 60
     assert sum(losses[-10:]) < 0.5 * sum(losses[:10])
     assert losses == small_run(steps=60)[2]
+
+
+def test_the_bare_loop_takes_the_steps_of_the_other():
+    model, data, losses = small_run(steps=5)
+    bare = make_mlp((64, 16, 10), "batch_norm", seed=0).eval()
+    batches = itertools.islice(shuffled_batches(1297, 32, seed=0), 5)
+    sgd = torch.optim.SGD(bare.parameters(), lr=0.1)
+    assert fit(bare, data.x_train, data.y_train, batches, sgd) == losses
+    both = zip(bare.state_dict().values(), model.state_dict().values(), strict=True)
+    assert bare.training
+    assert all(torch.equal(a, b) for a, b in both)
 
 
 def test_a_diverged_run_ends_at_its_first_infinite_loss():
