@@ -1,0 +1,41 @@
+"""The norms over several processes, on `torch.distributed`: gloo on a CPU, NCCL on GPUs.
+
+Which statistics cross from one process to another depends on what is divided: samples (only
+batch norm sends), features (each token's statistics are merged), tokens or heads (nothing forward,
+the gradients of the shared weights backward).
+"""
+
+from normlab.parallel.batch import SyncBatchNorm, sync_batch_norm
+from normlab.parallel.collectives import (
+    gather_from_group,
+    group_size,
+    share_with_group,
+    sum_over_group,
+)
+from normlab.parallel.features import layer_norm, rms_norm
+from normlab.parallel.moments import Moments, group_moments, merge_moments
+from normlab.parallel.processes import Processes, RankFailed
+from normlab.parallel.tokens import (
+    ParallelQKNorm,
+    SequenceParallelLayerNorm,
+    SequenceParallelRMSNorm,
+)
+
+__all__ = [
+    "Moments",
+    "ParallelQKNorm",
+    "Processes",
+    "RankFailed",
+    "SequenceParallelLayerNorm",
+    "SequenceParallelRMSNorm",
+    "SyncBatchNorm",
+    "gather_from_group",
+    "group_moments",
+    "group_size",
+    "layer_norm",
+    "merge_moments",
+    "rms_norm",
+    "share_with_group",
+    "sum_over_group",
+    "sync_batch_norm",
+]

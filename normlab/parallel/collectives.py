@@ -1,0 +1,120 @@
+"""What the norms ask of `torch.distributed`, each differentiable any number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Group = dist.ProcessGroup | None
+
+
+def group_size(group: Group = None) -> int:
+    """Number of processes of a group; 1 where no process group was initialized.
+
+    Args:
+        group: None for all processes.
+
+    Raises:
+        ValueError: this process is not a member of `group`.
+    """
+    if group is None and not (dist.is_available() and dist.is_initialized()):
+        return 1
+    size = dist.get_world_size(group)
+    if size < 1:
+        raise ValueError(
+            f"group: process {dist.get_rank()} is not a member of it; expected a group that this "
+            "process belongs to. Pass each process its own, as dist.new_subgroups returns it"
+        )
+    return size
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over the group, which all get; so all gradients of it are summed, too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        total = x.detach().clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return sum_over_group(grads[0], ctx.group), None
+
+
+class _Share(torch.autograd.Function):
+    """The identity on tensors that are equal on all processes; their gradients are summed."""
+
+    @staticmethod
+    def forward(ctx: Any, group: Group, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.group = group
+        return tuple(t.view_as(t) for t in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        flat = sum_over_group(torch.cat([g.flatten() for g in grads]), ctx.group)
+        parts = flat.split([g.numel() for g in grads])
+        return None, *(p.view_as(g) for p, g in zip(parts, grads, strict=True))
+
+
+def sum_over_group(x: Tensor, group: Group = None) -> Tensor:
+    """Sum a tensor over the processes of a group: one all-reduce forward, one backward.
+
+    The result is used by every process. What reaches `x` on one of them is therefore the sum of
+    the gradients of all; with the identity backward, each would get only its own.
+
+    Args:
+        x: of the same shape on each process.
+        group: None for all processes.
+
+    Shape:
+        returns the shape of `x`.
+
+    Source:
+        shoeybi2019megatron, for the pair of identity and all-reduce.
+    """
+    return x if group_size(group) == 1 else cast(Tensor, _Sum.apply(x, group))
+
+
+def share_with_group(tensors: Sequence[Tensor], group: Group = None) -> tuple[Tensor, ...]:
+    """Use parameters of which each process has a copy: their gradients are summed over the group.
+
+    Nothing is sent forward; one all-reduce backward serves all tensors.
+
+    Args:
+        tensors: of one dtype, equal on all processes.
+        group: None for all processes.
+
+    Shape:
+        returns a tensor of the same shape for each.
+
+    Source:
+        shoeybi2019megatron.
+    """
+    if group_size(group) == 1 or not tensors:
+        return tuple(tensors)
+    return cast("tuple[Tensor, ...]", _Share.apply(group, *tensors))
+
+
+def gather_from_group(x: Tensor, group: Group = None) -> Tensor:
+    """Stack the tensors of all processes of a group, without a gradient: one all-gather.
+
+    Args:
+        x: of the same shape on each process.
+        group: None for all processes.
+
+    Shape:
+        returns (processes, \\*shape of x), equal on all of them.
+    """
+    x = x.detach().contiguous()
+    size = group_size(group)
+    if size == 1:
+        return x[None]
+    parts = [torch.empty_like(x) for _ in range(size)]
+    dist.all_gather(parts, x, group=group)
+    return torch.stack(parts)
