@@ -76,6 +76,32 @@ def check_normalized_shape(
     return shape
 
 
+def as_normalized_shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    """`normalized_shape` as a tuple; an int stands for one axis."""
+    if isinstance(normalized_shape, int):
+        return (normalized_shape,)
+    return tuple(normalized_shape)
+
+
+def check_positions(input: Tensor) -> tuple[int, ...]:
+    """Return the axes of the positions of an image or a sequence, (N, C, positions).
+
+    Raises:
+        DtypeError: integer input.
+        ShapeError: the input has no positions.
+    """
+    if not input.dtype.is_floating_point:
+        raise DtypeError(
+            f"input: got {input.dtype}; expected a floating dtype. Convert with input.float()"
+        )
+    if input.dim() < 3:
+        raise ShapeError(
+            f"input: got shape {tuple(input.shape)}; expected (N, C, *) with positions. Add an "
+            "axis for one position with input.unsqueeze(-1)"
+        )
+    return tuple(range(2, input.dim()))
+
+
 def check_channel_vector(input: Tensor, **parameters: Tensor | None) -> None:
     """Refuse an input without a channel axis and parameters that are not (C,).
 

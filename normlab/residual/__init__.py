@@ -1,14 +1,41 @@
-"""Residual blocks: where the norm stands, and what DeepNorm adds to it."""
+"""Residual blocks: where the norms stand, and what scales the branch."""
 
 from normlab.residual.blocks import DeepNorm, PostNorm, PreNorm
 from normlab.residual.constants import DeepNormConstants, deep_norm_constants
 from normlab.residual.initialization import deep_norm_init_
+from normlab.residual.placements import (
+    Keel,
+    OutputNorm,
+    ResiDual,
+    SandwichNorm,
+    ScaledPreNorm,
+    SiameseNorm,
+    SubNorm,
+    hybrid_norm,
+    mix_norm,
+)
+from normlab.residual.scales import AdaLNZero, Fixup, LayerScale, ReZero, SkipInit, fixup_init_
 
 __all__ = [
+    "AdaLNZero",
     "DeepNorm",
     "DeepNormConstants",
+    "Fixup",
+    "Keel",
+    "LayerScale",
+    "OutputNorm",
     "PostNorm",
     "PreNorm",
+    "ReZero",
+    "ResiDual",
+    "SandwichNorm",
+    "ScaledPreNorm",
+    "SiameseNorm",
+    "SkipInit",
+    "SubNorm",
     "deep_norm_constants",
     "deep_norm_init_",
+    "fixup_init_",
+    "hybrid_norm",
+    "mix_norm",
 ]

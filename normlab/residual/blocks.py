@@ -8,20 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-
-def _branch(sublayer: nn.Module, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    y = sublayer(x, *args, **kwargs)
-    if not isinstance(y, Tensor):
-        raise TypeError(
-            f"sublayer: returned {type(y).__name__}; expected a tensor. Wrap a module that "
-            "returns more, such as nn.MultiheadAttention, in one that returns its first output"
-        )
-    if y.shape != x.shape:
-        raise ValueError(
-            f"sublayer: returned shape {tuple(y.shape)} for an input of shape {tuple(x.shape)}; "
-            "expected the same shape, or there is no residual sum"
-        )
-    return y
+from normlab.residual.sums import branch as _branch
 
 
 class PostNorm(nn.Module):

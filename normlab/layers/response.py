@@ -1,0 +1,220 @@
+"""Norms over the positions of a channel without a mean: filter and global response norm."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normlab.layers.standardization import accumulation_dtype
+from normlab.layers.validation import ShapeError, check_channel_vector, check_positions
+
+
+def filter_response_norm(
+    input: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    threshold: Tensor | None = None,
+    eps: float | Tensor = 1e-6,
+) -> Tensor:
+    r"""Divide each channel of a sample by its root mean square, and cut it off from below.
+
+    .. math:: y = \max\!\left(\frac{x}{\sqrt{\nu^2 + |\epsilon|}} \, w_c + b_c, \; \tau_c\right),
+              \qquad \nu^2 = \frac1P \sum_p x_p^2
+
+    Args:
+        input: a floating tensor.
+        weight: factor per channel, or None for 1.
+        bias: summand per channel, or None for 0.
+        threshold: lower bound per channel of the thresholded linear unit, or None for none.
+        eps: a number, or a learned tensor () or (C,), whose magnitude is taken.
+
+    Shape:
+        input (N, C, \*) with at least one axis of positions; weight, bias and threshold (C,);
+        returns the shape of `input`.
+
+    Raises:
+        ShapeError: no positions, or a parameter that is not (C,).
+        DtypeError: integer input.
+
+    Units:
+        `eps` has the units of x²; `threshold` and `bias` those of the output.
+
+    Conventions:
+        no mean is subtracted. At one position the fraction is near the sign of x, whatever its
+        size; `eps` is learned there. 16-bit input is computed in float32 and rounded once.
+
+    Source:
+        singh2020filter.
+
+    Example:
+        >>> x = torch.tensor([[[3.0, -3.0, 3.0]]])
+        >>> filter_response_norm(x, threshold=torch.zeros(1), eps=0.0)
+        tensor([[[1., 0., 1.]]])
+    """
+    positions = check_positions(input)
+    check_channel_vector(input, weight=weight, bias=bias, threshold=threshold)
+    x = input.to(accumulation_dtype(input.dtype))
+    per_channel = (-1,) + (1,) * len(positions)
+    floor: float | Tensor = (
+        eps.abs().reshape(per_channel).to(x.dtype) if isinstance(eps, Tensor) else abs(eps)
+    )
+    y = x * torch.rsqrt(x.square().mean(positions, keepdim=True) + floor)
+    if weight is not None:
+        y = y * weight.view(per_channel)
+    if bias is not None:
+        y = y + bias.view(per_channel)
+    if threshold is not None:
+        y = torch.maximum(y, threshold.view(per_channel).to(y.dtype))
+    return y.to(input.dtype)
+
+
+def global_response_norm(
+    input: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-6,
+) -> Tensor:
+    r"""Strengthen the channels that are long beside their neighbors, and add the input.
+
+    .. math:: y = x + w_c \, x \, \frac{G_c}{\frac1C \sum_k G_k + \epsilon} + b_c, \qquad
+              G_c = \sqrt{\sum_p x_p^2}
+
+    Args:
+        input: a floating tensor.
+        weight: factor per channel, or None for 1.
+        bias: summand per channel, or None for 0.
+        eps: keeps the mean length away from zero.
+
+    Shape:
+        input (N, C, H, W), or (N, C, \*) with at least one axis of positions; weight and bias
+        (C,); returns the shape of `input`.
+
+    Raises:
+        ShapeError: no positions, or a parameter that is not (C,).
+        DtypeError: integer input.
+
+    Units:
+        `eps` has the units of x, not of x².
+
+    Conventions:
+        channels second, where the authors' code has them last. The size of the input stays in
+        the output: for `eps` = 0 and no bias, twice the input gives twice the output. 16-bit
+        input is computed in float32 and rounded once.
+
+    Source:
+        woo2023convnext.
+
+    Example:
+        >>> x = torch.tensor([[[[1.0]], [[3.0]]]])
+        >>> global_response_norm(x, eps=0.0).flatten()
+        tensor([1.5000, 7.5000])
+    """
+    positions = check_positions(input)
+    check_channel_vector(input, weight=weight, bias=bias)
+    x = input.to(accumulation_dtype(input.dtype))
+    per_channel = (-1,) + (1,) * len(positions)
+    length = torch.linalg.vector_norm(x, dim=positions, keepdim=True)
+    y = x * (length / (length.mean(1, keepdim=True) + eps))
+    if weight is not None:
+        y = y * weight.view(per_channel)
+    if bias is not None:
+        y = y + bias.view(per_channel)
+    return (x + y).to(input.dtype)
+
+
+def _check_channels(input: Tensor, num_channels: int) -> None:
+    if input.dim() < 2 or input.shape[1] != num_channels:
+        raise ShapeError(
+            f"input: got shape {tuple(input.shape)}; expected (N, {num_channels}, *), channels "
+            "second. Move a last axis of channels with input.movedim(-1, 1)"
+        )
+
+
+class FilterResponseNorm(nn.Module):
+    r"""Module around :func:`filter_response_norm`, with its thresholded linear unit.
+
+    Args:
+        num_channels: C.
+        eps: units of x²; fixed.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Shape:
+        input (N, C, \*); returns the same shape.
+
+    Source:
+        singh2020filter.
+    """
+
+    def __init__(
+        self,
+        num_channels: int,
+        eps: float = 1e-6,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_channels = num_channels
+        self.eps = eps
+        self.weight = nn.Parameter(torch.empty(num_channels, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty_like(self.weight))
+        self.threshold = nn.Parameter(torch.empty_like(self.weight))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 1, bias and threshold to 0."""
+        nn.init.ones_(self.weight)
+        nn.init.zeros_(self.bias)
+        nn.init.zeros_(self.threshold)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize `input`; see :func:`filter_response_norm`."""
+        _check_channels(input, self.num_channels)
+        return filter_response_norm(input, self.weight, self.bias, self.threshold, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_channels}, eps={self.eps}"
+
+
+class GlobalResponseNorm(nn.Module):
+    r"""Module around :func:`global_response_norm`; the identity until it has learned.
+
+    Args:
+        num_channels: C.
+        eps: units of x.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Shape:
+        input (N, C, H, W); returns the same shape.
+
+    Source:
+        woo2023convnext.
+    """
+
+    def __init__(
+        self,
+        num_channels: int,
+        eps: float = 1e-6,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_channels = num_channels
+        self.eps = eps
+        self.weight = nn.Parameter(torch.empty(num_channels, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty_like(self.weight))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set weight and bias to 0, which leaves the input as it is."""
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize `input`; see :func:`global_response_norm`."""
+        _check_channels(input, self.num_channels)
+        return global_response_norm(input, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_channels}, eps={self.eps}"
