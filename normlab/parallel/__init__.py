@@ -12,7 +12,9 @@ from normlab.parallel.collectives import (
     share_with_group,
     sum_over_group,
 )
+from normlab.parallel.conversion import convert_sync_batchnorm
 from normlab.parallel.features import layer_norm, rms_norm
+from normlab.parallel.gradients import find_partial_gradients, reduce_norm_gradients
 from normlab.parallel.moments import Moments, group_moments, merge_moments
 from normlab.parallel.processes import Processes, RankFailed
 from normlab.parallel.tokens import (
@@ -29,11 +31,14 @@ __all__ = [
     "SequenceParallelLayerNorm",
     "SequenceParallelRMSNorm",
     "SyncBatchNorm",
+    "convert_sync_batchnorm",
+    "find_partial_gradients",
     "gather_from_group",
     "group_moments",
     "group_size",
     "layer_norm",
     "merge_moments",
+    "reduce_norm_gradients",
     "rms_norm",
     "share_with_group",
     "sum_over_group",

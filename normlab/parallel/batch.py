@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -14,7 +16,7 @@ from normlab.layers.validation import (
     check_dtypes,
     check_running_pair,
 )
-from normlab.parallel.collectives import Group, group_size
+from normlab.parallel.collectives import Group, copy_with_group, group_size
 from normlab.parallel.moments import group_moments, standardize
 
 
@@ -166,19 +168,28 @@ class SyncBatchNorm(RunningNorm):
     def forward(self, input: Tensor) -> Tensor:
         """Normalize `input`; in training with all processes of the group."""
         self.check_input_dim(input)
-        momentum = self.count_batch() if self.training else 0.0
-        keep = not self.training or self.track_running_stats
-        mean, var = (self.running_mean, self.running_var) if keep else (None, None)
-        if self.training:
-            return sync_batch_norm(
-                input,
-                mean,
-                var,
-                self.weight,
-                self.bias,
-                True,
-                momentum,
-                self.eps,
-                self.process_group,
-            )
-        return batch_norm(input, mean, var, self.weight, self.bias, mean is None, 0.0, self.eps)
+        return normalize_synchronized(self, input)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SyncBatchNorm:
+        return copy_with_group(self, memo)
+
+
+def normalize_synchronized(module: Any, input: Tensor) -> Tensor:
+    """What a batch norm module with a `process_group` does in its `forward`.
+
+    Args:
+        module: with the attributes of :class:`SyncBatchNorm`.
+        input: of a shape that the module takes.
+
+    Shape:
+        returns the shape of `input`.
+    """
+    momentum = RunningNorm.count_batch(module) if module.training else 0.0
+    keep = not module.training or module.track_running_stats
+    mean, var = (module.running_mean, module.running_var) if keep else (None, None)
+    affine, eps = (module.weight, module.bias), module.eps
+    if module.training:
+        group = module.process_group
+        return sync_batch_norm(input, mean, var, *affine, True, momentum, eps, group)
+    # without buffers there is only the batch, that of this process, so that nothing is sent
+    return batch_norm(input, mean, var, *affine, mean is None, 0.0, eps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -60,6 +61,20 @@ class _Share(torch.autograd.Function):
         flat = sum_over_group(torch.cat([g.flatten() for g in grads]), ctx.group)
         parts = flat.split([g.numel() for g in grads])
         return None, *(p.view_as(g) for p, g in zip(parts, grads, strict=True))
+
+
+def copy_with_group(module: Any, memo: dict[int, Any]) -> Any:
+    """Deep copy of a module that keeps its `process_group`, which cannot be copied.
+
+    Args:
+        module: what is copied.
+        memo: of `copy.deepcopy`.
+    """
+    memo[id(module.process_group)] = module.process_group
+    kind: Any = type(module)
+    new = memo[id(module)] = kind.__new__(kind)
+    vars(new).update(copy.deepcopy(vars(module), memo))
+    return new
 
 
 def sum_over_group(x: Tensor, group: Group = None) -> Tensor:

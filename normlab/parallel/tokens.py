@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from normlab.layers import layer as layer_file
 from normlab.layers import rms as rms_file
-from normlab.parallel.collectives import Group, share_with_group
+from normlab.parallel.collectives import Group, copy_with_group, share_with_group
 from normlab.parallel.features import rms_norm
 
 
@@ -60,6 +61,9 @@ class SequenceParallelLayerNorm(layer_file.LayerNorm):
         weight, bias = _shared(self.process_group, self.weight, self.bias)
         return layer_file.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy_with_group(self, memo)
+
 
 class SequenceParallelRMSNorm(rms_file.RMSNorm):
     r"""RMS norm where each process has other tokens and a copy of the weight.
@@ -100,6 +104,9 @@ class SequenceParallelRMSNorm(rms_file.RMSNorm):
         """Normalize the tokens of this process."""
         (weight,) = _shared(self.process_group, self.weight)
         return rms_file.rms_norm(input, self.normalized_shape, weight, self.eps)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy_with_group(self, memo)
 
 
 class ParallelQKNorm(nn.Module):
@@ -152,6 +159,9 @@ class ParallelQKNorm(nn.Module):
         joined = input.transpose(1, 2).reshape(shape)  # (N, T, heads * head_dim)
         y = rms_norm(joined, self.weight.flatten(), self.eps, self.process_group)
         return y.unflatten(-1, tuple(self.weight.shape)).transpose(1, 2)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy_with_group(self, memo)
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, heads={self.heads}, eps={self.eps}"
