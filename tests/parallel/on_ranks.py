@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from normlab import parallel
 from normlab.parallel import plain
@@ -249,3 +250,21 @@ def sleep_on_one():
 def die_on_one():
     if dist.get_rank() == 1:
         raise SystemExit(3)
+
+
+class _Record(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.add(function.name())
+        return function(*args, **(kwargs or {}))
+
+
+def operators():
+    """Names of all operators that a training step of the module calls."""
+    layer = parallel.SyncBatchNorm(3)
+    with _Record() as record:
+        layer(torch.randn(4, 3, requires_grad=True)).square().sum().backward()
+    return sorted(record.names)

@@ -277,3 +277,10 @@ def test_torchs_own_layer_cannot_run_here(two):
     """So nothing above can have come from its kernels."""
     for message in two.run(on_ranks.torchs_own):
         assert message.startswith("SyncBatchNorm expected input tensor to be on GPU")
+
+
+def test_no_batch_norm_kernel_is_called(two):
+    for names in two.run(on_ranks.operators):
+        assert any("allgather" in name for name in names)
+        assert any("allreduce" in name for name in names)
+        assert [name for name in names if "batch_norm" in name] == []

@@ -1,0 +1,298 @@
+"""Is this norm over several processes equal to one process with everything?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, get_args
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from normlab.checks.report import CheckFailed, Failure, Report
+from normlab.checks.tolerances import error_budget, max_error
+from normlab.norms import NORMS
+from normlab.parallel import cases
+from normlab.parallel.cases import Case, Divided, Values
+from normlab.parallel.gradients import reduce_norm_gradients
+from normlab.parallel.processes import Processes, RankFailed
+
+_EPS = 1e-3
+_LIMIT = 1e-12
+SUPPORTED = tuple(n for n, r in NORMS.items() if (r.over_batch or r.trailing) and r.has_weight)
+
+
+class _Answer(NamedTuple):
+    """What one process found; a weight gradient is complete on each where `reduced` is set."""
+
+    values: Values
+    eps: float | None
+    reduced: bool
+
+
+def check_parallel(
+    layer: Any,
+    *,
+    like: str,
+    world_size: int = 2,
+    over: Divided | None = None,
+    reduce: Callable[[nn.Module], Any] = reduce_norm_gradients,
+    processes: Processes | None = None,
+    raise_on_failure: bool = False,
+) -> Report:
+    """Compare a norm over several processes with one process that has everything.
+
+    Output, input gradient, gradients of weight and bias and running statistics are compared, for
+    equal, uneven, empty and smallest shares in float64, and around a large mean in float32.
+
+    Args:
+        layer: a function or class of a module that other processes can import, or a module that
+            can be pickled. A function is called as `f(input, weight, eps)` or
+            `f(input, weight, bias, eps)`, for batch norm as :func:`sync_batch_norm`; a class or
+            another factory is called with the number of features of the process.
+        like: "batch_norm", "layer_norm" or "rms_norm".
+        world_size: number of processes.
+        over: what is divided: "samples" for batch norm; otherwise "features" of each token, the
+            default for functions, or "tokens", the default for modules.
+        reduce: what a training step calls on the module between `backward` and the step.
+        processes: a pool to run on; without it the check starts and ends one of its own, on
+            which a collective waits at most 5 seconds for a process that does not come.
+        raise_on_failure: raise instead of returning a report with failures.
+
+    Returns:
+        a report with `.passed`, `.failures` and a readable `str`.
+
+    Raises:
+        ValueError: an unknown `like` or `over`, or a layer that other processes cannot import.
+        CheckFailed: something failed and `raise_on_failure` is set.
+
+    Example:
+        >>> from normlab.parallel import check_parallel, sync_batch_norm
+        >>> print(check_parallel(sync_batch_norm, like="batch_norm"))
+        conforms to batch_norm: 7 checks, 5 cases
+    """
+    if like not in SUPPORTED:
+        raise ValueError(f"like: got {like!r}; expected one of {', '.join(map(repr, SUPPORTED))}")
+    if over is None:
+        is_function = not isinstance(layer, nn.Module) and _is_function(layer)
+        over = "features" if is_function else "tokens"
+        over = "samples" if NORMS[like].over_batch else over
+    if over not in get_args(Divided) or (over == "samples") != NORMS[like].over_batch:
+        raise ValueError(
+            f"over: got {over!r} for {like}; expected 'samples' for a norm over the batch, "
+            "'features' or 'tokens' for the others"
+        )
+    if world_size < 2:
+        raise ValueError(f"world_size: got {world_size}; expected 2 or more")
+    report = Report(like)
+    pool = processes or Processes(world_size, time_limit=60, patience=5)
+    try:
+        for case in cases.make_cases(like, over, pool.world_size):
+            report.cases += 1
+            if not _examine(layer, case, reduce, pool, report):
+                break
+    finally:
+        if processes is None:
+            pool.close()
+    if raise_on_failure and not report.passed:
+        raise CheckFailed(str(report))
+    return report
+
+
+def _is_function(layer: Any) -> bool:
+    """Whether it normalizes tensors itself, rather than making a module that does."""
+    return not inspect.isclass(layer) and "weight" in inspect.signature(layer).parameters
+
+
+def _examine(
+    layer: Any, case: Case, reduce: Callable[..., Any], pool: Processes, report: Report
+) -> bool:
+    """Run one case; whether the next one is worth running."""
+    name = getattr(getattr(layer, "func", layer), "__name__", type(layer).__name__)
+    _note(report, "runs", case, "", None)
+    try:
+        answers = pool.run(_answer, layer, case, reduce)
+        alone = pool.run(_evaluate, layer, case) if case.over == "samples" else []
+    except (RankFailed, TimeoutError) as error:
+        waited = isinstance(error, TimeoutError) or bool(error.waited and error.finished)
+        in_evaluation = "_evaluate" in str(error)
+        kind = "sends_in_evaluation" if in_evaluation else "skips_collective"
+        kind = kind if waited else "raises"
+        _note(report, "runs", case, f"{name}: {cases.SENTENCES[kind]}. {error}", kind)
+        return not waited
+    if case.offset and report.failures:
+        return True  # what is wrong around zero says nothing new around a large mean
+    failed = {f.check for f in report.failures}
+    for check, message, mistake in _compare(case, answers, alone):
+        if check == "running statistics" and "output" in failed:
+            continue  # wrong statistics are wrong when recorded, too
+        _note(report, check, case, message, mistake)
+    return True
+
+
+def _note(report: Report, check: str, case: Case, message: str, mistake: str | None) -> None:
+    """Record a check and its first failure, or the first that names a mistake."""
+    if check not in report.checks:
+        report.checks.append(check)
+    before = [f for f in report.failures if f.check == check]
+    if message and (not before or (mistake is not None and before[0].mistake is None)):
+        report.failures[:] = [f for f in report.failures if f.check != check]
+        report.failures.append(Failure(check, f"with {case}: {message}", mistake))
+
+
+def _answer(layer: Any, case: Case, reduce: Callable[[nn.Module], Any]) -> _Answer:
+    """On one process: its share of a case, forward and backward."""
+    share = case.share(dist.get_rank())
+    record = NORMS[case.like]
+    if not isinstance(layer, nn.Module) and _is_function(layer):
+        return _answer_of_function(layer, share)
+    module: Any = layer if isinstance(layer, nn.Module) else layer(len(share.weight))
+    module = module.to(share.x.dtype).train()
+    for name, value in (("weight", share.weight), ("bias", share.bias)):
+        if (p := getattr(module, name, None)) is not None and value is not None:
+            with torch.no_grad():
+                p.copy_(value.view_as(p))
+            p.grad = None
+    for norm in module.modules():
+        if hasattr(norm, "reset_running_stats"):
+            norm.reset_running_stats()
+            norm.momentum = cases.MOMENTUM
+    x = share.x.clone().requires_grad_()
+    y = module(x)
+    y.backward(share.dy)
+    if case.over != "features":
+        reduce(module)
+    gradients = (getattr(getattr(module, n, None), "grad", None) for n in ("weight", "bias"))
+    names = ("running_mean", "running_var")
+    running = (getattr(module, n, None) if record.has_running else None for n in names)
+    values = Values(y.detach(), x.grad, *gradients, *running)  # type: ignore[arg-type]
+    return _Answer(values, getattr(module, "eps", record.eps), case.over != "features")
+
+
+def _answer_of_function(function: Callable[..., Tensor], share: Case) -> _Answer:
+    record = NORMS[share.like]
+    leaves = [None if t is None else t.clone().requires_grad_() for t in _leaves(share)]
+    x, weight, bias = leaves
+    mean, var = (torch.zeros_like(share.weight), torch.ones_like(share.weight))
+    known = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var}
+    arguments = record.arguments(eps=_EPS, momentum=cases.MOMENTUM, **known)
+    skipped = 1 if record.trailing else 0  # normalized_shape is the last axis
+    y = function(x, *arguments[skipped:])
+    dx, *rest = torch.autograd.grad(y, [t for t in leaves if t is not None], share.dy)
+    dweight, dbias, *_ = (*rest, None, None)
+    running = (mean, var) if record.has_running else (None, None)
+    return _Answer(Values(y.detach(), dx, dweight, dbias, *running), _EPS, False)
+
+
+def _leaves(share: Case) -> tuple[Tensor, Tensor, Tensor | None]:
+    return share.x, share.weight, share.bias
+
+
+def _evaluate(layer: Any, case: Case) -> Tensor | None:
+    """On rank 0 alone, a batch norm in evaluation, which has to send nothing."""
+    if dist.get_rank() != 0:
+        return None
+    share = case.share(0)
+    if not isinstance(layer, nn.Module) and _is_function(layer):
+        mean, var = torch.zeros_like(share.weight), torch.ones_like(share.weight)
+        y = layer(share.x, mean, var, share.weight, share.bias, False, cases.MOMENTUM, _EPS)
+        return y.detach()
+    module = layer if isinstance(layer, nn.Module) else layer(len(share.weight))
+    return module.to(share.x.dtype).eval()(share.x).detach()
+
+
+def _compare(
+    case: Case, answers: Sequence[_Answer], alone: Sequence[Tensor | None]
+) -> Iterator[tuple[str, str, str | None]]:
+    """Each check, with a sentence and the mistake where it fails."""
+    found = [a.values for a in answers]
+    exact = cases.double(case)
+    eps = answers[0].eps
+    right = cases.one_process(exact, eps)
+    singles = [cases.one_process(case, eps, torchs=t) for t in (False, True) if case.offset]
+    number = torch.finfo(case.x.dtype).eps if eps is None else eps
+    y, dx = (torch.cat([getattr(v, n) for v in found], case.axis) for n in ("y", "dx"))
+    right_output = _near(y, right.y, [s.y for s in singles])
+    if singles:
+        near = right_output and _near(dx, right.dx, [s.dx for s in singles])
+        named = cases.SENTENCES["cancellation"], "cancellation"
+        yield ("output", *(("", None) if near else named))
+        return
+    wrong = cases.wrong_outputs(exact, number)
+    yield ("output", *_verdict(y, right.y, wrong))
+    if right_output:
+        yield (
+            "input gradient",
+            *_verdict(dx, right.dx, cases.wrong_input_gradients(exact, right.dx, number)),
+        )
+        for name in ("dweight", "dbias"):
+            if found[0]._asdict()[name] is not None:
+                yield _compare_parameter(name, exact, answers, right, number)
+        if found[0].running_mean is not None and right.running_mean is not None:
+            yield _compare_running(exact, found, right)
+    if alone:
+        assert alone[0] is not None
+        yield "evaluation", "" if alone[0].shape == found[0].y.shape else "another shape", None
+
+
+def _near(got: Tensor, right: Tensor, singles: Sequence[Tensor] = ()) -> bool:
+    """Whether it is right to rounding; in float32 to what one process would make of it."""
+    if got.shape != right.shape:
+        return False
+    if not singles:
+        return max_error(got, right) <= _LIMIT * max(1.0, float(right.abs().max()))
+    single = max(max_error(s, right) for s in singles)
+    return max_error(got, right) <= error_budget(right, torch.float32, single)
+
+
+def _verdict(
+    got: Tensor, right: Tensor, wrong: Iterator[tuple[str, Tensor]]
+) -> tuple[str, str | None]:
+    """A sentence and the mistake whose value it has, or nothing where it is right."""
+    if _near(got, right):
+        return "", None
+    for mistake, value in wrong:
+        if got.shape == value.shape and max_error(got, value) <= 1e-6 * max_error(value, right):
+            return cases.SENTENCES[mistake], mistake
+    return "it differs from that of one process, by no mistake that is known here", None
+
+
+def _compare_parameter(
+    name: str, case: Case, answers: Sequence[_Answer], right: Values, eps: float
+) -> tuple[str, str, str | None]:
+    check = {"dweight": "weight gradient", "dbias": "bias gradient"}[name]
+    expected: Tensor = right._asdict()[name]
+    parts = [a.values._asdict()[name] for a in answers]
+    size = len(parts)
+    if not answers[0].reduced:
+        whole = torch.cat(parts) if case.over == "features" else torch.stack(parts).sum(0)
+        factors = {"reduced_twice": size * expected, "averaged": expected / size}
+        return check, *_verdict(whole, expected, iter(factors.items()))
+    for rank, got in enumerate(parts):
+        part = cases.part_of_weight_gradient(case, rank, eps)[name == "dbias"]
+        known = {
+            "averaged": expected / size,
+            "reduced_twice": size * expected,
+            "partial": part,
+        }
+        sentence, mistake = _verdict(got, expected, iter(known.items()))
+        if sentence:
+            return check, f"on rank {rank}: {sentence}", mistake
+    return check, "", None
+
+
+def _compare_running(
+    case: Case, found: Sequence[Values], right: Values
+) -> tuple[str, str, str | None]:
+    assert right.running_mean is not None and right.running_var is not None
+    expected = torch.cat([right.running_mean, right.running_var])
+    for rank, values in enumerate(found):
+        assert values.running_mean is not None and values.running_var is not None
+        got = torch.cat([values.running_mean, values.running_var])
+        wrong = cases.wrong_running(case, rank, right)
+        known = ((mistake, torch.cat([mean, var])) for mistake, mean, var in wrong)
+        sentence, mistake = _verdict(got, expected, known)
+        if sentence:
+            return "running statistics", f"on rank {rank}: {sentence}", mistake
+    return "running statistics", "", None

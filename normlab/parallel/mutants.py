@@ -1,0 +1,215 @@
+"""Wrong norms over several processes, for the tests of the checks and for the book."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from normlab.layers import LayerNorm, RMSNorm
+from normlab.parallel.cases import Divided
+from normlab.parallel.collectives import group_size, sum_over_group
+from normlab.parallel.gradients import reduce_norm_gradients
+
+
+@dataclass(frozen=True)
+class ParallelMutant:
+    """Right but for one mistake.
+
+    Attributes:
+        like: what it claims to be.
+        over: what is divided.
+        mistake: `Failure.mistake` that a report must name.
+        layer: the wrong function or class.
+        reduce: what its training step does to the gradients.
+        source: where it was met, or "constructed".
+    """
+
+    like: str
+    over: Divided
+    mistake: str
+    layer: Any
+    reduce: Any = reduce_norm_gradients
+    source: str = "constructed"
+
+
+def _sum(x: Tensor, mistake: str) -> Tensor:
+    """An all-reduce, right or with one of the wrong backwards."""
+    total = sum_over_group(x)
+    if mistake == "identity_backward":
+        return total.detach() + x - x.detach()
+    if mistake == "reduced_twice":
+        return total + (group_size() - 1) * (total - total.detach())
+    return total.detach() if mistake == "detached_statistics" else total
+
+
+def _moments(x: Tensor, axis: int, mistake: str, centered: bool) -> tuple[Tensor, Tensor, float]:
+    """Mean, variance and count of all processes, with a mistake."""
+    if mistake != "cancellation":
+        x = x.double()  # so that only the mistake is wrong
+    count = x.new_full((1,), x.shape[axis])
+    total = count if mistake == "local_statistics" else sum_over_group(count)
+    some = total.clamp(min=1)
+
+    def mean(v: Tensor) -> Tensor:
+        summed = v.sum(axis, keepdim=True)
+        if mistake == "local_statistics":
+            return summed / some
+        if mistake == "count_ignored":
+            return _sum(summed / count.clamp(min=1), mistake) / group_size()
+        return _sum(summed, mistake) / some
+
+    if not centered:
+        return x.new_zeros(()), mean(x.square()), float(total)
+    m = mean(x)
+    if mistake == "cancellation":
+        return m, mean(x.square()) - m.square(), float(total)
+    if mistake == "spread_missing":
+        own = x.sum(axis, keepdim=True) / count.clamp(min=1)
+        return m, mean((x - own).square()), float(total)
+    return m, mean((x - m).square()), float(total)
+
+
+def wrong_sync_batch_norm(
+    mistake: str,
+    input: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    group: Any = None,
+) -> Tensor:
+    """Batch norm over all processes, with one mistake.
+
+    Args:
+        mistake: a name of :func:`parallel_mutants`, or "" for none.
+        input: (n, C).
+        running_mean: buffer.
+        running_var: buffer.
+        weight: (C,).
+        bias: (C,).
+        training: use and record the statistics of this batch.
+        momentum: weight of the new batch.
+        eps: inside the root.
+        group: not used.
+    """
+    if mistake == "skips_collective" and not len(input):
+        return input * weight + bias  # nothing to normalize; but the others wait
+    if training or mistake == "sends_in_evaluation":
+        mean, var, count = _moments(input, 0, mistake, True)
+    else:
+        mean, var, count = running_mean, running_var, 0.0
+    if training:
+        kept, kept_var = mean.detach(), var.detach()
+        if mistake == "running_local":
+            kept, kept_var, count = _moments(input.detach(), 0, "local_statistics", True)
+        if mistake == "running_local_count":
+            count = len(input)
+        bessel = 1.0 if mistake == "running_var_biased" else count / max(1.0, count - 1)
+        running_mean.lerp_(kept.flatten().to(running_mean), momentum)
+        running_var.lerp_((kept_var.flatten() * bessel).to(running_var), momentum)
+    return ((input - mean) * torch.rsqrt(var + eps) * weight + bias).to(input.dtype)
+
+
+def wrong_rms_norm(
+    mistake: str, input: Tensor, weight: Tensor, eps: float = 1e-5, group: Any = None
+) -> Tensor:
+    """RMS norm over features on all processes, with one mistake.
+
+    Args:
+        mistake: a name of :func:`parallel_mutants`, or "" for none.
+        input: (T, h).
+        weight: (h,).
+        eps: inside the root.
+        group: not used.
+    """
+    _, square, _ = _moments(input, 1, mistake, False)
+    return (input * torch.rsqrt(square + eps) * weight).to(input.dtype)
+
+
+def wrong_layer_norm(
+    mistake: str, input: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5, group: Any = None
+) -> Tensor:
+    """Layer norm over features on all processes, with one mistake.
+
+    Args:
+        mistake: a name of :func:`parallel_mutants`, or "" for none.
+        input: (T, h).
+        weight: (h,).
+        bias: (h,).
+        eps: inside the root.
+        group: not used.
+    """
+    mean, var, _ = _moments(input, 1, mistake, True)
+    return ((input - mean) * torch.rsqrt(var + eps) * weight + bias).to(input.dtype)
+
+
+def average_gradients(module: nn.Module) -> None:
+    """The reduction of data parallel training where a sum is needed."""
+    for p in module.parameters():
+        if p.grad is not None:
+            dist.all_reduce(p.grad)
+            p.grad /= group_size()
+
+
+def sum_gradients_twice(module: nn.Module) -> None:
+    """A hook and a finalizer that both sum."""
+    for p in module.parameters():
+        if p.grad is not None:
+            dist.all_reduce(p.grad)
+            dist.all_reduce(p.grad)
+
+
+def forget_gradients(module: nn.Module) -> None:
+    """A training step that leaves the reduction out."""
+
+
+_FEATURES = {
+    "identity_backward": "FlashAttention issue 1244 asks about this all-reduce",
+    "reduced_twice": "xtuner issue 1004",
+    "local_statistics": "vLLM issue 39298",
+    "count_ignored": "vLLM's RMS norm of MiniMax averages means, right for equal shares",
+    "detached_statistics": "constructed",
+}
+_SAMPLES = dict.fromkeys(
+    (
+        *_FEATURES,
+        "spread_missing",
+        "cancellation",
+        "running_local",
+        "running_local_count",
+        "running_var_biased",
+        "sends_in_evaluation",
+        "skips_collective",
+    ),
+    "constructed",
+) | {"local_statistics": "batch norm under data parallel training, without synchronization"}
+_TOKENS = {
+    "averaged": (average_gradients, "GPT-NeoX issue 1257"),
+    "reduced_twice": (sum_gradients_twice, "NeMo RL issue 3788"),
+    "partial": (forget_gradients, "NeMo RL issue 3716; Megatron-LM issue 7452"),
+}
+
+
+def parallel_mutants() -> Iterator[ParallelMutant]:
+    """Every wrong norm over several processes, with the name that it must fail under."""
+    for mistake, source in _SAMPLES.items():
+        layer: Any = functools.partial(wrong_sync_batch_norm, mistake)
+        yield ParallelMutant("batch_norm", "samples", mistake, layer, source=source)
+    for mistake, source in _FEATURES.items():
+        layer = functools.partial(wrong_rms_norm, mistake)
+        yield ParallelMutant("rms_norm", "features", mistake, layer, source=source)
+    for mistake in (*_FEATURES, "spread_missing", "cancellation"):
+        layer = functools.partial(wrong_layer_norm, mistake)
+        yield ParallelMutant("layer_norm", "features", mistake, layer)
+    for like, kind in (("layer_norm", LayerNorm), ("rms_norm", RMSNorm)):
+        for mistake, (reduce, source) in _TOKENS.items():
+            yield ParallelMutant(like, "tokens", mistake, kind, reduce, source)
