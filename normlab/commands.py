@@ -149,8 +149,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="normlab",
         description="Is this norm right, which norm is it, and what is wrong around it?",
-        epilog="Exit status: 0; 1 does not conform, has faults, not all right; 2 could not run "
-        "or be tested.",
+        epilog="Exit status: 0; 1 does not conform, has faults, not understood, not all right; "
+        "2 could not run or be tested.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -178,6 +178,11 @@ def _parser() -> argparse.ArgumentParser:
     model = add("doctor", "Look through a model for what usually goes wrong around norms.")
     model.add_argument(
         "--integers", type=int, metavar="N", help="give token numbers below N as the input"
+    )
+    model.add_argument(
+        "--allow-unknown",
+        action="store_true",
+        help="exit status 0 also where something looks like a norm and was not understood",
     )
     model.add_argument("--example", metavar="OBJECT", help="module:Object with the input itself")
     text = "Run a notebook's own cells in a fresh process and report what its checks say."
@@ -219,7 +224,9 @@ def _run(options: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
             "function that returns one"
         )
     examined = doctor(layer, _example(options))
-    return examined.to_dict(), str(examined), 1 if examined.findings else 0
+    faults = any(f.severity != "note" for f in examined.findings)
+    failed = faults or (bool(examined.unknown) and not options.allow_unknown)
+    return examined.to_dict(), str(examined), 1 if failed else 0
 
 
 def _example(options: argparse.Namespace) -> Any:

@@ -72,6 +72,17 @@ class Two(nn.Module):
     def forward(self, x, y):
         return self.norm(x + y)
 
+class OddNorm(nn.Module):
+    def forward(self, x):
+        return x / x.abs().amax(-1, keepdim=True)
+
+class WithOddNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(5, 8), OddNorm()
+    def forward(self, x):
+        return self.norm(self.linear(x))
+
 def pair():
     return torch.randn(3, 4), torch.randn(3, 4)
 """
@@ -154,8 +165,18 @@ def test_doctor(file, capsys):
     assert main(["doctor", f"{file}:make", "--init", "size=4", "--shape", "6,5"]) == 1
     assert "bias=False" in capsys.readouterr().out
     assert main(["doctor", f"{file}:Words", "--shape", "2,3", "--integers", "9"]) == 0
-    assert "1 norm, no faults" in capsys.readouterr().out
+    assert "1 norm: 1 understood, 0 not understood; no faults" in capsys.readouterr().out
     assert main(["doctor", f"{file}:Two", "--example", f"{file}:pair"]) == 0
+
+
+def test_the_doctor_gives_no_all_clear_over_what_it_did_not_understand(file, capsys):
+    arguments = ["doctor", f"{file}:WithOddNorm", "--shape", "6,5"]
+    assert main(arguments) == 1
+    out = capsys.readouterr().out
+    assert "1 norm: 0 understood, 1 not understood" in out
+    assert "no all-clear" in out
+    assert main([*arguments, "--allow-unknown"]) == 0
+    assert "not understood: norm:" in capsys.readouterr().out
 
 
 ERRORS = [

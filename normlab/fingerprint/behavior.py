@@ -41,3 +41,25 @@ def describe_elementwise(probe: Probe) -> str:
             "input are taken (a batch norm with frozen statistics does this)"
         )
     return "each output is a nonlinear function of its own input alone: no statistics are taken"
+
+
+def resembles_norm(probe: Probe) -> bool:
+    """Whether inputs act on each other's outputs, and larger inputs give no larger outputs.
+
+    A softmax does both, and is told by its sums of 1.
+    """
+    x = probe.input(8) + 0.25
+    y, larger, largest = (probe.measure(k * x) for k in (1.0, 64.0, 4096.0))
+    size = float(y.abs().max())
+    if not size or not all(0.5 < float(z.abs().max()) / size < 2 for z in (larger, largest)):
+        return False
+    if float(y.min()) >= 0 and any(
+        torch.allclose(y.sum(axis), torch.ones(()).double(), atol=1e-3) for axis in range(y.dim())
+    ):
+        return False
+    cell = tuple(n // 2 for n in probe.shape)
+    changed = x.clone()
+    changed[cell] += 10.0
+    moved = (probe.measure(changed) - y).abs() > 1e-6 * size
+    moved[cell] = False
+    return bool(moved.any())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.fingerprint.behavior import check_answers, describe_elementwise, is_identity
+from normlab.fingerprint.behavior import (
+    check_answers,
+    describe_elementwise,
+    is_identity,
+    resembles_norm,
+)
 from normlab.fingerprint.conventions import read_affine, read_eps
 from normlab.fingerprint.findings import Findings
 from normlab.fingerprint.naming import name_family
@@ -57,9 +63,15 @@ def identify(layer: Callable[[Tensor], Any], *, shape: Sequence[int]) -> Fingerp
     report = Fingerprint()
     with open_probe(layer, shape) as original:
         try:
-            _fill(Findings(original, report))
+            found = Findings(original, report)
+        except NoNorm as reason:
+            return report.undecided(str(reason))
+        try:
+            _fill(found)
         except NoNorm as reason:
             report.undecided(str(reason))
+            with contextlib.suppress(Exception):  # a layer may refuse an input in any way
+                report.resembles_norm = resembles_norm(found.probe)
     return report
 
 

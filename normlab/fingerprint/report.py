@@ -8,7 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-_NOT_FIELDS = ("reasons", "equivalents", "notes", "state")
+_NOT_FIELDS = ("reasons", "equivalents", "notes", "state", "resembles_norm")
+# None and False are answers here
+_DECIDED = ("followed_by", "modulated")
 
 
 def load_state(layer: nn.Module, state: dict[str, Tensor]) -> None:
@@ -41,6 +43,9 @@ class Fingerprint:
         statistics_dtype: dtype of the statistics of a half-precision input.
         affine: whether there is a weight or a bias.
         running_statistics: whether evaluation mode uses statistics of earlier inputs.
+        followed_by: function of each output that comes after the norm, such as "relu"; None where
+            nothing does.
+        modulated: factors or summands come from something beside the input, a condition.
         nearest_torch: a constructor that evaluates under `torch.nn` and whose layer, given the
             same factors, summands and running statistics, reproduces the outputs
             (:meth:`to_torch` builds it).
@@ -49,6 +54,8 @@ class Fingerprint:
         reasons: by field, why it is None.
         notes: further things that were seen.
         state: factors, summands and running statistics of the layer, under torch's names.
+        resembles_norm: of a layer without a family: inputs act on each other's outputs, and larger
+            inputs give no larger outputs.
     """
 
     family: str | None = None
@@ -63,16 +70,19 @@ class Fingerprint:
     statistics_dtype: torch.dtype | None = None
     affine: bool | None = None
     running_statistics: bool | None = None
+    followed_by: str | None = None
+    modulated: bool = False
     nearest_torch: str | None = None
     equivalents: list[str] = dataclasses.field(default_factory=list)
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
     state: dict[str, Tensor] = dataclasses.field(default_factory=dict, repr=False)
+    resembles_norm: bool = False
 
     def undecided(self, reason: str) -> Fingerprint:
         """Give this reason for every field that is None and has none yet."""
         for name in self.fields():
-            if getattr(self, name) is None:
+            if getattr(self, name) is None and name not in _DECIDED:
                 self.reasons.setdefault(name, reason)
         return self
 
@@ -91,6 +101,13 @@ class Fingerprint:
         layer: nn.Module = eval(self.nearest_torch, dict(vars(nn)))
         load_state(layer, self.state)
         return layer
+
+    def describe_eps(self) -> str:
+        """eps for readers, with its place where that is not inside the root."""
+        if self.eps is None:
+            return "-"
+        place = "" if self.eps_placement in (None, "inside") else f" ({self.eps_placement})"
+        return f"{self.eps:.6g}{place}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -112,6 +129,8 @@ class Fingerprint:
             lines.append(f"  because {self.reasons['family']}")
         values = self.to_dict()
         names = [n for n in self.fields() if n != "family" and getattr(self, n) is not None]
+        names = [n for n in names if n != "modulated" or self.modulated]
+        values["eps"] = self.describe_eps()
         lines += [f"  {name:18} {values[name]}" for name in names]
         if self.equivalents:
             lines.append(f"  {'equivalents':18} {', '.join(self.equivalents)}")

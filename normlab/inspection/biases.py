@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,73 +12,79 @@ from normlab.inspection.report import Finding
 from normlab.inspection.seen import Seen
 from normlab.inspection.tracing import run_once
 from normlab.probing import copy_module
+from normlab.probing.arguments import tensors_in
 
 
 def check_biases(seen: Seen) -> Iterator[Finding]:
     """Biases that change nothing, since the norm behind them subtracts them again."""
-    try:
-        run_once(seen.model, seen.example)
-    except Exception:  # then it ran in evaluation mode only, which the trace has settled
-        return
+    before: list[Tensor] | None = None
     for norm in seen.norms:
         address = seen.trace.calls[norm.module].layout[0]
-        centered = norm.fingerprint.centered
-        if not centered or (
-            not seen.modules[norm.module].training and norm.fingerprint.running_statistics
-        ):
+        found = norm.fingerprint
+        still = not seen.modules[norm.module].training and found.running_statistics
+        if not found.centered or still:
             continue
         for call in seen.trace.calls.values():
             bias = getattr(call.module, "bias", None)
             feeds = call.returned is not None and call.returned[0] == address
             if not feeds or call.name == norm.module or not isinstance(bias, nn.Parameter):
                 continue
-            if _is_without_effect(bias, seen.modules[norm.module], seen):
+            if not _is_removed(seen.layers[norm.module], bias, norm.shape):
+                continue
+            if before is None:
+                before = _outputs(seen)
+            if before and _is_without_effect(bias, before, seen):
                 yield Finding(
                     "cancelled_bias",
-                    call.name,
-                    f"its bias has no effect: {norm.module!r} subtracts the mean right after it. "
+                    (call.name,),
+                    "its bias has no effect: the norm right behind it subtracts the mean. "
                     "Construct it with bias=False",
                 )
 
 
-def _is_without_effect(bias: nn.Parameter, norm: nn.Module, seen: Seen) -> bool:
-    """Whether another bias changes neither the output of the norm nor that of the model.
+def _is_removed(layer: nn.Module, bias: Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether the norm, without zeros in its weight, gives the same for another bias."""
+    probe = copy_module(layer)
+    g = torch.Generator().manual_seed(3)
+    few = (min(shape[0], 4), *shape[1:])
+    x = torch.randn(few, generator=g).to(bias.device, bias.dtype)
+    drawn = torch.randn(bias.shape, generator=g).to(bias.device, bias.dtype)
+    channels = [a for a in (1, len(shape) - 1) if a > 0 and shape[a] == bias.numel()]
+    try:
+        with torch.no_grad():
+            for p in probe.parameters():
+                p.fill_(1.0)
+            before = probe(x)
+            for axis in channels:
+                view = [bias.numel() if a == axis else 1 for a in range(len(shape))]
+                after = probe(x + drawn.view(view))
+                if float((after - before).abs().max()) <= 1e-3 * float(before.abs().max()):
+                    return True
+    except Exception:  # a layer may refuse fewer samples; then the model decides
+        return True
+    return not channels
 
-    The norm is asked as a copy without zeros in its weight: a weight of 0 hides everything, and
-    not only this bias. The model is asked since the bias may reach it around the norm.
-    """
-    probe = copy_module(norm)
-    with torch.no_grad():
-        for p in probe.parameters():
-            p.fill_(1.0)
-    inputs: list[Tensor] = []
-    handle = norm.register_forward_pre_hook(lambda _, given: inputs.append(given[0].clone()))
+
+def _outputs(seen: Seen) -> list[Tensor]:
+    """All floating tensors that the model gives; none where it raises."""
+    with contextlib.suppress(Exception):  # it ran in evaluation mode only
+        output = run_once(seen.model, seen.example)
+        return [t.double() for _, t in tensors_in(output) if t.is_floating_point()]
+    return []
+
+
+def _is_without_effect(bias: nn.Parameter, before: list[Tensor], seen: Seen) -> bool:
+    """Whether another bias leaves the output of the model, which it may reach around the norm."""
     kept = bias.data.clone()
     g = torch.Generator().manual_seed(3)
     try:
-        before = list(_floats(run_once(seen.model, seen.example)))
-        inside = [probe(x).double() for x in inputs]
-        inputs.clear()
         bias.data.add_(torch.randn(bias.shape, generator=g).to(bias.device, bias.dtype))
-        after = list(_floats(run_once(seen.model, seen.example)))
-        inside_after = [probe(x).double() for x in inputs]
+        after = _outputs(seen)
     finally:
-        handle.remove()
         bias.data.copy_(kept)
-    return bool(before) and all(
-        float((a - b).detach().abs().max()) <= 1e-3 * float(a.detach().abs().max())
-        for a, b in zip(before + inside, after + inside_after, strict=True)
+    # an output whose length depends on its values has changed where its length has
+    return [t.shape for t in before] == [t.shape for t in after] and all(
+        float((a - b).abs().max()) <= 1e-3 * float(a.abs().max())
+        for a, b in zip(before, after, strict=True)
         if a.numel()
     )
-
-
-def _floats(output: Any) -> Iterator[Tensor]:
-    if isinstance(output, Tensor):
-        if output.is_floating_point():
-            yield output.double()
-    elif isinstance(output, dict):
-        for value in output.values():
-            yield from _floats(value)
-    elif isinstance(output, list | tuple):
-        for value in output:
-            yield from _floats(value)

@@ -2,46 +2,57 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from normlab.checks import check_layer
-from normlab.fingerprint import Fingerprint, identify
 from normlab.inspection.biases import check_biases
+from normlab.inspection.catalogue import RULES
+from normlab.inspection.memory import watch_memory
 from normlab.inspection.padding import check_padding
-from normlab.inspection.report import Examination, Finding, Norm
+from normlab.inspection.recognition import Recognized, finite, recognize
+from normlab.inspection.report import Examination, Finding, grouped
 from normlab.inspection.rules import (
-    check_buffers,
     check_counts,
     check_eps,
     check_frozen,
     check_half_precision,
     check_optimizer,
+    check_state,
     check_wrong_axes,
+    one_of_each,
+    probing_shape,
 )
 from normlab.inspection.seen import Seen
-from normlab.inspection.tracing import Example, ModuleCall, Trace, trace_model
+from normlab.inspection.state import read_state
+from normlab.inspection.tracing import Example, ModuleCall, trace_model
 from normlab.probing.state import preserve_state
 
 
 def doctor(
-    model: nn.Module, example_input: Any, *, optimizer: torch.optim.Optimizer | None = None
+    model: nn.Module,
+    example_input: Any,
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+    ignore: Collection[str] = (),
+    select: Collection[str] = (),
+    progress: Callable[[int, int], None] | None = None,
 ) -> Examination:
     """Look through a model for what usually goes wrong around norms.
 
-    The model is run on the example to see which inputs its norms receive. Every module that
-    keeps the shape of its input, and is no other layer of torch, is identified by probing
-    (:func:`normlab.identify`) and compared with the formula of its family
-    (:func:`normlab.checks.check_layer`). Model, modes, random streams and gradients are left as
-    they were.
+    The state is read first. Then the model is run on the example to see which inputs its norms
+    receive, and which functions of torch that normalize it calls. What may be a norm is identified
+    by probing (:func:`normlab.identify`), each kind once, and compared with the formula of its
+    family (:func:`normlab.checks.check_layer`). Model, modes, hooks, random streams and gradients
+    are left as they were.
 
-    The rules: `batch_of_one`, `one_element`, `frozen_but_updating`, `not_finite`,
-    `negative_variance`, `stale_statistics`, `two_eps`, `wrong_axes`, `cancelled_bias`,
-    `padding_in_statistics`, `decayed_norm`, `half_statistics`, `does_not_conform`.
+    What looks like a norm, by the name of its class or attribute or by what it does, and could not
+    be named is listed as `unknown`: nothing is said about it, so a report with unknown norms is no
+    all-clear.
 
     Args:
         model: in the mode in which it is used: what is wrong in training may be right in
@@ -50,34 +61,62 @@ def doctor(
             by a mask among them, by the `padding_idx` of an embedding, or by zeros at the end of
             some samples.
         optimizer: of the model, to look for weight decay on the parameters of norms.
+        ignore: rules to leave out.
+        select: rules to apply; all, where none is given.
+        progress: called with how many calls were looked at, and of how many.
 
     Raises:
         TypeError: `model` is no module.
-        ValueError: the model raises on the example in training and in evaluation mode.
+        ValueError: the model raises on the example in training and in evaluation mode, or it is
+            scripted or compiled, or a rule is unknown.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU())
-        >>> [(f.rule, f.module) for f in doctor(net, torch.randn(8, 4)).findings]
-        [('cancelled_bias', '0')]
+        >>> [(f.rule, f.modules) for f in doctor(net, torch.randn(8, 4)).findings]
+        [('cancelled_bias', ('0',))]
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model: got {type(model).__name__}; expected a module")
+    _check_model(model)
+    _check_rules(ignore=ignore, select=select)
     example, out = Example.of(example_input), Examination()
-    with preserve_state([model]):
-        trace = trace_model(model, example)
-        out.norms = _find_norms(trace, out)
-        modules, half = dict(model.named_modules()), _under_autocast(model, example, out)
-        seen = Seen(model, example, trace, half, out.norms, modules, optimizer)
-        for rule in _RULES:
-            out.findings += rule(seen)
-        _conform(out, modules)
+    peak = watch_memory()
+    with preserve_state([model]), torch.compiler.set_stance("force_eager"):
+        state = read_state(model)
+        trace = trace_model(model, example, notes=out.notes)
+        modules = dict(model.named_modules())
+        found = recognize(trace, modules, progress)
+        half = _under_autocast(model, example, out)
+        seen = Seen(
+            model,
+            example,
+            state,
+            trace,
+            half,
+            [norm for norm in found.norms if norm.module in modules],
+            [norm for norm in found.norms if norm.module not in modules],
+            found.layers,
+            list(found.unknown),
+            modules,
+            optimizer,
+        )
+        findings = [finding for rule in _RULES for finding in rule(seen)]
+        findings += _conform(found, out)
+    wanted = (set(select) or set(RULES)) - set(ignore)
+    out.findings = grouped(f for f in findings if f.rule in wanted)
+    out.norms, out.unknown, out.reasons = found.norms, list(found.unknown), found.unknown
+    if found.of_weights:
+        count, first = len(found.of_weights), found.of_weights[0]
+        out.notes.append(
+            f"{count} module{'s normalize' if count > 1 else ' normalizes'} a weight and not the "
+            f"input (weight standardization), the first {first or '(the model)'}"
+        )
+    out.peak_memory = peak()
     return out
 
 
 _RULES = (
+    check_state,
     check_counts,
     check_frozen,
-    check_buffers,
     check_eps,
     check_wrong_axes,
     check_padding,
@@ -85,6 +124,30 @@ _RULES = (
     check_optimizer,
     check_half_precision,
 )
+
+
+def _check_model(model: Any) -> None:
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ValueError(
+            "model: it is scripted or traced, so nothing can be seen inside of it. Pass the module "
+            "that torch.jit.script or torch.jit.trace was given"
+        )
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: got {type(model).__name__}; expected a module")
+    if hasattr(model, "_orig_mod"):
+        raise ValueError(
+            "model: it is compiled, so nothing can be seen inside of it. Pass the module that "
+            "torch.compile was given; this one has it as model._orig_mod"
+        )
+    if any(is_lazy(t) for t in (*model.parameters(), *model.buffers())):
+        raise ValueError("model: its parameters have no shape yet; call it on an input first")
+
+
+def _check_rules(**given: Collection[str]) -> None:
+    for argument, names in given.items():
+        for name in names:
+            if name not in RULES:
+                raise ValueError(f"{argument}: got {name!r}; expected one of {', '.join(RULES)}")
 
 
 def _under_autocast(model: nn.Module, example: Example, out: Examination) -> dict[str, ModuleCall]:
@@ -99,101 +162,40 @@ def _under_autocast(model: nn.Module, example: Example, out: Examination) -> dic
         return {}
 
 
-def _find_norms(trace: Trace, out: Examination) -> list[Norm]:
-    norms: list[Norm] = []
-    for call in trace.calls.values():
-        if not _may_be_norm(call, [norm.module for norm in norms]):
-            continue
-        found = _identify_finite(call, out)
-        if found is not None and found.family not in (None, "identity"):
-            norms.append(Norm(call.name, type(call.module).__name__, call.shape, found))
-    return norms
-
-
-def _may_be_norm(call: ModuleCall, known: list[str]) -> bool:
-    module = call.module
-    if call.name == "" or call.returned is None or call.returned[2] != call.shape:
-        return False
-    if any(name.startswith(call.name + ".") for name in known):
-        return False
-    if type(module).__module__.startswith("torch.nn."):
-        return type(module).__module__ in _TORCH_NORMS
-    # weights of a norm have as many entries as an input has features; blocks have matrices
-    return all(p.numel() <= max(1, _entries(call.shape)) for p in module.parameters()) and not any(
-        isinstance(part, _OTHERS) for part in module.modules()
-    )
-
-
-_TORCH_NORMS = (
-    "torch.nn.modules.normalization",
-    "torch.nn.modules.batchnorm",
-    "torch.nn.modules.instancenorm",
-)
-_OTHERS = (nn.Linear, nn.Embedding, nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention)
-
-
-def _entries(shape: tuple[int, ...]) -> int:
-    return int(torch.Size(shape[1:] or shape).numel())
-
-
-def _identify_finite(call: ModuleCall, out: Examination) -> Fingerprint | None:
-    try:
-        with _finite(call.module):
-            return identify(call.module, shape=call.shape)
-    except ValueError as error:
-        out.notes.append(f"{call.name} could not be probed: {str(error).partition('. ')[0]}")
-        return None
-
-
-@contextlib.contextmanager
-def _finite(module: nn.Module) -> Iterator[None]:
-    """Without NaN and infinities in parameters and buffers, so that they hide nothing else."""
-    with preserve_state([module]):
-        for tensor in (*module.parameters(), *module.buffers()):
-            if tensor.is_floating_point():
-                tensor.data.nan_to_num_(nan=1.0, posinf=1.0, neginf=1.0)
-        yield
-
-
-def _conform(out: Examination, modules: dict[str, nn.Module]) -> None:
+def _conform(found: Recognized, out: Examination) -> list[Finding]:
     """Compare each kind of norm once with the formula that its conventions declare."""
-    seen: set[str] = set()
-    for norm in out.norms:
-        found = norm.fingerprint
-        shape = _small_shape(norm)
-        key = f"{norm.kind} {found.to_dict()} {shape}"
-        usual = found.nearest_torch is not None or found.eps_placement != "inside"
-        if key in seen or not usual or found.eps is None:
+    findings = []
+    for norm, alike in one_of_each(found.norms):
+        print_ = norm.fingerprint
+        usual = print_.nearest_torch is not None or print_.eps_placement != "inside"
+        after = print_.followed_by is not None or print_.modulated
+        if not usual or after or print_.eps is None or norm.module.endswith("()"):
             continue
-        seen.add(key)
         conventions: dict[str, Any] = {
-            "eps": found.eps,
-            "eps_placement": found.eps_placement,
-            "divisor": found.divisor,
-            "weight_offset": found.weight_offset,
-            "weight_cast": found.weight_cast,
-            "num_groups": found.num_groups,
+            "eps": print_.eps,
+            "eps_placement": print_.eps_placement,
+            "divisor": print_.divisor,
+            "weight_offset": print_.weight_offset,
+            "weight_cast": print_.weight_cast,
+            "num_groups": print_.num_groups,
         }
         conventions = {k: v for k, v in conventions.items() if v is not None}
+        layer = found.layers[norm.module]
         try:
-            with _finite(modules[norm.module]):
+            with finite(layer) as clean:
                 report = check_layer(
-                    modules[norm.module], like=str(found.family), shape=shape, **conventions
+                    clean,
+                    like=str(print_.family),
+                    shape=probing_shape(norm, layer),
+                    **conventions,
                 )
         except (ValueError, TypeError, RuntimeError) as error:
             out.notes.append(f"{norm.module} could not be checked: {error}")
             continue
+        modules = tuple(n.module for n in alike)
         for failure in report.failures:
             # half precision matters where the model runs in it: the rule half_statistics
             if "float16" not in failure.check:
                 message = f"{failure.check}: {failure.message}"
-                out.findings.append(Finding("does_not_conform", norm.module, message))
-
-
-def _small_shape(norm: Norm) -> tuple[int, ...]:
-    """The shape with few samples and positions, and more than one of each."""
-    fixed = set(norm.fingerprint.reduced_axes or ()) if norm.record.trailing else {1}
-    return tuple(
-        size if axis in fixed else min(max(size, 2), 3 + axis)
-        for axis, size in enumerate(norm.shape)
-    )
+                findings.append(Finding("does_not_conform", modules, message))
+    return findings

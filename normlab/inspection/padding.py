@@ -53,7 +53,7 @@ def check_padding(seen: Seen) -> Iterator[Finding]:
     mask, how = padding
     rows, steps = mask.shape
     share = float(mask.double().mean())
-    for norm in seen.norms:
+    for norm in (*seen.norms, *seen.functions):
         axes, shape = norm.fingerprint.reduced_axes or (), norm.shape
         over_steps = shape[0] == rows and any(shape[a] == steps for a in axes if a > 0)
         flattened = shape[0] == rows * steps and 0 in axes
@@ -61,7 +61,7 @@ def check_padding(seen: Seen) -> Iterator[Finding]:
         if (over_steps or flattened) and not channels:
             yield Finding(
                 "padding_in_statistics",
-                norm.module,
+                (norm.module,),
                 f"{share:.0%} of the positions are padding ({how}), and its statistics over axes "
                 f"{axes} take them in: the result depends on how far a batch was padded. Mask the "
                 "statistics, or use a layer norm over the features",

@@ -2,26 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from normlab import norms
 from normlab.fingerprint import Fingerprint
+from normlab.inspection.catalogue import RULES, Severity
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault.
+    """One fault, in one module or in several.
 
     Attributes:
         rule: short name of the rule.
-        module: path of the module in the model; "" for the model itself.
+        modules: paths in the model; "" is the model itself.
         message: what is wrong, and the remedy.
     """
 
     rule: str
-    module: str
+    modules: tuple[str, ...]
     message: str
+
+    @property
+    def severity(self) -> Severity:
+        """ "error": outputs are wrong; "warning": look at it; "note": may be meant so."""
+        return RULES[self.rule].severity
+
+    @property
+    def page(self) -> str:
+        """Page of the book and the place in it, such as "debugging#debugging-eval"."""
+        return RULES[self.rule].page
+
+    @property
+    def module(self) -> str:
+        """The first of the modules."""
+        return self.modules[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "rule": self.rule,
+            "severity": self.severity,
+            "modules": list(self.modules),
+            "message": self.message,
+            "page": self.page,
+        }
+
+
+def grouped(findings: Iterable[Finding]) -> list[Finding]:
+    """One finding for all modules of which the same is said."""
+    by_text: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        key = finding.rule, finding.message
+        known = by_text.get(key)
+        modules = (*(known.modules if known else ()), *finding.modules)
+        by_text[key] = replace(finding, modules=tuple(dict.fromkeys(modules)))
+    order: list[Severity] = ["error", "warning", "note"]
+    return sorted(by_text.values(), key=lambda f: order.index(f.severity))
 
 
 @dataclass(frozen=True)
@@ -29,7 +68,8 @@ class Norm:
     """One norm of the model.
 
     Attributes:
-        module: its path in the model.
+        module: its path in the model; of a function that is called, that of the module that
+            calls it, and its name.
         kind: name of its class.
         shape: of the input that it received.
         fingerprint: what it computes.
@@ -51,47 +91,121 @@ class Norm:
         return place | self.fingerprint.to_dict()
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+
+
 @dataclass
 class Examination:
     """Result of :func:`normlab.doctor`.
 
     Attributes:
-        findings: faults, in the order of the rules.
-        norms: the norms of the model, in the order of their first call.
+        findings: faults, the gravest first.
+        norms: the norms that were understood, in the order of their first call.
+        unknown: paths of modules and calls that look like norms and were not understood.
+        reasons: of the unknown, why.
         notes: what could not be examined, and why.
+        peak_memory: bytes that the process took at most above those at the start; None where the
+            system does not tell.
     """
 
     findings: list[Finding] = field(default_factory=list)
     norms: list[Norm] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    peak_memory: int | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether all norms were understood and nothing worse than a note was found."""
+        return not self.unknown and all(f.severity == "note" for f in self.findings)
+
+    @property
+    def summary(self) -> str:
+        """One line: how many norms were understood, and what was found."""
+        total = len(self.norms) + len(self.unknown)
+        head = (
+            f"{_count(total, 'norm')}: {len(self.norms)} understood, "
+            f"{len(self.unknown)} not understood; "
+        )
+        by_severity = dict.fromkeys(("error", "warning", "note"), 0)
+        for finding in self.findings:
+            by_severity[finding.severity] += 1
+        counts = [_count(n, s) for s, n in by_severity.items() if n]
+        head += ", ".join(counts) or "no faults found"
+        if self.unknown:
+            head += ". This is no all-clear: what was not understood was not checked"
+        return head
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
-            "findings": [vars(f) for f in self.findings],
+            "passed": self.passed,
+            "findings": [f.to_dict() for f in self.findings],
             "norms": [norm.to_dict() for norm in self.norms],
+            "unknown": list(self.unknown),
+            "reasons": dict(self.reasons),
             "notes": list(self.notes),
+            "peak_memory": self.peak_memory,
         }
 
-    def __str__(self) -> str:
-        count = len(self.findings)
-        faults = "no faults" if not count else "1 fault" if count == 1 else f"{count} faults"
-        norms = "1 norm" if len(self.norms) == 1 else f"{len(self.norms)} norms"
-        lines = [f"{norms}, {faults} found"]
-        lines += [f"  {f.rule}: {f.module or 'model'}: {f.message}" for f in self.findings]
+    def to_text(self, *, every: bool = False) -> str:
+        """The report in lines.
+
+        Args:
+            every: name all modules of a group, and not the first three alone.
+        """
+        lines = [self.summary]
+        for f in self.findings:
+            where = _names(f.modules, every=every)
+            lines.append(f"  {f.severity} {f.rule}: {where}: {f.message} (book: {f.page})")
+        by_reason: dict[str, list[str]] = {}
+        for name in self.unknown:
+            by_reason.setdefault(self.reasons[name], []).append(name)
+        for reason, names in by_reason.items():
+            lines.append(f"  not understood: {_names(names, every=every)}: {reason}")
         lines += [f"  note: {note}" for note in self.notes]
-        if self.norms:
-            rows = [("module", "class", "input", "family", "axes", "eps")]
-            for norm in self.norms:
-                found = norm.fingerprint
-                eps = "-" if found.eps is None else f"{found.eps:.6g}"
-                if found.eps_placement not in (None, "inside"):
-                    eps += f" ({found.eps_placement})"
-                axes = ", ".join(map(str, found.reduced_axes or ()))
-                shape = "×".join(map(str, norm.shape))
-                rows.append((norm.module, norm.kind, shape, str(found.family), axes, eps))
-            widths = [max(len(row[k]) for row in rows) for k in range(6)]
-            for row in rows:
-                cells = (cell.ljust(w) for cell, w in zip(row, widths, strict=True))
-                lines.append("  " + "  ".join(cells).rstrip())
+        lines += _table(self.norms, every=every)
+        if self.peak_memory is not None:
+            lines.append(f"  memory: {self.peak_memory / 2**20:.0f} MiB above the model at most")
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+
+def _names(modules: Iterable[str], *, every: bool) -> str:
+    names = [name or "(the model)" for name in modules]
+    if every or len(names) <= 3:
+        return ", ".join(names)
+    return f"{len(names)} modules, {', '.join(names[:3])}, …"
+
+
+COLUMNS = ("module", "class", "input", "family", "axes", "eps", "followed by")
+
+
+def rows(found: Iterable[Norm], *, every: bool) -> list[tuple[str, ...]]:
+    """The norms as cells; those that are alike in one row, unless `every` is asked for."""
+    by_kind: dict[tuple[str, ...], list[str]] = {}
+    for norm in found:
+        print_ = norm.fingerprint
+        eps = print_.describe_eps()
+        axes = ", ".join(map(str, print_.reduced_axes or ()))
+        shape = "×".join(map(str, norm.shape))
+        after = print_.followed_by or ("a condition" if print_.modulated else "")
+        name = norm.module or "(the model)"
+        key = (norm.kind, shape, str(print_.family), axes, eps, after)
+        by_kind.setdefault((*key, name) if every else key, []).append(name)
+    return [(_names(names, every=every), *key[:6]) for key, names in by_kind.items()]
+
+
+def _table(found: list[Norm], *, every: bool) -> list[str]:
+    if not found:
+        return []
+    table = [COLUMNS, *rows(found, every=every)]
+    widths = [max(len(row[k]) for row in table) for k in range(len(COLUMNS))]
+    return [
+        "  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]

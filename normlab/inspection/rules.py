@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from normlab.fingerprint import identify
+from normlab.inspection.candidates import is_torch_norm
+from normlab.inspection.recognition import small_shape
 from normlab.inspection.report import Finding, Norm
 from normlab.inspection.seen import Seen
+from normlab.probing.arguments import OneTensor
 
 _CONVOLUTIONS = nn.modules.conv._ConvNd
 
@@ -34,14 +37,14 @@ def check_counts(seen: Seen) -> Iterator[Finding]:
             )
             yield Finding(
                 "batch_of_one",
-                norm.module,
+                (norm.module,),
                 f"a batch norm receives a batch of one: {what}. Train with larger batches "
                 "(drop_last=True in the loader), or use a group norm",
             )
         elif norm.record.needs_positions and positions == 1:
             yield Finding(
                 "one_element",
-                norm.module,
+                (norm.module,),
                 "each statistic is taken over one element, so the output does not depend on the "
                 "input. Normalize before the positions are pooled, or use a layer norm",
             )
@@ -57,55 +60,31 @@ def check_frozen(seen: Seen) -> Iterator[Finding]:
         if not any(p.requires_grad for p in parameters):
             yield Finding(
                 "frozen_but_updating",
-                norm.module,
+                (norm.module,),
                 "its weight and bias are frozen (requires_grad=False), but in training mode it "
                 "uses the batch's statistics and keeps moving its running ones. Call .eval() on "
                 "it after every model.train()",
             )
 
 
-def check_buffers(seen: Seen) -> Iterator[Finding]:
-    """Buffers and parameters that are not finite, and running statistics that never moved."""
+def check_state(seen: Seen) -> Iterator[Finding]:
+    """What the state held before the model was run, and running statistics that never moved."""
+    yield from seen.state.findings
     for norm in seen.norms:
-        module = seen.modules[norm.module]
-        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        for name, tensor in tensors.items():
-            if not bool(torch.isfinite(tensor).all()):
-                yield Finding(
-                    "not_finite",
-                    norm.module,
-                    f"{name} has entries that are NaN or infinite. Load an earlier state and look "
-                    "for the step that spoiled it; running statistics do not recover from a NaN",
-                )
-            elif "var" in name and tensor.is_floating_point() and bool((tensor < 0).any()):
-                yield Finding(
-                    "negative_variance",
-                    norm.module,
-                    f"{name} has negative entries. Load an earlier state, or check how it was "
-                    "averaged",
-                )
-        if norm.fingerprint.running_statistics and not module.training and _is_unused(tensors):
+        still = not seen.modules[norm.module].training and norm.fingerprint.running_statistics
+        if still and norm.module in seen.state.fresh:
             yield Finding(
                 "stale_statistics",
-                norm.module,
+                (norm.module,),
                 "it is in evaluation mode, but its running statistics are those of a new layer. "
                 "Load a trained state, or run some batches in training mode first",
             )
 
 
-def _is_unused(tensors: dict[str, Tensor]) -> bool:
-    counters = [t for t in tensors.values() if not t.is_floating_point() and t.numel() == 1]
-    means = [t for n, t in tensors.items() if "mean" in n and t.is_floating_point()]
-    variances = [t for n, t in tensors.items() if "var" in n and t.is_floating_point()]
-    initial = all(bool((t == 0).all()) for t in means)
-    initial = initial and all(bool((t == 1).all()) for t in variances)
-    return bool(means) and bool(variances) and initial and all(int(t) == 0 for t in counters)
-
-
 def check_eps(seen: Seen) -> Iterator[Finding]:
     """Two eps among the norms of one family."""
     by_family: dict[str, dict[float, list[str]]] = {}
-    for norm in seen.norms:
+    for norm in (*seen.norms, *seen.functions):
         found = norm.fingerprint
         if found.family is None or found.eps is None:
             continue
@@ -118,7 +97,7 @@ def check_eps(seen: Seen) -> Iterator[Finding]:
             others = ", ".join(f"{e:.6g} ({len(n)}×)" for e, n in known.items() if e != rare)
             yield Finding(
                 "two_eps",
-                known[rare][0],
+                tuple(known[rare]),
                 f"the layers of family {family} have different eps: {rare:.6g} here "
                 f"({len(known[rare])}×), {others} elsewhere. Pass the same eps to all, the one "
                 "that the weights were trained with",
@@ -138,13 +117,13 @@ def check_wrong_axes(seen: Seen) -> Iterator[Finding]:
         maps = [c for c in before if isinstance(c.module, _CONVOLUTIONS) and c.returned]
         if not maps or maps[-1].returned is None:
             continue
-        _, strides, shape = maps[-1].returned
+        _, strides, shape, _ = maps[-1].returned
         moved = norm.shape == (shape[0], *shape[2:], shape[1])  # channels last, by its shape
         if norm.shape == shape and (not moved or here.layout[1] == strides):
             yield Finding(
                 "wrong_axes",
-                norm.module,
-                f"it receives {norm.shape}, laid out (N, C, *) by {maps[-1].name!r}, and takes "
+                (norm.module,),
+                "it receives (N, C, *), as a convolution before it lays it out, and takes "
                 f"statistics over axes {found.reduced_axes}: over positions, not channels. Move "
                 "the channels last and back (x.movedim(1, -1)), or use GroupNorm(1, C)",
             )
@@ -158,21 +137,17 @@ def check_optimizer(seen: Seen) -> Iterator[Finding]:
         if group.get("weight_decay", 0)
         for p in group["params"]
     }
-    hit = [
-        (norm.module, name, decayed[id(p)])
-        for norm in seen.norms
-        for name, p in seen.modules[norm.module].named_parameters()
-        if id(p) in decayed
-    ]
-    if hit:
-        module, name, decay = hit[0]
-        others = f", and on {len(hit) - 1} more parameters of norms" if len(hit) > 1 else ""
-        yield Finding(
-            "decayed_norm",
-            module,
-            f"weight decay {decay:g} acts on its {name}{others}: it pulls the scale of the "
-            "features toward 0. Put the parameters of norms in a group with weight_decay=0",
-        )
+    for norm in seen.norms:
+        parameters = seen.modules[norm.module].named_parameters()
+        hit = {name: decayed[id(p)] for name, p in parameters if id(p) in decayed}
+        if hit:
+            decay = ", ".join(f"{d:g}" for d in sorted(set(hit.values())))
+            yield Finding(
+                "decayed_norm",
+                (norm.module,),
+                f"weight decay {decay} acts on its {' and '.join(hit)}: it pulls the scale of the "
+                "features toward 0. Put the parameters of norms in a group with weight_decay=0",
+            )
 
 
 class _UnderAutocast(nn.Module):
@@ -185,23 +160,59 @@ class _UnderAutocast(nn.Module):
             return self.module(x)
 
 
-def check_half_precision(seen: Seen) -> Iterator[Finding]:
-    """Statistics in half precision where autocast hands the norm a half-precision input.
+def one_of_each(norms: Iterable[Norm]) -> list[tuple[Norm, list[Norm]]]:
+    """The smallest norm of each class and set of conventions, with all that are like it."""
+    by_kind: dict[Any, list[Norm]] = {}
+    for norm in norms:
+        found = norm.fingerprint
+        said = found.to_dict()
+        sizes = ("nearest_torch", "equivalents", "reasons", "notes", "num_groups")
+        conventions = tuple(str(v) for k, v in said.items() if k not in sizes)
+        key = norm.kind, len(norm.shape), conventions, found.nearest_torch is None
+        by_kind.setdefault(key, []).append(norm)
+    return [(min(alike, key=_features), alike) for alike in by_kind.values()]
 
-    Torch's own layers are left out: their kernels choose by device.
+
+def _features(norm: Norm) -> int:
+    return math.prod(norm.shape[1:])
+
+
+def probing_shape(norm: Norm, layer: nn.Module) -> tuple[int, ...]:
+    """The shape of its input, with few samples and positions where the layer takes them."""
+    if isinstance(layer, OneTensor):
+        return norm.shape
+    axes = set(norm.fingerprint.reduced_axes or ()) if norm.record.trailing else {1}
+    return small_shape(norm.shape, {norm.shape[a] for a in axes})
+
+
+def check_half_precision(seen: Seen) -> Iterator[Finding]:
+    """Statistics in half precision where the norm gets a half-precision input.
+
+    That is so under autocast, or where the whole model has 16 bits. Torch's own layers are left
+    out: their kernels choose by device.
     """
-    for norm in seen.norms:
-        module, call = seen.modules[norm.module], seen.under_autocast.get(norm.module)
-        if call is None or call.dtype != torch.bfloat16:
+    half = (torch.bfloat16, torch.float16)
+    for norm, alike in one_of_each(seen.norms):
+        module, under = seen.modules[norm.module], seen.under_autocast.get(norm.module)
+        if is_torch_norm(module):
             continue
-        if type(module).__module__.startswith("torch.nn."):
+        always = seen.trace.calls[norm.module].dtype in half
+        if not always and (under is None or under.dtype not in half):
             continue
-        device = next((p.device.type for p in module.parameters()), "cpu")
-        found = identify(_UnderAutocast(module, device), shape=norm.shape)
-        if found.statistics_dtype == torch.bfloat16:
+        layer = seen.layers[norm.module]
+        found = norm.fingerprint
+        if not always:
+            device = next((p.device.type for p in module.parameters()), "cpu")
+            try:
+                found = identify(_UnderAutocast(layer, device), shape=probing_shape(norm, layer))
+            except ValueError:  # it cannot be called so; the run under autocast has said it
+                continue
+        if found.statistics_dtype in half:
+            name = str(found.statistics_dtype).removeprefix("torch.")
+            where = "" if always else "under autocast "
             yield Finding(
                 "half_statistics",
-                norm.module,
-                "under autocast its input is bfloat16, and so are its statistics. Cast up first "
+                tuple(n.module for n in alike),
+                f"{where}its input is {name}, and so are its statistics. Cast up first "
                 "(x.float()), and back at the end",
             )

@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from normlab.inspection.candidates import may_be_norm
+from normlab.probing.arguments import Arguments, Path, first_tensor, tensors_in
+
+# Functions of torch that normalize; those of the records are called like them.
+NORM_CALLS = {
+    "batch_norm",
+    "layer_norm",
+    "group_norm",
+    "instance_norm",
+    "rms_norm",
+    "local_response_norm",
+    "normalize",
+    "native_batch_norm",
+    "native_layer_norm",
+    "native_group_norm",
+}
+# Functions from which a norm is written by hand.
+NORM_PARTS = {"rsqrt", "rsqrt_", "var", "std", "var_mean", "std_mean"}
+# What reads a property of a tensor uses nothing of its values.
+_READS = {"__get__", "size", "dim", "stride", "numel", "is_floating_point", "data_ptr"}
 
 
 @dataclass(frozen=True)
@@ -38,25 +60,55 @@ class Example:
         return {k: v for k, v in named.items() if isinstance(v, Tensor)}
 
 
+Layout = tuple[int, tuple[int, ...], tuple[int, ...], int]
+
+
 @dataclass(frozen=True)
 class ModuleCall:
-    """The first call of a module, if one tensor went in.
+    """The first call of a module into which a tensor went.
 
     Attributes:
         name: path of the module.
         module: that was called.
-        shape: of the input.
-        dtype: of the input.
-        layout: address, strides and shape of the input.
-        returned: address, strides and shape of the output; None where it is no tensor.
+        arguments: of the call, without the first tensor; none, where it cannot be a norm.
+        shape: of the first tensor.
+        dtype: of it.
+        layout: address, strides, shape and version of it.
+        result: where in the output the tensor is that counts; None where there is none.
+        returned: address, strides, shape and version of that tensor.
     """
 
     name: str
     module: nn.Module
+    arguments: Arguments
     shape: tuple[int, ...]
     dtype: torch.dtype
-    layout: tuple[int, tuple[int, ...], tuple[int, ...]]
-    returned: tuple[int, tuple[int, ...], tuple[int, ...]] | None
+    layout: Layout
+    result: Path | None
+    returned: Layout | None
+
+
+@dataclass(frozen=True)
+class FunctionCall:
+    """The first call of a function of torch that normalizes, from one module.
+
+    Attributes:
+        name: path of the module, and of the function.
+        owner: path of the module.
+        function: of torch.
+        arguments: of the call, without the first tensor.
+        shape: of the first tensor.
+        of_weights: a parameter was normalized, not what flows through the model.
+        whole: it is a norm, and not a part from which one is written by hand.
+    """
+
+    name: str
+    owner: str
+    function: Any
+    arguments: Arguments
+    shape: tuple[int, ...]
+    of_weights: bool
+    whole: bool
 
 
 @dataclass
@@ -65,43 +117,142 @@ class Trace:
 
     Attributes:
         calls: by path.
+        several: paths of modules that were called again -> mean and standard deviation by
+            channel of each input.
+        functions: by name.
+        entered: paths of all modules that were called.
+        parameters: addresses of the parameters that a function of torch was given.
+        uses: by address of a tensor, the modules that use it.
         kept: all tensors that were seen, so that no address is used twice.
     """
 
-    calls: dict[str, ModuleCall]
-    kept: list[Tensor]
+    calls: dict[str, ModuleCall] = field(default_factory=dict)
+    several: dict[str, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
+    functions: dict[str, FunctionCall] = field(default_factory=dict)
+    entered: set[str] = field(default_factory=set)
+    parameters: set[int] = field(default_factory=set)
+    uses: dict[int, set[str]] = field(default_factory=dict)
+    kept: list[Tensor] = field(default_factory=list)
 
 
-def _layout(x: Tensor) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    return x.data_ptr(), tuple(x.stride()), tuple(x.shape)
+def _layout(x: Tensor) -> Layout:
+    return x.data_ptr(), tuple(x.stride()), tuple(x.shape), x._version
+
+
+class _Functions(TorchFunctionMode):
+    """Sees every function of torch that a model calls."""
+
+    def __init__(self, trace: Trace, stack: list[str], weights: set[int]):
+        super().__init__()
+        self.trace, self.stack, self.weights = trace, stack, weights
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name not in _READS:
+            here = self.stack[-1] if self.stack else ""
+            for _, tensor in tensors_in((args, kwargs)):
+                address = tensor.data_ptr() if tensor.layout == torch.strided else 0
+                if isinstance(tensor, nn.Parameter):
+                    self.trace.parameters.add(address)
+                self.trace.uses.setdefault(address, set()).add(here)
+            if name in NORM_CALLS or name in NORM_PARTS:
+                self._note(func, name, here, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _note(self, func: Any, name: str, here: str, args: Any, kwargs: Any) -> None:
+        label = f"{here}.{name}()" if here else f"{name}()"
+        found = first_tensor(args, kwargs)
+        if label in self.trace.functions or found is None:
+            return
+        slot, x = found
+        storage = x.untyped_storage().data_ptr()
+        self.trace.functions[label] = FunctionCall(
+            label,
+            here,
+            func,
+            Arguments.without(slot, args, kwargs),
+            tuple(x.shape),
+            isinstance(x, nn.Parameter) or storage in self.weights,
+            name in NORM_CALLS,
+        )
+
+
+def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    axes = [a for a in range(x.dim()) if a != 1]
+    std, mean = torch.std_mean(x.detach().float(), axes, correction=0)
+    return mean, std
 
 
 @contextlib.contextmanager
 def _watched(model: nn.Module) -> Iterator[Trace]:
-    trace = Trace({}, [])
+    trace, stack = Trace(), [""]
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
-    def hook(name: str) -> Any:
-        def record(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            x = inputs[0] if inputs else None
-            if name in trace.calls or not isinstance(x, Tensor):
-                return
-            trace.kept.append(x)
-            returned = None
-            if isinstance(output, Tensor):
-                trace.kept.append(output)
-                returned = _layout(output)
-            trace.calls[name] = ModuleCall(
-                name, module, tuple(x.shape), x.dtype, _layout(x), returned
-            )
+    def enter(name: str) -> Any:
+        def push(module: nn.Module, args: Any, kwargs: Any) -> None:
+            stack.append(name)
+            trace.entered.add(name)
+
+        return push
+
+    def leave(name: str) -> Any:
+        def record(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            while len(stack) > 1 and stack.pop() != name:
+                pass  # a call inside that raised has not left
+            with torch._C.DisableTorchFunction():
+                _record(trace, name, module, args, kwargs, output)
 
         return record
 
-    handles = [m.register_forward_hook(hook(n)) for n, m in model.named_modules()]
+    handles = []
+    for name, module in model.named_modules():
+        with contextlib.suppress(RuntimeError):  # a scripted module takes no hook
+            handles.append(module.register_forward_pre_hook(enter(name), with_kwargs=True))
+            handles.append(module.register_forward_hook(leave(name), with_kwargs=True))
     try:
-        yield trace
+        with _Functions(trace, stack, weights):
+            yield trace
     finally:
         for handle in handles:
             handle.remove()
+        trace.kept.clear()
+
+
+def _record(
+    trace: Trace, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any
+) -> None:
+    found = first_tensor(args, kwargs)
+    if found is None or found[1].layout != torch.strided:
+        return
+    slot, x = found
+    small = not any(True for _ in module.children())  # of containers nobody asks
+    if small and x.is_floating_point() and x.dim() > 1:
+        if name in trace.calls:
+            trace.several[name] = [*trace.several.get(name, []), _statistics(x)]
+        elif any(b.is_floating_point() for b in module.buffers()):
+            trace.several[name] = [_statistics(x)]
+    if name in trace.calls:
+        return
+    trace.kept.append(x)
+    tensors = [(p, t) for p, t in tensors_in(output) if t.is_floating_point()]
+    same = [(p, t) for p, t in tensors if t.shape == x.shape]
+    first = same or tensors
+    path, y = first[0] if first else (None, None)
+    if y is not None:
+        trace.kept.append(y)
+    trace.calls[name] = ModuleCall(
+        name,
+        module,
+        Arguments.without(slot, args, kwargs) if may_be_norm(name, module) else Arguments(slot),
+        tuple(x.shape),
+        x.dtype,
+        _layout(x),
+        path,
+        None if y is None else _layout(y),
+    )
 
 
 def run_once(model: nn.Module, example: Example, *, seed: int = 0) -> Any:
@@ -111,19 +262,22 @@ def run_once(model: nn.Module, example: Example, *, seed: int = 0) -> Any:
         return model(*example.args, **example.kwargs)
 
 
-def trace_model(model: nn.Module, example: Example, *, half: bool = False) -> Trace:
+def trace_model(
+    model: nn.Module, example: Example, *, half: bool = False, notes: list[str] | None = None
+) -> Trace:
     """Run a model as it is, or in evaluation mode where training mode raises.
 
     Args:
         model: its state changes; the caller puts it back.
         example: arguments.
         half: under autocast to bfloat16.
+        notes: gets a sentence where the mode had to be changed.
 
     Raises:
         ValueError: the model raises in both modes.
     """
     device = next((p.device.type for p in model.parameters()), "cpu")
-    errors = []
+    errors: list[Exception] = []
     modes = [(m, m.training) for m in model.modules()]
     for evaluate in (False, True):
         if evaluate:
@@ -134,6 +288,9 @@ def trace_model(model: nn.Module, example: Example, *, half: bool = False) -> Tr
                 torch.autocast(device, dtype=torch.bfloat16, enabled=half),
             ):
                 run_once(model, example)
+            if evaluate and notes is not None:
+                first = str(errors[0]).partition("\n")[0]
+                notes.append(f"run in evaluation mode, because it raises as it is: {first}")
             return trace
         except Exception as error:  # a model may fail in any way
             errors.append(error)

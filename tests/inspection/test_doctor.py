@@ -32,7 +32,9 @@ def test_nothing_is_found_in_sound_models(name, trained):
     assert examined.findings == [], str(examined)
     assert examined.notes == []
     assert len(examined.norms) >= 1
-    assert "no faults" in str(examined)
+    assert examined.unknown == []
+    assert examined.passed
+    assert "0 not understood; no faults found" in str(examined)
 
 
 def test_there_are_ten():
@@ -290,7 +292,7 @@ def test_weight_decay(value):
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=value)
     examined = doctor(model, torch.randn(6, 5), optimizer=optimizer)
     assert rules(examined) == (["decayed_norm"] if value else [])
-    assert not value or "3 more" in examined.findings[0].message
+    assert not value or examined.findings[0].modules == ("1", "4")
     norms = [p for m in model if isinstance(m, nn.BatchNorm1d) for p in m.parameters()]
     rest = [p for p in model.parameters() if all(p is not q for q in norms)]
     groups = [{"params": rest, "weight_decay": 0.01}, {"params": norms, "weight_decay": 0.0}]
@@ -385,7 +387,7 @@ def test_report_is_plain_and_readable():
     assert [f["rule"] for f in values["findings"]] == ["cancelled_bias"]
     assert [n["module"] for n in values["norms"]] == ["1", "4"]
     assert "bias=False" in str(examined)
-    assert "2 norms, 1 fault found" in str(examined)
+    assert "2 norms: 2 understood, 0 not understood; 1 warning" in str(examined)
 
 
 def test_arguments_by_position_and_by_name():

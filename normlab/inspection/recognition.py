@@ -1,0 +1,236 @@
+"""Which norms a model has: each kind identified once, and what could not be named."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normlab.fingerprint import Fingerprint, identify
+from normlab.inspection.candidates import has_matrices, is_named_norm, may_be_norm
+from normlab.inspection.report import Norm
+from normlab.inspection.tracing import FunctionCall, ModuleCall, Trace
+from normlab.norms import NORMS
+from normlab.probing import copy_module
+from normlab.probing.arguments import OneTensor
+from normlab.probing.state import preserve_state, tensors_of
+
+
+@dataclasses.dataclass
+class Recognized:
+    """What was found in a model.
+
+    Attributes:
+        norms: understood, in the order of their first call.
+        unknown: path of a module or a call -> why it looks like a norm and is none that is known.
+        layers: path of a norm -> what was probed: the module, or a call as a module.
+        of_weights: paths of modules that normalize a weight.
+    """
+
+    norms: list[Norm] = dataclasses.field(default_factory=list)
+    unknown: dict[str, str] = dataclasses.field(default_factory=dict)
+    layers: dict[str, nn.Module] = dataclasses.field(default_factory=dict)
+    of_weights: list[str] = dataclasses.field(default_factory=list)
+
+    def has_inside(self, name: str) -> bool:
+        """Whether a norm, or what looks like one, lies inside of this module."""
+        prefix = f"{name}." if name else ""
+        known = (*(norm.module for norm in self.norms), *self.unknown)
+        return any(other.startswith(prefix) and other != name for other in known)
+
+    def is_inside(self, name: str) -> bool:
+        """Whether this is a norm, or lies inside of one."""
+        known = (*(norm.module for norm in self.norms), *self.unknown)
+        return any(name == other or name.startswith(f"{other}.") or not other for other in known)
+
+
+def recognize(
+    trace: Trace,
+    modules: dict[str, nn.Module],
+    progress: Callable[[int, int], None] | None = None,
+) -> Recognized:
+    """Identify everything in a traced model that may be a norm.
+
+    Args:
+        trace: of its run.
+        modules: all, by path.
+        progress: called with the number of calls looked at, and of all.
+    """
+    found, known = Recognized(), Kinds()
+    calls = [c for c in trace.calls.values() if may_be_norm(c.name, c.module)]
+    for k, call in enumerate(calls):
+        if progress is not None:
+            progress(k, len(calls))
+        if not found.has_inside(call.name):
+            _look_at(call, found, known)
+    for name, module in modules.items():
+        if (
+            name in trace.entered
+            and name not in trace.calls
+            and is_named_norm(name, module)
+            and not isinstance(module, nn.Identity)
+            and not has_matrices(module)
+            and not found.has_inside(name)
+            and not any(True for _ in module.children())
+        ):
+            found.unknown[name] = "it was not given a tensor as an argument"
+    for function in trace.functions.values():
+        _look_at_function(function, found, known)
+    return found
+
+
+def _look_at(call: ModuleCall, found: Recognized, known: Kinds) -> None:
+    named = is_named_norm(call.name, call.module)
+    fingerprint: Fingerprint | None = None
+    if call.returned is None:
+        reason = "it gives no floating tensor"
+    elif call.returned[2] != call.shape:
+        reason = f"it makes {call.returned[2]} of {call.shape}; a norm keeps the shape"
+    else:
+        plain = call.arguments.plain and not call.result
+        layer = call.module if plain else OneTensor(call.module, call.arguments, call.result or ())
+        fingerprint, reason = known.identify(layer, call.shape, call.dtype, alone=plain)
+        if fingerprint is not None and fingerprint.family == "identity":
+            return
+        if fingerprint is not None and fingerprint.family is not None:
+            found.norms.append(_norm(call.name, call.module, call.shape, fingerprint))
+            found.layers[call.name] = layer
+            return
+    resembles = fingerprint is not None and fingerprint.resembles_norm
+    if resembles or (named and not has_matrices(call.module)):
+        found.unknown[call.name] = reason
+
+
+def _norm(name: str, module: nn.Module, shape: tuple[int, ...], found: Fingerprint) -> Norm:
+    return Norm(name, type(module).__name__, shape, found)
+
+
+def _look_at_function(call: FunctionCall, found: Recognized, known: Kinds) -> None:
+    if found.is_inside(call.owner):
+        return
+    if call.of_weights:
+        found.of_weights.append(call.owner)
+        return
+    if not call.whole:
+        found.unknown[call.name] = "a norm may be written by hand around this call"
+        return
+    layer = OneTensor(call.function, call.arguments)
+    fingerprint, reason = known.identify(layer, call.shape, None, alone=False)
+    if fingerprint is not None and fingerprint.family in NORMS:
+        kind = call.name.rpartition(".")[2] or call.name
+        found.norms.append(Norm(call.name, kind, call.shape, fingerprint))
+        found.layers[call.name] = layer
+    else:
+        found.unknown[call.name] = reason
+
+
+def small_shape(shape: tuple[int, ...], kept: set[int]) -> tuple[int, ...]:
+    """The shape with few samples and positions, and more than one of each.
+
+    Args:
+        shape: of an input.
+        kept: sizes that are left alone, since parameters have them.
+    """
+    return tuple(
+        size if size in kept else min(max(size, 2), 3 + axis) for axis, size in enumerate(shape)
+    )
+
+
+class Kinds:
+    """Fingerprints by class, code, configuration, and shapes of parameters and input."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, tuple[Fingerprint | None, str]] = {}
+
+    def identify(
+        self, layer: nn.Module, shape: tuple[int, ...], dtype: torch.dtype | None, *, alone: bool
+    ) -> tuple[Fingerprint | None, str]:
+        """What a layer is, and why it could not be named.
+
+        Args:
+            layer: a module of one tensor.
+            shape: of its input.
+            dtype: of its input.
+            alone: it takes nothing else, so that fewer samples and positions are enough.
+        """
+        sizes = {size for t in tensors_of(layer).values() for size in t.shape}
+        small = small_shape(shape, sizes) if alone else shape
+        key = (_key(layer), small, dtype) if alone else None
+        if key not in self._known or key is None:
+            self._known[key] = self._probe(layer, small, shape)
+        found, reason = self._known[key]
+        # each gets a report of its own
+        return (None if found is None else dataclasses.replace(found)), reason
+
+    def _probe(
+        self, layer: nn.Module, small: tuple[int, ...], shape: tuple[int, ...]
+    ) -> tuple[Fingerprint | None, str]:
+        try:
+            with finite(layer) as clean:
+                try:
+                    found = identify(clean, shape=small)
+                except ValueError:
+                    if small == shape:
+                        raise
+                    found = identify(clean, shape=shape)
+                else:
+                    record = NORMS.get(str(found.family))
+                    cut = {a for a, (m, n) in enumerate(zip(small, shape, strict=True)) if m != n}
+                    if record and record.trailing and cut & set(found.reduced_axes or ()):
+                        found = identify(clean, shape=shape)
+        except ValueError as error:
+            return None, f"it could not be probed: {str(error).partition('. Pass')[0]}"
+        return found, found.reasons.get("family", "")
+
+
+_OWN = set(vars(nn.Module()))
+_SIMPLE = (int, float, str, bool, type(None), torch.dtype)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _SIMPLE):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return tuple(_plain(v) for v in value)
+    return getattr(value, "__code__", None) or id(value)
+
+
+def _key(layer: nn.Module) -> Any:
+    """What two layers have in common that compute the same."""
+    parts = []
+    for name, part in layer.named_modules():
+        forward = vars(part).get("forward", type(part).forward)
+        code = getattr(forward, "__code__", id(forward))
+        hooks = len(part._forward_hooks) + len(part._forward_pre_hooks)
+        options = tuple(
+            (k, _plain(v))
+            for k, v in sorted(vars(part).items())
+            if k not in _OWN and not isinstance(v, Tensor)
+        )
+        parts.append((name, type(part), code, options, id(part) if hooks else 0))
+    tensors = tuple(
+        (name, tuple(t.shape), t.dtype, t.device, float(t.detach()) if t.numel() == 1 else None)
+        for name, t in sorted(tensors_of(layer).items())
+        if t.is_floating_point()
+    )
+    return tuple(parts), tensors
+
+
+@contextlib.contextmanager
+def finite(module: nn.Module) -> Iterator[nn.Module]:
+    """A copy without NaN, infinities and negative variances, so that they hide nothing else."""
+    copied: nn.Module | None = None
+    with contextlib.suppress(Exception):  # a module may refuse; then the original is put back
+        copied = copy_module(module)
+    with contextlib.nullcontext() if copied is not None else preserve_state([module]):
+        layer = copied if copied is not None else module
+        for name, tensor in (*layer.named_parameters(), *layer.named_buffers()):
+            if tensor.is_floating_point():
+                tensor.data.nan_to_num_(nan=1.0, posinf=1.0, neginf=1.0)
+                if "var" in name:
+                    tensor.data.abs_()
+        yield layer

@@ -1,0 +1,133 @@
+"""doctor: the state is read before the model runs, and the model is left as it was."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from normlab import doctor
+
+MAPS = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def convnet(depth: int = 4) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for k in range(depth):
+        layers += [nn.Conv2d(3 if k == 0 else 6, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6)]
+        layers += [nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_one_nan_is_one_finding_on_the_right_module(training):
+    model = convnet()
+    model(MAPS)
+    model.train(training)[1].weight.data[2] = float("nan")
+    examined = doctor(model, MAPS)
+    assert [(f.rule, f.modules) for f in examined.findings] == [("not_finite", ("1",))]
+    assert len(examined.norms) == 4
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_negative_variance_is_reported_in_both_modes(training):
+    model = convnet()
+    model(MAPS)
+    model.train(training)[4].running_var[2] = -1e-3
+    examined = doctor(model, MAPS)
+    assert ("negative_variance", ("4",)) in [(f.rule, f.modules) for f in examined.findings]
+
+
+class Selects(nn.Module):
+    """A detector: how long its output is depends on the values."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.conv(x))
+        return y[y > 0]
+
+
+class Structured(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6)
+
+    def forward(self, x: Tensor) -> object:
+        y = self.norm(self.conv(x))
+        return {"scores": [y, (y > 0, None, "words")], "size": y.shape}
+
+
+@pytest.mark.parametrize("model", [Selects(), Structured()])
+def test_outputs_of_any_structure_and_length(model):
+    examined = doctor(model, MAPS)
+    assert [n.module for n in examined.norms] == ["norm"]
+    cancelled = [f.modules for f in examined.findings if f.rule == "cancelled_bias"]
+    assert cancelled == [("conv",)]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scripted_and_compiled_models_say_what_to_pass():
+    model = convnet(1)
+    scripted = torch.jit.trace(model.eval(), MAPS)
+    with pytest.raises(ValueError, match="Pass the module that torch.jit.script"):
+        doctor(scripted, MAPS)
+    with pytest.raises(ValueError, match="model._orig_mod"):
+        doctor(torch.compile(model), MAPS)
+    with pytest.raises(ValueError, match="no shape yet"):
+        doctor(nn.Sequential(nn.LazyBatchNorm2d()), MAPS)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiled_part_is_looked_into():
+    model = nn.Sequential(nn.Conv2d(3, 6, 3, bias=False), torch.compile(nn.BatchNorm2d(6)))
+    examined = doctor(model, MAPS)
+    assert len(examined.norms) == 1
+    assert examined.unknown == []
+
+
+def numpy_stream() -> bytes:
+    return np.random.get_state()[1].tobytes()  # noqa: NPY002 -- the global one is meant
+
+
+def bits(model: nn.Module) -> list[bytes]:
+    tensors = [*model.parameters(), *model.buffers()]
+    return [t.detach().contiguous().view(torch.uint8).numpy().tobytes() for t in tensors if t.dim()]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_model_is_left_bit_for_bit(fails):
+    model = convnet(2)
+    model(MAPS).square().sum().backward()
+    model[1].weight.data[0] = float("nan")
+    model[4].running_var[1] = -1e-3
+    model[4].eval()
+    calls: list[int] = []
+    handle = model[1].register_forward_hook(lambda *_: calls.append(1))
+    before = bits(model)
+    grads = [p.grad for p in model.parameters()]
+    copies = [g.clone() for g in grads]
+    modes = [m.training for m in model.modules()]
+    hooks = [(dict(m._forward_hooks), dict(m._forward_pre_hooks)) for m in model.modules()]
+    rng = torch.get_rng_state(), random.getstate(), numpy_stream()
+    if fails:
+        with pytest.raises(ValueError, match="the model raises"):
+            doctor(model, MAPS[:, :2])
+    else:
+        doctor(model, MAPS)
+    assert bits(model) == before
+    assert [id(p.grad) for p in model.parameters()] == [id(g) for g in grads]
+    assert all(torch.equal(a, b) or a.isnan().any() for a, b in zip(grads, copies, strict=True))
+    assert [m.training for m in model.modules()] == modes
+    after = [(dict(m._forward_hooks), dict(m._forward_pre_hooks)) for m in model.modules()]
+    assert after == hooks
+    assert torch.equal(torch.get_rng_state(), rng[0])
+    assert random.getstate() == rng[1]
+    assert numpy_stream() == rng[2]
+    handle.remove()
