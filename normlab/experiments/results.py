@@ -83,6 +83,27 @@ class Result:
         best = (max if largest else min)(medians, key=medians.__getitem__)
         return best, medians[best]
 
+    def at_best(
+        self, measure: str, along: str, *, missing: float = math.inf, **where: Any
+    ) -> list[float]:
+        """One number for each outcome at the value that :meth:`best` chooses by the same measure.
+
+        Args:
+            measure: what is compared, less being better.
+            along: the field that is chosen.
+            missing: stands for None.
+            where: field=value.
+
+        Example:
+            >>> from types import SimpleNamespace
+            >>> runs = [SimpleNamespace(lr=lr, steps=s) for lr, s in ((1, 9), (1, None), (2, 3))]
+            >>> Result(tuple(runs)).at_best("steps", "lr")
+            [3]
+        """
+        value, _ = self.best(measure, along, missing=missing, **where)
+        values = self.values(measure, **{along: value}, **where)
+        return [missing if v is None else v for v in values]
+
     def table(
         self,
         measure: str,

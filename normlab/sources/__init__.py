@@ -11,7 +11,7 @@ from normlab.sources.callpaths import (
     read_error,
     trace_errors,
 )
-from normlab.sources.gluing import glue
+from normlab.sources.gluing import glue, tally
 from normlab.sources.listing import show, source_of
 from normlab.sources.notebook import setup, wrap
 from normlab.sources.operators import (
@@ -70,6 +70,7 @@ __all__ = [
     "setup",
     "show",
     "source_of",
+    "tally",
     "torch_release",
     "trace_calls",
     "trace_errors",

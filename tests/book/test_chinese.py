@@ -83,7 +83,7 @@ def read_targets(text: str) -> set[str]:
         if role.startswith("cite"):
             found |= set(target.split(","))
         elif role.startswith("glue"):
-            found.add(target.rpartition("::")[2].removesuffix(":s"))
+            found.add(re.sub(r"(?:-n|-of)?:s$", "", target.rpartition("::")[2]))
         elif role.startswith(("doc", "numref", "prf:ref", "py:", "ref")) or anchor:
             found.add((target or anchor).removeprefix("../").removeprefix("zh-"))
     return found
@@ -133,6 +133,7 @@ def find_unbound(page: str, chinese: str, cells: list[dict[str, Any]]) -> list[s
     cells_shown = CELL.findall(chinese)
     lost = [f"no cell {id} in {path}" for path, id in cells_shown if path != file or id not in ids]
     known = {f"{file}::{key}:s" for key in read_keys(cells)}
+    known |= {f"../evidence.ipynb::{key}:s" for key in read_keys(read_cells("evidence"))}
     return lost + [f"no key {key}" for key in GLUE.findall(chinese) if key not in known]
 
 

@@ -222,6 +222,9 @@ def test_selections(result):
     assert result.best("loss", "lr", norm="a") == (1, pytest.approx(0.2))
     assert result.best("loss", "lr", norm="b") == (2, 0)
     assert result.best("loss", "lr", largest=True, norm="b") == (1, pytest.approx(0.6))
+    assert result.at_best("loss", "lr", norm="b") == result.values("loss", norm="b", lr=2)
+    assert result.at_best("loss", "lr", norm="b") != result.values("loss", norm="b", lr=1)
+    assert result.at_best("loss", "lr", missing=-5.0, norm="a") == [0.2, -5.0]
     assert [o.seed for o in result.of(lr=2, norm="b")] == [0, 1]
     with pytest.raises(ValueError, match="no outcome has {'norm': 'c'}"):
         result.values("loss", norm="c")
