@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export PYDEVD_DISABLE_FILE_VALIDATION ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test lint types suite notebooks browser pages matrix pdf lab execute clean
+.PHONY: help setup book test lint types suite notebooks browser pages matrix pdf slides lab execute clean
 
 # One process a core; a notebook stays in one process.
 JOBS ?= 2
@@ -90,6 +90,11 @@ matrix-%: .matrix/%/.installed
 
 pdf: book  ## print the whole book into _build/normlab.pdf; needs Chromium
 	$(BIN)/python book/_tools/pdf.py
+
+# Their links lead into the book, which is built beside them.
+slides: book  ## build the slides of the lecture into _build/slides
+	$(BIN)/sphinx-build -q -W -n --keep-going -b revealjs -d _build/.slides book/_slides _build/slides
+	@echo "Open $(CURDIR)/_build/slides/lecture.html"
 
 lab: $(STAMP)  ## open the notebooks in JupyterLab
 	@$(BIN)/python -c 'import jupyterlab' 2>/dev/null \
