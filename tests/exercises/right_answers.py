@@ -20,17 +20,23 @@ CHAPTERS = {
     for info in pkgutil.iter_modules(exercises.__path__)
     if info.name != "grading"
 }
+OF_CHAPTERS = " of "  # one grader serves the variants of many chapters
 GRADERS = [
-    (chapter, name)
+    (chapter, name + suffix)
     for chapter, module in CHAPTERS.items()
     for name in module.__all__
     if name.startswith("check_")
+    for suffix in (
+        [OF_CHAPTERS + c for c in CHAPTERS["variants"].CHAPTERS] if name == "check_answer" else [""]
+    )
 ]
 
 
 def grader_of(chapter: str, name: str) -> Callable[..., str]:
+    name, _, of_chapter = name.partition(OF_CHAPTERS)
     grader: Callable[..., str] = getattr(CHAPTERS[chapter], name)
-    return functools.partial(grader, seed=3) if chapter == "variants" else grader
+    options = {"chapter": of_chapter} if of_chapter else {}
+    return functools.partial(grader, seed=3, **options) if chapter == "variants" else grader
 
 
 @functools.cache

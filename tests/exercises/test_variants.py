@@ -1,10 +1,13 @@
 """Every seed gives a question whose right answer passes and whose classic mistakes are named."""
 
+import functools
+
 import pytest
 import torch
 from torch.nn import functional
 
 from normlab.exercises import variants
+from normlab.exercises.variants import by_hand
 from normlab.residual import deep_norm_constants
 
 SEEDS = range(30)
@@ -30,8 +33,8 @@ def right_constants(seed):
 RIGHT = {
     "check_by_hand": lambda: answers(3),
     "check_constants": lambda: right_constants(3),
-    "check_diagnosis": lambda: variants._mistake_of(3),
-}
+    "check_diagnosis": lambda: variants.solve("checks", 3),
+} | {f"check_answer of {c}": functools.partial(variants.solve, c, 3) for c in variants.CHAPTERS}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -52,7 +55,7 @@ def test_by_hand(seed):
 def test_no_mistake_is_taken_for_another():
     for seed in range(200):
         table = torch.tensor(variants.make_table(seed), dtype=torch.float64)
-        values = variants._values(table.numpy())
+        values = by_hand._values(table.numpy())
         assert tuple(values[""]) == pytest.approx(answers(seed))
         for mistake, value in values.items():
             verdict = variants.check_by_hand(
@@ -101,11 +104,11 @@ def test_the_wrong_layer_is_wrong_where_it_is_said_to_be(seed):
 
 
 def test_a_mistake_in_gradients_is_told_from_another_one():
-    seed = next(s for s in range(60) if variants._mistake_of(s) == "weight_after_projection")
+    seed = next(s for s in range(60) if variants.solve("checks", s) == "weight_after_projection")
     said = variants.check_diagnosis(lambda: "detached_statistics", seed=seed)
     assert "that mistake gives other gradients" in said
     assert "look at the gradients" in variants.check_diagnosis(lambda: "wrong_axis", seed=seed)
-    seed = next(s for s in range(60) if variants._mistake_of(s) == "wrong_axis")
+    seed = next(s for s in range(60) if variants.solve("checks", s) == "wrong_axis")
     said = variants.check_diagnosis(lambda: "detached_statistics", seed=seed)
     assert "outputs already differ" in said
     said = variants.check_diagnosis(lambda: "eps_outside", seed=seed)
@@ -115,7 +118,7 @@ def test_a_mistake_in_gradients_is_told_from_another_one():
 def test_seeds_differ_and_answers_that_are_none():
     assert len({str(variants.make_table(s)) for s in SEEDS}) == len(SEEDS)
     assert len({variants.make_depths(s) for s in SEEDS}) > 25
-    drawn = {variants._mistake_of(s) for s in range(60)}
+    drawn = {variants.solve("checks", s) for s in range(60)}
     assert drawn == set(variants.WRONG_LAYERS)
     assert variants.check_diagnosis(lambda: None, seed=0) == "not answered yet"
     assert "expected one of" in variants.check_diagnosis(lambda: "eps", seed=0)

@@ -1,4 +1,4 @@
-"""Exercises in variants: the same question with other numbers for each seed, and its grader."""
+"""Three questions of the interview page: norms by hand, constants, and a wrong layer to name."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ __all__ = [
     "make_depths",
     "make_table",
     "make_wrong_layer",
+    "right_constants",
+    "right_diagnosis",
+    "right_values",
 ]
 
 # Rounded to two decimals an answer is off by 0.005 at most, and by less than TOLERANCE of itself;
@@ -84,6 +87,11 @@ def make_table(seed: int) -> list[list[int]]:
             return [[int(x) for x in row] for row in table]
 
 
+def right_values(seed: int) -> tuple[float, float, float]:
+    """The first entry of `make_table(seed)` after layer, batch and RMS norm."""
+    return _values(np.array(make_table(seed)))[""]
+
+
 @grader
 def check_by_hand(answer: Answer, *, seed: int) -> Grading:
     """Grade `answer() -> (layer, batch, rms)`: the first entry of `make_table(seed)` after each.
@@ -109,6 +117,13 @@ def make_depths(seed: int) -> tuple[int, int]:
     return encoder, int(rng.integers(2 * encoder, 201))
 
 
+def right_constants(seed: int) -> tuple[float, ...]:
+    """DeepNorm's constants for `make_depths(seed)`: encoder, then decoder."""
+    encoder, decoder = make_depths(seed)
+    constants = deep_norm_constants(encoder_layers=encoder, decoder_layers=decoder)
+    return tuple(c for c in constants if c is not None)
+
+
 @grader
 def check_constants(answer: Answer, *, seed: int) -> Grading:
     """Grade DeepNorm's constants for the encoder-decoder of `make_depths(seed)`.
@@ -123,7 +138,7 @@ def check_constants(answer: Answer, *, seed: int) -> Grading:
         wang2022deepnet, Figure 2.
     """
     n, m = make_depths(seed)
-    right = tuple(deep_norm_constants(encoder_layers=n, decoder_layers=m))
+    right = right_constants(seed)
     alone = ((2 * n) ** 0.25, (8 * n) ** -0.25, (2 * m) ** 0.25, (8 * m) ** -0.25)
     mistakes = {
         "encoder and decoder are exchanged": (*right[2:], *right[:2]),
@@ -138,7 +153,7 @@ def check_constants(answer: Answer, *, seed: int) -> Grading:
 
 def make_wrong_layer(seed: int) -> Callable[..., Tensor]:
     """A layer norm with one mistake of `WRONG_LAYERS`, called like torch's function."""
-    wrong = LAYER_NORM_MUTANTS[_mistake_of(seed)]
+    wrong = LAYER_NORM_MUTANTS[right_diagnosis(seed)]
 
     def layer(
         input: Tensor,
@@ -152,7 +167,8 @@ def make_wrong_layer(seed: int) -> Callable[..., Tensor]:
     return layer
 
 
-def _mistake_of(seed: int) -> str:
+def right_diagnosis(seed: int) -> str:
+    """The mistake of `make_wrong_layer(seed)`."""
     names = list(WRONG_LAYERS)
     return names[int(np.random.default_rng(seed).integers(len(names)))]
 
@@ -168,7 +184,7 @@ def check_diagnosis(answer: Answer, *, seed: int) -> Grading:
     Returns:
         "right", "not answered yet", or where to look.
     """
-    name, mistake = answer(), _mistake_of(seed)
+    name, mistake = answer(), right_diagnosis(seed)
     if not isinstance(name, str) or name not in WRONG_LAYERS:
         yield f"got {name!r}; expected one of {', '.join(WRONG_LAYERS)}"
     said, shows = WRONG_LAYERS[name], WRONG_LAYERS[mistake]
