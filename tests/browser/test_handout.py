@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import unicodedata
 
 import built_pages as site
 import pytest
@@ -29,7 +30,7 @@ def print_sheet(tab, paper):
 def test_it_fills_one_side(tab, paper):
     pages = print_sheet(tab, paper)
     assert len(pages) == 1
-    text = " ".join(pages[0].extract_text().split())
+    text = unicodedata.normalize("NFKC", " ".join(pages[0].extract_text().split()))
     assert all(words in text for words in ("Predict first", "seed 8", "Homework"))
 
 
