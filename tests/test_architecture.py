@@ -26,6 +26,15 @@ FORBIDDEN = {
     "reference": {"torch", "normlab.layers", "normlab.checks", "normlab.experiments"},
     "kernel_models": {"torch", "normlab.layers", "normlab.checks", "normlab.experiments"},
     "plain": {"normlab", "numpy", "matplotlib", "sklearn"},
+    "kernels": {
+        "normlab.layers",
+        "normlab.plain",
+        "normlab.reference",
+        "normlab.checks",
+        "normlab.experiments",
+        "matplotlib",
+        "sklearn",
+    },
     "layers": {
         "normlab.reference",
         "normlab.plain",
@@ -72,7 +81,12 @@ TOP = {"normlab.exercises"}
 # Of no part: what only the book and the tests need.
 NOWHERE = {"book", "tests", "pytest", "hypothesis", "sphinx", "myst_nb", "nbformat", "nbclient"}
 # A reader without these has everything but figures and experiments.
-HEAVY = {"matplotlib": {"plotting"}, "PIL": {"plotting"}, "sklearn": {"experiments"}}
+HEAVY = {
+    "matplotlib": {"plotting"},
+    "PIL": {"plotting"},
+    "sklearn": {"experiments"},
+    "numba": {"kernels"},
+}
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
 
 
@@ -119,6 +133,8 @@ def test_arrows_run_one_way(path: Path) -> None:
         ("kernel_models", "import torch"),
         ("layers", "from normlab.reference.layer import layer_norm"),
         ("layers", "from normlab import plain"),
+        ("kernels", "from normlab.layers import layer_norm"),
+        ("kernels", "from normlab import layers"),
         ("layers", "import tests.layers"),
         ("plain", "from normlab.layers import layer_norm"),
         ("experiments", "from matplotlib import pyplot"),

@@ -7,21 +7,28 @@ import textwrap
 
 import torch
 
+from normlab.kernels import use
 
-def setup() -> None:
-    """Set threads and figures so that a notebook gives the same outputs on every machine.
+
+def setup(kernels: str = "composition") -> None:
+    """Set threads, kernels and figures so that a notebook gives the same outputs everywhere.
 
     torch computes with one thread, or with `NORMLAB_THREADS` where the environment sets it:
     a second thread makes small models slower on a busy machine and changes last bits.
-    Figures are stored as PNG in the style of the book.
+    The layers compute as they are written, whatever kernels are installed. Figures are stored as
+    PNG in the style of the book.
+
+    Args:
+        kernels: what computes the layers; see `normlab.kernels.use`.
 
     Raises:
-        ValueError: `NORMLAB_THREADS` is no positive integer.
+        ValueError: `NORMLAB_THREADS` is no positive integer, or `kernels` is no back end.
     """
     threads = os.environ.get("NORMLAB_THREADS", "1")
     if not threads.isdecimal() or int(threads) < 1:
         raise ValueError(f"NORMLAB_THREADS: got {threads!r}; expected a positive integer")
     torch.set_num_threads(int(threads))
+    use(kernels)
 
     # Imported here, so that the sources can be read without matplotlib.
     from matplotlib_inline.backend_inline import set_matplotlib_formats

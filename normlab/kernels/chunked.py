@@ -1,0 +1,161 @@
+"""The norms in plain torch, a megabyte at a time.
+
+A composition of torch operations reads and writes the whole tensor once for each operation. Here
+the same few operations run on a piece that stays in the cache, so that memory is read once. Nothing
+is needed but torch. Every function also takes float64, which the tests of derivatives use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+Needs = tuple[bool, bool, bool]
+
+CHUNK = 1 << 18  # elements: 1 MB in float32, the second-level cache of a core
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """float64 for float64, otherwise float32: what statistics are computed in."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def pieces(count: int, size: int) -> Iterator[slice]:
+    """Slices of `count` items of `size` elements each; the last may be shorter."""
+    step = max(1, CHUNK // max(1, size))
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
+
+
+def _widen(weight: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if weight is None else weight.to(dtype)
+
+
+# Norms over the last `features` values: x is seen as (rows, features).
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, features: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Layer norm of the rows of x; returns y and, in rows of the second, mean, missed, rstd."""
+    rows = x.reshape(-1, features).contiguous()
+    wide = wide_dtype(x.dtype)
+    w, b = (None if p is None else p.to(wide).reshape(-1) for p in (weight, bias))
+    y = torch.empty_like(rows)
+    stats = rows.new_empty((3, len(rows)), dtype=wide)
+    for piece in pieces(*rows.shape):
+        xs = rows[piece].to(wide)
+        mean = xs.mean(1, keepdim=True)
+        # torch's row kernel loses digits to a large mean; on centered rows it has none to lose,
+        # and its own mean is what ours missed
+        ys, missed, rstd = torch.native_layer_norm(xs - mean, (features,), w, b, eps)
+        y[piece] = ys
+        for row, values in zip(stats, (mean, missed, rstd), strict=True):
+            row[piece] = values.flatten()
+    return y.view(x.shape), stats
+
+
+def layer_norm_backward(
+    dy: Tensor,
+    x: Tensor,
+    stats: Tensor,
+    weight: Tensor | None,
+    needs: Needs,
+    features: int,
+    eps: float,
+) -> Gradients:
+    """Gradients of :func:`layer_norm`; those not needed are None."""
+    rows, dys = (t.reshape(-1, features) for t in (x, dy))
+    wide = stats.dtype
+    w = None if weight is None else weight.to(wide).reshape(-1)
+    dx = torch.empty(rows.shape, dtype=x.dtype, device=x.device) if needs[0] else None
+    dweight, dbias = _sums(rows, wide, features, needs)
+    for piece in pieces(*rows.shape):
+        mean, missed, rstd = (s[piece, None] for s in stats)
+        centered = rows[piece].to(wide) - mean
+        g = dys[piece].to(wide)
+        if dx is not None:
+            mask = [True, False, False]
+            backward = torch.ops.aten.native_layer_norm_backward
+            dx[piece] = backward(
+                g.contiguous(), centered, (features,), missed, rstd, w, None, mask
+            )[0]
+        if dbias is not None:
+            dbias += g.sum(0)
+        if dweight is not None:
+            # only now: the gradient of the input is computed from the centered rows
+            dweight += (centered.sub_(missed).mul_(rstd).mul_(g)).sum(0)
+    return None if dx is None else dx.view(x.shape), dweight, dbias
+
+
+def rms_norm(
+    x: Tensor, weight: Tensor | None, bias: None, features: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    """RMS norm of the rows of x; returns y and rstd in a tensor of one row."""
+    rows = x.reshape(-1, features)
+    wide = wide_dtype(x.dtype)
+    w = None if weight is None else weight.to(wide).reshape(-1)
+    y = torch.empty(rows.shape, dtype=x.dtype, device=x.device)
+    stats = rows.new_empty((1, len(rows)), dtype=wide)
+    for piece in pieces(*rows.shape):
+        xs = rows[piece].to(wide)
+        norm = torch.linalg.vector_norm(xs, 2, 1)
+        rstd = norm.square_().div_(features).add_(eps).rsqrt_()
+        stats[0, piece] = rstd
+        ys = torch.mul(xs, rstd[:, None], out=y[piece] if y.dtype == wide else None)
+        if w is not None:
+            ys.mul_(w)
+        if y.dtype != wide:
+            y[piece] = ys
+    return y.view(x.shape), stats
+
+
+def rms_norm_backward(
+    dy: Tensor,
+    x: Tensor,
+    stats: Tensor,
+    weight: Tensor | None,
+    needs: Needs,
+    features: int,
+    eps: float,
+) -> Gradients:
+    """Gradients of :func:`rms_norm`; those not needed are None."""
+    rows, dys = (t.reshape(-1, features) for t in (x, dy))
+    wide = stats.dtype
+    w = None if weight is None else weight.to(wide).reshape(-1)
+    dx = torch.empty(rows.shape, dtype=x.dtype, device=x.device) if needs[0] else None
+    dweight, _ = _sums(rows, wide, features, (needs[0], needs[1], False))
+    ones = torch.ones(features, dtype=wide, device=x.device) if w is None else w
+    for piece in pieces(*rows.shape):
+        rstd = stats[0, piece, None]
+        x_hat = rows[piece].to(wide) * rstd
+        g = dys[piece].to(wide)
+        product = g * x_hat
+        if dweight is not None:
+            dweight += product.sum(0)
+        if dx is not None:
+            projection = torch.mv(product, ones).div_(features)
+            out = dx[piece] if dx.dtype == wide else None
+            h = torch.mul(g, rstd, out=out)
+            if w is not None:
+                h.mul_(w)
+            h.sub_(x_hat.mul_(projection[:, None]).mul_(rstd))
+            if out is None:
+                dx[piece] = h
+    return None if dx is None else dx.view(x.shape), dweight, None
+
+
+def _sums(
+    x: Tensor, wide: torch.dtype, size: int, needs: Needs
+) -> tuple[Tensor | None, Tensor | None]:
+    """Zeros in float64 for the gradients of weight and bias, as far as they are needed.
+
+    One sum in the dtype of the statistics would lose a digit over 65,536 rows.
+    """
+    made = [
+        torch.zeros(size, dtype=torch.float64, device=x.device) if need else None
+        for need in needs[1:]
+    ]
+    return made[0], made[1]

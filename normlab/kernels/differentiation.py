@@ -1,0 +1,101 @@
+"""Kernels under autograd: saved is the input and a few numbers a row, and nothing of its size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normlab.kernels import choice
+
+Composition = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
+
+
+def compute(kernel: str, x: Tensor, *rest: Any) -> Any:
+    """Call `kernel` of the chosen back end; where numba cannot compile it, of the chunked one."""
+    module = choice.backend()
+    assert module is not None
+    if not getattr(module, "MAY_FAIL", False):
+        return getattr(module, kernel)(x, *rest)
+    try:
+        return getattr(module, kernel)(x, *rest)
+    except Exception as error:
+        found = getattr(choice.other_backend(), kernel)(x, *rest)  # which may rightly fail, too
+        choice.give_up(f"{type(error).__name__}: {error}")
+        return found
+
+
+class _Norm(torch.autograd.Function):
+    """y = kernel(x, weight, bias), whose backward is the kernel's own, or the composition's."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kernel: str,
+        constants: tuple[Any, ...],
+        composition: Composition,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        y, stats = compute(kernel, x, weight, bias, *constants)
+        ctx.save_for_backward(x, weight, stats)
+        ctx.mark_non_differentiable(stats)
+        ctx.set_materialize_grads(False)
+        ctx.kernel, ctx.constants, ctx.composition = kernel, constants, composition
+        ctx.bias = None if bias is None else (bias.shape, bias.dtype)  # its values are not needed
+        return y, stats
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
+        needs = ctx.needs_input_grad[3:]
+        if dy is None:
+            return (None,) * 6
+        x, weight, stats = ctx.saved_tensors
+        if torch.is_grad_enabled():  # somebody will differentiate this gradient again
+            bias = None
+            if ctx.bias is not None:
+                bias = x.new_zeros(ctx.bias[0], dtype=ctx.bias[1], requires_grad=needs[2])
+            return None, None, None, *_differentiable(ctx.composition, dy, (x, weight, bias), needs)
+        if dy.is_neg():
+            dy = dy.resolve_neg()
+        dx, dweight, dbias = compute(
+            f"{ctx.kernel}_backward", dy, x, stats, weight, needs, *ctx.constants
+        )
+        if dweight is not None:
+            dweight = dweight.to(weight.dtype).view(weight.shape)
+        if dbias is not None:
+            dbias = dbias.to(ctx.bias[1]).view(ctx.bias[0])
+        return None, None, None, dx, dweight, dbias
+
+
+def _differentiable(
+    composition: Composition,
+    dy: Tensor,
+    tensors: tuple[Tensor, Tensor | None, Tensor | None],
+    needs: tuple[bool, bool, bool],
+) -> list[Tensor | None]:
+    y = composition(*tensors)
+    wanted = [t for t, need in zip(tensors, needs, strict=True) if need and t is not None]
+    found = iter(torch.autograd.grad(y, wanted, dy, create_graph=True))
+    return [next(found) if need else None for need in needs]
+
+
+def apply(
+    kernel: str,
+    composition: Composition,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    *constants: Any,
+) -> tuple[Tensor, Tensor]:
+    """Give y and the statistics, recorded for autograd if something requires a gradient."""
+    if torch.is_grad_enabled() and (
+        x.requires_grad
+        or (weight is not None and weight.requires_grad)
+        or (bias is not None and bias.requires_grad)
+    ):
+        return _Norm.apply(kernel, constants, composition, x, weight, bias)
+    return compute(kernel, x, weight, bias, *constants)

@@ -1,0 +1,110 @@
+"""The kernels as operators of torch, which `torch.compile` takes into its graph as they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from normlab.kernels.differentiation import compute
+
+
+class _Operator(NamedTuple):
+    """What distinguishes one kernel from another.
+
+    Attributes:
+        constants: the arguments behind x, weight and bias, as a schema.
+        statistics: shape of the statistics, from x and the constants.
+        parameters: size of weight and bias, from x and the constants.
+    """
+
+    constants: str
+    statistics: Callable[..., tuple[Any, ...]]
+    parameters: Callable[..., Any]
+
+
+_OPERATORS = {
+    "layer_norm": _Operator(
+        "SymInt features, float eps",
+        lambda x, features, eps: (3, x.numel() // features),
+        lambda x, features, eps: features,
+    ),
+    "rms_norm": _Operator(
+        "SymInt features, float eps",
+        lambda x, features, eps: (1, x.numel() // features),
+        lambda x, features, eps: features,
+    ),
+}
+
+
+def call(kernel: str, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    """Call the operator; see `normlab.kernels.functions` for the arguments."""
+    return getattr(torch.ops.normlab, kernel)(x, *rest)
+
+
+def _register(kernel: str) -> None:
+    made = _OPERATORS[kernel]
+    name = f"normlab::{kernel}"
+
+    def forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, *constants: Any) -> Any:
+        return compute(kernel, x, weight, bias, *constants)
+
+    def backward(
+        dy: Tensor, x: Tensor, stats: Tensor, weight: Tensor | None, needs: Any, *constants: Any
+    ) -> tuple[Tensor, ...]:
+        found = compute(f"{kernel}_backward", dy, x, stats, weight, tuple(needs), *constants)
+        return tuple(
+            # an operator returns no None; float32 as the fake below says
+            (g if i == 0 else g.float()) if g is not None else x.new_empty(0, dtype=torch.float32)
+            for i, g in enumerate(found)
+        )
+
+    def fake_forward(x: Tensor, weight: Any, bias: Any, *constants: Any) -> Any:
+        shape = made.statistics(x, *constants)
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        return y, x.new_empty(shape, dtype=torch.float32)
+
+    def fake_backward(
+        dy: Tensor, x: Tensor, stats: Tensor, weight: Any, needs: Any, *constants: Any
+    ) -> tuple[Tensor, ...]:
+        size = made.parameters(x, *constants)
+        dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+        dweight, dbias = (
+            x.new_empty(size if need else 0, dtype=torch.float32) for need in needs[1:]
+        )
+        return dx if needs[0] else x.new_empty(0, dtype=torch.float32), dweight, dbias
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, weight, bias, *ctx.constants = inputs
+        ctx.save_for_backward(x, weight, output[1])
+        ctx.bias = None if bias is None else (bias.shape, bias.dtype)
+        ctx.set_materialize_grads(False)
+
+    def differentiate(ctx: Any, dy: Tensor, _: Any) -> tuple[Any, ...]:
+        x, weight, stats = ctx.saved_tensors
+        needs = ctx.needs_input_grad[:3]
+        operator = getattr(torch.ops.normlab, f"{kernel}_backward")
+        dx, dweight, dbias = operator(dy, x, stats, weight, list(needs), *ctx.constants)
+        return (
+            dx if needs[0] else None,
+            dweight.to(weight.dtype).view(weight.shape) if needs[1] else None,
+            dbias.to(ctx.bias[1]).view(ctx.bias[0]) if needs[2] else None,
+            *(None for _ in ctx.constants),
+        )
+
+    schema = f"(Tensor x, Tensor? weight, Tensor? bias, {made.constants}) -> (Tensor, Tensor)"
+    operator = torch.library.custom_op(name, forward, mutates_args=(), schema=schema)
+    operator.register_fake(fake_forward)
+    operator.register_autograd(differentiate, setup_context=keep)
+    schema = (
+        "(Tensor dy, Tensor x, Tensor stats, Tensor? weight, bool[] needs, "
+        f"{made.constants}) -> (Tensor, Tensor, Tensor)"
+    )
+    operator = torch.library.custom_op(f"{name}_backward", backward, mutates_args=(), schema=schema)
+    operator.register_fake(fake_backward)
+
+
+for _kernel in _OPERATORS:
+    _register(_kernel)

@@ -1,0 +1,114 @@
+"""The norms as loops over vectors, compiled by numba; the extra `normlab[kernels]`.
+
+Each function has a namesake with the same arguments in `normlab.kernels.chunked`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from normlab.kernels.vectorized import rows as loops
+from normlab.kernels.vectorized.blocks import KINDS, as_vector, count_blocks, run, streams
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+Needs = tuple[bool, bool, bool]
+
+MAY_FAIL = True  # a compiler may find a processor, or a folder, that it cannot work with
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, features: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Layer norm of rows; returns y and, in rows of the second, mean, missed, rstd."""
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    rows = x.numel() // features
+    stats = x.new_empty((3, rows), dtype=torch.float32)
+    w, b = as_vector(weight, features, 1.0), as_vector(bias, features, 0.0)
+    kind, streaming = KINDS[x.dtype], streams(y, features)
+    at = x.data_ptr(), y.data_ptr(), stats.data_ptr(), rows, w.data_ptr(), b.data_ptr()
+
+    def block(_: int, first: int, last: int) -> None:
+        loops.layer_norm(kind, *at, first, last, features, eps, streaming)
+
+    run(block, rows, count_blocks(rows, features))
+    return y, stats
+
+
+def layer_norm_backward(
+    dy: Tensor,
+    x: Tensor,
+    stats: Tensor,
+    weight: Tensor | None,
+    needs: Needs,
+    features: int,
+    eps: float,
+) -> Gradients:
+    """Gradients of :func:`layer_norm`; those of weight and bias in float64."""
+    dy, x = dy.contiguous(), x.contiguous()
+    dx = torch.empty_like(x)
+    rows = x.numel() // features
+    w = as_vector(weight, features, 1.0)
+    blocks = count_blocks(rows, features)
+    partial = x.new_zeros((blocks, 2, features), dtype=torch.float32)
+    sums = x.new_zeros((blocks, 2, features), dtype=torch.float64)
+    kind, streaming = KINDS[x.dtype], streams(dx, features)
+    at = dy.data_ptr(), x.data_ptr(), dx.data_ptr(), stats.data_ptr(), rows, w.data_ptr()
+    partial_at, sums_at = partial.data_ptr(), sums.data_ptr()
+
+    def block(i: int, first: int, last: int) -> None:
+        p, s = partial_at + 8 * features * i, sums_at + 16 * features * i
+        loops.layer_norm_backward(kind, *at, p, s, first, last, features, streaming)
+
+    run(block, rows, blocks)
+    both = sums[0] if blocks == 1 else sums.sum(0)
+    return dx, both[0] if needs[1] else None, both[1] if needs[2] else None
+
+
+def rms_norm(
+    x: Tensor, weight: Tensor | None, bias: None, features: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    """RMS norm of rows; returns y and rstd."""
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    rows = x.numel() // features
+    stats = x.new_empty((1, rows), dtype=torch.float32)
+    w = as_vector(weight, features, 1.0)
+    kind, streaming = KINDS[x.dtype], streams(y, features)
+    at = x.data_ptr(), y.data_ptr(), stats.data_ptr(), w.data_ptr()
+
+    def block(_: int, first: int, last: int) -> None:
+        loops.rms_norm(kind, *at, first, last, features, eps, streaming)
+
+    run(block, rows, count_blocks(rows, features))
+    return y, stats
+
+
+def rms_norm_backward(
+    dy: Tensor,
+    x: Tensor,
+    stats: Tensor,
+    weight: Tensor | None,
+    needs: Needs,
+    features: int,
+    eps: float,
+) -> Gradients:
+    """Gradients of :func:`rms_norm`; that of the weight in float64."""
+    dy, x = dy.contiguous(), x.contiguous()
+    dx = torch.empty_like(x)
+    rows = x.numel() // features
+    w = as_vector(weight, features, 1.0)
+    blocks = count_blocks(rows, features)
+    partial = x.new_zeros((blocks, features), dtype=torch.float32)
+    sums = x.new_zeros((blocks, features), dtype=torch.float64)
+    kind, streaming = KINDS[x.dtype], streams(dx, features)
+    at = dy.data_ptr(), x.data_ptr(), dx.data_ptr(), stats.data_ptr(), w.data_ptr()
+    partial_at, sums_at = partial.data_ptr(), sums.data_ptr()
+
+    def block(i: int, first: int, last: int) -> None:
+        p, s = partial_at + 4 * features * i, sums_at + 8 * features * i
+        loops.rms_norm_backward(kind, *at, p, s, first, last, features, streaming)
+
+    run(block, rows, blocks)
+    return dx, sums.sum(0) if needs[1] else None, None

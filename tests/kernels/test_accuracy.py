@@ -1,0 +1,124 @@
+"""Kernels against float64: no digit lost to a large mean, 16-bit results rounded once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from calls import CALLS, LARGE, Call, gradients, layer, oracle, relative_error
+
+from normlab import kernels, layers
+from normlab.checks import check_layer, error_budget, max_error
+
+# Two roundings of 2**-24 in a value, and the error of a sum of some 1000 values behind it.
+ALLOWED = {"y": 4e-7, "dx": 4e-7, "dweight": 4e-7, "dbias": 4e-7}
+# Rows of a few values cancel nearly all of rstd * dy, so that their gradient has fewer digits.
+NARROW = 10
+
+
+def errors(call: Call, mean: float, rms: float) -> dict[str, float]:
+    tensors, dy = call.tensors(mean=mean, rms=rms)
+    got = gradients(call.ours, tensors, dy)
+    return {
+        key: relative_error(a, b)
+        for key, a, b in zip(ALLOWED, got, oracle(call, tensors, dy), strict=False)
+    }
+
+
+@pytest.mark.parametrize(("mean", "rms"), [(0.0, 1.0), (1e4, 1.0), (1e6, 1.0), (0.0, 3e-3)])
+@pytest.mark.parametrize("call", [c for c in CALLS if c.parameter_shape[-1] > NARROW], ids=str)
+def test_float32(backend: str, call: Call, mean: float, rms: float) -> None:
+    found = errors(call, mean, rms)
+    assert all(found[key] <= ALLOWED[key] for key in found), found
+
+
+@pytest.mark.parametrize("mean", [0.0, 30.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("call", CALLS, ids=str)
+def test_no_worse_than_twice_torch(
+    backend: str, call: Call, dtype: torch.dtype, mean: float
+) -> None:
+    tensors, dy = call.tensors(dtype, mean=mean)
+    expected = oracle(call, tensors, dy)
+    for ours, theirs, value in zip(
+        gradients(call.ours, tensors, dy),
+        gradients(call.theirs, tensors, dy),
+        expected,
+        strict=True,
+    ):
+        assert ours.dtype == dtype
+        assert max_error(ours, value) <= error_budget(value, dtype, max_error(theirs, value))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("call", LARGE, ids=str)
+def test_16_bit_results_are_rounded_once(backend: str, call: Call, dtype: torch.dtype) -> None:
+    tensors, dy = call.tensors(dtype, mean=3.0)
+    got = gradients(call.ours, tensors, dy)
+    for value, expected in zip(got, oracle(call, tensors, dy), strict=True):
+        assert (value == expected.to(dtype)).double().mean() >= min(0.99, 1 - 2 / value.numel())
+
+
+@pytest.mark.parametrize("parameter_dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_weight_gradients_count_every_row(backend: str, parameter_dtype: torch.dtype) -> None:
+    rows = 65536
+    x = torch.randn(rows, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
+    weight, bias = (torch.ones(8, dtype=parameter_dtype, requires_grad=True) for _ in range(2))
+    layers.layer_norm(x, (8,), weight, bias).sum().backward()
+    assert bias.grad is not None
+    assert bias.grad.tolist() == [rows] * 8
+
+
+def test_a_sum_in_bfloat16_stops_at_256() -> None:
+    """What the kernels have to avoid, so that the test above can fail."""
+    total = torch.zeros((), dtype=torch.bfloat16)
+    for _ in range(300):
+        total = total + 1
+    assert total == 256
+
+
+def test_uncorrected_statistics_fail_the_bounds() -> None:
+    call = layer(33, 100)
+    tensors, dy = call.tensors(mean=1e4)
+    got = gradients(call.theirs, tensors, dy)  # torch's own kernel rounds the mean once
+    assert relative_error(got[0], oracle(call, tensors, dy)[0]) > 100 * ALLOWED["y"]
+
+
+@pytest.mark.parametrize("call", LARGE, ids=str)
+@pytest.mark.usefixtures("two_threads")
+def test_threads_change_no_bit(backend: str, call: Call) -> None:
+    tensors, dy = call.tensors()
+    two = gradients(call.ours, tensors, dy)
+    torch.set_num_threads(1)
+    one = gradients(call.ours, tensors, dy)
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_the_conformance_suite_passes(backend: str, name: str) -> None:
+    report = check_layer(getattr(layers, name), like=name)
+    assert report.passed, report
+
+
+@pytest.mark.parametrize("streamed", [1, 1 << 60])
+def test_results_past_the_cache_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, streamed: int
+) -> None:
+    from normlab.kernels.vectorized import blocks
+
+    call = layer(40, 128)
+    tensors, dy = call.tensors()
+    with kernels.use("numba"):
+        expected = gradients(call.ours, tensors, dy)
+        monkeypatch.setattr(blocks, "STREAMED", streamed)
+        got = gradients(call.ours, tensors, dy)
+    assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
+
+
+def test_bfloat16_keeps_what_is_not_a_number() -> None:
+    x = torch.tensor([[1.0, float("nan"), 2.0], [1.0, float("inf"), 2.0], [1.0, 2.0, 3.0]])
+    for name in ("chunked", "numba"):
+        with kernels.use(name):
+            y = layers.layer_norm(x.bfloat16(), (3,))
+        expected = F.layer_norm(x, (3,))
+        assert torch.equal(y.isnan(), expected.isnan())

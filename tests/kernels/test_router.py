@@ -1,0 +1,283 @@
+"""What a call survives: transforms, compilation, export, odd tensors, second derivatives."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from calls import CALLS, LARGE, SMALL, Call, gradients, layer, oracle, relative_error, rms
+from torch import Tensor, nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+
+from normlab import kernels, layers
+from normlab.kernels import differentiation
+
+pytest.importorskip("expecttest", reason="torch.testing._internal needs expecttest")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from torch.testing._internal.common_methods_invocations import op_db
+
+ONE_EACH = [layer(6, 40), rms(6, 40)]
+
+
+class Counter:
+    """How often a kernel computed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[str] = []
+        compute = differentiation.compute
+
+        def count(kernel: str, *rest: Any) -> Any:
+            self.calls.append(kernel)
+            return compute(kernel, *rest)
+
+        monkeypatch.setattr(differentiation, "compute", count)
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> Counter:
+    return Counter(monkeypatch)
+
+
+@pytest.mark.parametrize("call", ONE_EACH, ids=str)
+def test_kernels_compute_forward_and_backward(backend: str, call: Call, counter: Counter) -> None:
+    gradients(call.ours, *call.tensors())
+    assert counter.calls == [call.name, f"{call.name}_backward"]
+
+
+@pytest.mark.parametrize("call", ONE_EACH, ids=str)
+def test_composition_asks_no_kernel(call: Call, counter: Counter) -> None:
+    with kernels.use("composition"):
+        gradients(call.ours, *call.tensors())
+    assert counter.calls == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.double(),
+        lambda x: x[:0],
+        lambda x: x.to("meta"),
+        lambda x: x.as_subclass(type("Mine", (Tensor,), {})),
+    ],
+    ids=["float64", "empty", "meta", "subclass"],
+)
+@pytest.mark.parametrize("call", ONE_EACH, ids=str)
+def test_what_is_not_for_kernels(backend: str, call: Call, change: Any, counter: Counter) -> None:
+    (x, *_), _ = call.tensors()
+    y = call.ours(change(x))
+    assert y.shape == change(x).shape
+    assert counter.calls == []
+
+
+@pytest.mark.parametrize("call", ONE_EACH, ids=str)
+def test_fake_tensors(backend: str, call: Call, counter: Counter) -> None:
+    with FakeTensorMode() as mode:
+        y = call.ours(mode.from_tensor(call.tensors()[0][0]))
+    assert y.shape == call.shape
+    assert counter.calls == []
+
+
+def expanded(shape: tuple[int, ...]) -> Tensor:
+    return torch.randn(shape[1:], generator=torch.Generator().manual_seed(0)).expand(shape)
+
+
+def strided(shape: tuple[int, ...]) -> Tensor:
+    wide = torch.randn((*shape[:-1], 3 * shape[-1]), generator=torch.Generator().manual_seed(0))
+    return wide[..., ::3]
+
+
+def transposed(shape: tuple[int, ...]) -> Tensor:
+    turned = torch.randn(shape[::-1], generator=torch.Generator().manual_seed(0))
+    return turned.permute(*range(len(shape))[::-1])
+
+
+@pytest.mark.parametrize("make", [expanded, strided, transposed])
+@pytest.mark.parametrize("call", ONE_EACH, ids=str)
+def test_strides(backend: str, call: Call, make: Any) -> None:
+    tensors, _ = call.tensors()
+    x, dy = make(call.shape), make(call.shape)
+    got = gradients(call.ours, [x, *tensors[1:]], dy)
+    for value, expected in zip(got, oracle(call, [x, *tensors[1:]], dy), strict=True):
+        assert relative_error(value, expected) < 1e-6
+
+
+@pytest.mark.parametrize("call", SMALL, ids=str)
+def test_some_parameters_and_some_gradients(backend: str, call: Call) -> None:
+    (x, *parameters), dy = call.tensors()
+    expected, *_ = oracle(call, [x], dy)
+    torch.testing.assert_close(call.ours(x).double(), expected, rtol=1e-5, atol=1e-5)
+    for i, parameter in enumerate(parameters):
+        given: list[Tensor | None] = [None] * len(parameters)
+        given[i] = parameter.clone().requires_grad_()
+        call.ours(x, *given).backward(dy)
+        wide: list[Tensor | None] = [None] * len(parameters)
+        wide[i] = parameter.double().requires_grad_()
+        call.theirs(x.double(), *wide).backward(dy.double())
+        torch.testing.assert_close(given[i].grad.double(), wide[i].grad, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("call", ONE_EACH, ids=str)
+def test_second_derivatives(backend: str, call: Call, counter: Counter) -> None:
+    """In float32, against those of torch's float64 composition."""
+
+    def second(function: Any, tensors: list[Tensor], dy: Tensor) -> list[Tensor]:
+        leaves = [t.clone().requires_grad_() for t in (*tensors, dy)]
+        y = function(*leaves[:-1])
+        first = torch.autograd.grad(y, leaves[:-1], leaves[-1], create_graph=True)
+        mixed = sum((g * g.detach().cos()).sum() for g in first)
+        return list(torch.autograd.grad(mixed, leaves, allow_unused=True, materialize_grads=True))
+
+    tensors, dy = call.tensors()
+    got = second(call.ours, tensors, dy)
+    assert counter.calls == [call.name]
+    with kernels.use("composition"):
+        expected = second(call.ours, [t.double() for t in tensors], dy.double())
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("call", [layer(3, 5), rms(3, 5)], ids=str)
+def test_derivatives_by_finite_differences(call: Call) -> None:
+    """The chunked kernels take float64; the router keeps it from them."""
+    tensors, _ = call.tensors(torch.float64)
+    leaves = [t.requires_grad_() for t in tensors]
+
+    def function(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        def composition(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
+            return call.ours(x, w, b)
+
+        constants = (call.shape[-1], 1e-5)
+        return differentiation.apply(call.name, composition, x, weight, bias, *constants)[0]
+
+    with kernels.use("chunked"):
+        assert torch.autograd.gradcheck(function, leaves)
+        assert torch.autograd.gradgradcheck(function, leaves)
+
+
+# torch's own forward-mode machinery scripts its decompositions on first use.
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning")
+@pytest.mark.parametrize("call", ONE_EACH, ids=str)
+def test_functional_transforms(backend: str, call: Call, counter: Counter) -> None:
+    (x, *parameters), dy = call.tensors()
+    got = torch.func.grad(lambda v: (call.ours(v, *parameters) * dy).sum())(x)
+    with kernels.use("composition"):
+        expected = gradients(call.ours, [x, *parameters], dy)
+        single = call.ours(x[0], *parameters)
+        push = torch.func.jvp(lambda v: call.ours(v, *parameters), (x,), (dy,))[1]
+    torch.testing.assert_close(got, expected[1])
+    mapped = torch.func.vmap(lambda v: call.ours(v, *parameters))(x)
+    torch.testing.assert_close(mapped[0], single)
+    pushed = torch.func.jvp(lambda v: call.ours(v, *parameters), (x,), (dy,))[1]
+    torch.testing.assert_close(pushed, push)
+    with forward_ad.dual_level():
+        dual = call.ours(forward_ad.make_dual(x, dy), *parameters)
+        torch.testing.assert_close(forward_ad.unpack_dual(dual).tangent, push)
+    assert counter.calls == []
+
+
+@pytest.mark.parametrize("call", ONE_EACH, ids=str)
+def test_compiled_graphs_hold_the_kernel(backend: str, call: Call) -> None:
+    """Without a back end of its own, so that no compiler of C++ is needed."""
+    seen: list[str] = []
+
+    def look(graph: Any, inputs: Any) -> Any:
+        seen.extend(str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(graph.forward)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(call.ours, fullgraph=True, backend=aot_autograd(fw_compiler=look))
+    tensors, dy = call.tensors()
+    got = gradients(compiled, tensors, dy)
+    for value, expected in zip(got, gradients(call.ours, tensors, dy), strict=True):
+        assert torch.equal(value, expected)
+    assert f"normlab.{call.name}.default" in seen
+    assert f"normlab.{call.name}_backward.default" in seen
+
+
+@pytest.mark.parametrize("call", ONE_EACH, ids=str)
+def test_transforms_inside_a_compiled_function(backend: str, call: Call) -> None:
+    (x, *parameters), _ = call.tensors()
+
+    def mapped(v: Tensor) -> Tensor:
+        return torch.func.vmap(lambda row: call.ours(row, *parameters))(v)
+
+    torch._dynamo.reset()
+    got = torch.compile(mapped, fullgraph=True, backend="eager")(x)
+    torch.testing.assert_close(got, call.ours(x, *parameters))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("call", ONE_EACH, ids=str)
+def test_operators_keep_their_promises(backend: str, call: Call, dtype: torch.dtype) -> None:
+    tensors, _ = call.tensors(dtype)
+    x, weight, bias = [*tensors, None][:3]
+    leaves = [t if t is None else t.requires_grad_() for t in (x, weight, bias)]
+    operator = getattr(torch.ops.normlab, call.name).default
+    constants = (call.shape[-1], 1e-5)
+    torch.library.opcheck(operator, (*leaves, *constants))
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_sample_inputs_of_torch(backend: str, name: str, dtype: torch.dtype) -> None:
+    operator = next(o for o in op_db if o.name == f"nn.functional.{name}")
+    samples = list(operator.sample_inputs("cpu", dtype))
+    assert samples
+    for sample in samples:
+        got = getattr(layers, name)(sample.input, *sample.args, **sample.kwargs)
+        with kernels.use("composition"):
+            expected = getattr(layers, name)(sample.input, *sample.args, **sample.kwargs)
+        assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+        torch.testing.assert_close(got, expected)
+
+
+def test_export_holds_no_kernel(backend: str) -> None:
+    """An exported graph runs where normlab is not installed."""
+    program = torch.export.export(layers.LayerNorm(8), (torch.randn(3, 8),))
+    assert not [n for n in program.graph.nodes if "normlab" in str(n.target)]
+
+
+def test_autocast(backend: str) -> None:
+    tensors, dy = layer(6, 40).tensors()
+    expected = gradients(layer(6, 40).ours, tensors, dy)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = gradients(layer(6, 40).ours, tensors, dy)
+    assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
+
+
+def test_copies_and_pickles(backend: str) -> None:
+    module = nn.Sequential(nn.Linear(4, 8), layers.LayerNorm(8), layers.RMSNorm(8))
+    x = torch.randn(3, 4)
+    for again in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(again(x), module(x))
+
+
+def test_only_the_input_is_saved(backend: str) -> None:
+    """And three numbers a row; the composition saves the size of the input three times over."""
+    call = LARGE[0]
+    kept: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        tensors, _ = call.tensors()
+        call.ours(*(t.requires_grad_() for t in tensors))
+    beyond = sum(t.numel() for t in kept if t.shape != torch.Size(call.shape))
+    assert sum(t.shape == torch.Size(call.shape) for t in kept) == 1
+    assert beyond <= 3 * call.shape[0] + call.shape[1]
+
+
+@pytest.mark.parametrize("call", CALLS[:2], ids=str)
+def test_inference_mode_and_devices_by_default(backend: str, call: Call) -> None:
+    (x, *_), _ = call.tensors()
+    expected = call.ours(x)
+    with torch.inference_mode():
+        assert torch.equal(call.ours(x), expected)
+    with torch.device("meta"):
+        assert torch.equal(call.ours(x), expected)
