@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from normlab.probing.groups import moved_outputs
 from normlab.probing.probe import NoNorm, Probe
 
 
@@ -41,6 +42,46 @@ def describe_elementwise(probe: Probe) -> str:
             "input are taken (a batch norm with frozen statistics does this)"
         )
     return "each output is a nonlinear function of its own input alone: no statistics are taken"
+
+
+def describe_scaling(probe: Probe) -> str:
+    """What a layer is that keeps the scale of its input; empty where it does not keep it."""
+    x, y = probe.input(5), probe.input(6)
+    f = probe.measure
+    rest = f(torch.zeros_like(x))
+    sizes = [float((f(k * x) - rest).abs().max()) for k in (1.0, 64.0, 4096.0)]
+    if not sizes[0] > 1e-6 * max(float(rest.abs().max()), 1e-3 * float(x.abs().max())):
+        return ""
+    straight = f(x + y) - f(x) - f(y) + rest
+    if float(straight.abs().max()) <= 1e-4 * float(f(x + y).abs().max()):
+        return _describe_affine(probe)
+    ratios = [sizes[1] / sizes[0], sizes[2] / sizes[1]]
+    if all(32 < ratio < 128 for ratio in ratios):
+        return (
+            f"64 times the input gives {ratios[1]:.3g} times the output: the input is not "
+            "normalized, and its scale is kept"
+        )
+    return ""
+
+
+def _describe_affine(probe: Probe) -> str:
+    x = probe.input(5)
+    before = probe.measure(x)
+    moved = moved_outputs(probe, tuple(n // 2 for n in probe.shape))
+    if int(moved.sum()) <= 1:
+        return describe_elementwise(probe)
+    text = "the output is an affine function of the input, as of a linear layer or a convolution"
+    for tensor in (t for t in probe.tensors.values() if t.dim() > 1):
+        kept = tensor.detach().clone()
+        tensor.mul_(4.0)
+        after = probe.measure(x)
+        tensor.copy_(kept)
+        if torch.allclose(after, before, rtol=1e-3, atol=1e-3 * float(before.abs().max())):
+            return (
+                f"{text}; its weight is normalized, the input is not (weight standardization, "
+                "weight norm)"
+            )
+    return f"{text}: nothing is normalized"
 
 
 def resembles_norm(probe: Probe) -> bool:

@@ -24,12 +24,7 @@ def read_affine(found: Findings) -> None:
     found.has_weight = len(weights) == 1 or size is None
     report.affine = found.has_weight or found.has_bias
     if len(weights) == 1:
-        one_number = weights[0].axes == () and not (len(shape) > 1 and shape[1] == 1)
-        if one_number:
-            raise NoNorm(
-                "one number multiplies all entries (as in ScaleNorm); the norms that can be "
-                "named have one weight per entry or channel"
-            )
+        found.is_scalar = weights[0].axes == () and not (len(shape) > 1 and shape[1] == 1)
         offset = weights[0].offset
         near = [k for k in (0, 1) if offset is not None and abs(offset - k) < 1e-3]
         if near:
@@ -51,6 +46,12 @@ def read_affine(found: Findings) -> None:
 
 def _read_divisor(found: Findings, gain: float) -> None:
     n, report, tolerance = found.count, found.report, 2 * found.tolerance
+    if found.is_scalar:
+        report.reasons["divisor"] = "a weight of one number cannot be told from a divisor"
+        if abs(gain - 1 / math.sqrt(n)) <= tolerance:
+            found.spread, report.divisor = "sum of squares", "n"
+            del report.reasons["divisor"]
+        return
     is_n, is_less = (abs(gain - g) <= tolerance for g in (1.0, math.sqrt((n - 1) / n)))
     if is_n and is_less:
         report.reasons["divisor"] = (
@@ -59,10 +60,7 @@ def _read_divisor(found: Findings, gain: float) -> None:
     elif is_n or is_less:
         report.divisor = "n" if is_n else "n-1"
     elif abs(gain - 1 / math.sqrt(n)) <= tolerance:
-        raise NoNorm(
-            "the input is divided by the root of the sum of squares, not of their mean: "
-            "an L2 normalization"
-        )
+        found.spread, report.divisor = "sum of squares", "n"
     else:
         raise NoNorm(f"the normalized input comes out {gain:.4g} times as large as that of a norm")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from normlab.fingerprint.following import Following
 from normlab.fingerprint.report import Fingerprint
 from normlab.probing.groups import Groups
 from normlab.probing.measurements import Affine, Eps, Model
@@ -35,6 +36,9 @@ class Findings:
         eps_doubt: relative uncertainty of `eps_value`.
         eps_follows_dtype: whether float32 and float64 have different ones.
         running: running statistics that move as torch's do.
+        spread: "mean square", or "sum of squares" where n is left out.
+        is_scalar: the weight is one number for all.
+        following: function that follows the norm, which is taken away from `probe` and `layer`.
     """
 
     groups: Groups
@@ -53,6 +57,9 @@ class Findings:
         self.eps_doubt = 0.0
         self.eps_follows_dtype = False
         self.running: Running | None = None
+        self.following: Following | None = None
+        self.spread = "mean square"
+        self.is_scalar = False
 
     def randomize(self) -> None:
         """Move all weights and biases away from 0 and 1."""
@@ -63,6 +70,11 @@ class Findings:
     def exact(self) -> bool:
         """Whether the probing has more than half precision."""
         return self.probe.dtype in (torch.float64, torch.float32)
+
+    @property
+    def reduced(self) -> set[int]:
+        """Axes that share statistics."""
+        return set(self.groups.reduced)
 
     @property
     def count(self) -> int:
@@ -83,6 +95,10 @@ class Findings:
     def model(self) -> Model:
         """What the layer is taken to compute."""
         return Model(self.groups, self.affine, self.eps or Eps(0.0, None, 0.0))
+
+    def finish(self, y: Tensor) -> Tensor:
+        """The output of the whole layer, from that of the norm."""
+        return y if self.following is None else self.following.function(y)
 
     def copy(self, values: dict[str, Tensor], dtype: torch.dtype | None = None) -> Probe:
         """The layer, never called before, with these parameters."""

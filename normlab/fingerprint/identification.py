@@ -13,25 +13,30 @@ from torch import Tensor
 from normlab.fingerprint.behavior import (
     check_answers,
     describe_elementwise,
+    describe_scaling,
     is_identity,
     resembles_norm,
 )
 from normlab.fingerprint.conventions import read_affine, read_eps
 from normlab.fingerprint.findings import Findings
+from normlab.fingerprint.following import name_function, without_function
 from normlab.fingerprint.naming import name_family
 from normlab.fingerprint.nearest import name_nearest
 from normlab.fingerprint.precision import read_precision
 from normlab.fingerprint.report import Fingerprint
 from normlab.norms import NORMS
+from normlab.probing.arguments import Arguments, OneTensor
 from normlab.probing.groups import find_groups, moved_outputs
 from normlab.probing.measurements import Affine, fit_affine
-from normlab.probing.opening import open_probe
+from normlab.probing.opening import choose_probe, open_probe, uncompiled
 from normlab.probing.parameters import find_roles
-from normlab.probing.probe import NoNorm
+from normlab.probing.probe import NoNorm, Probe
 from normlab.probing.running import find_running
 
 
-def identify(layer: Callable[[Tensor], Any], *, shape: Sequence[int]) -> Fingerprint:
+def identify(
+    layer: Callable[..., Any], *, shape: Sequence[int], others: Sequence[Any] = ()
+) -> Fingerprint:
     """Find out by probing which norm a layer computes, and with which conventions.
 
     The layer is called some hundred times with inputs of this function's choosing. Neither its
@@ -40,8 +45,10 @@ def identify(layer: Callable[[Tensor], Any], *, shape: Sequence[int]) -> Fingerp
     streams are left as they were.
 
     Args:
-        layer: a module, or a function of one tensor.
+        layer: a module, or a function of one tensor. Of several results, the first tensor of the
+            input's shape counts.
         shape: of an input.
+        others: further arguments, behind the input: a condition, a residual.
 
     Returns:
         a report; what cannot be decided is None there, with the reason in `.reasons`.
@@ -52,7 +59,8 @@ def identify(layer: Callable[[Tensor], Any], *, shape: Sequence[int]) -> Fingerp
 
     Conventions:
         A module is probed in training mode, so that a batch norm shows its own statistics.
-        `eps_placement` "clamp" means that the root is at least the root of `eps`.
+        `eps_placement` "clamp" means that the root is at least the root of `eps`. What is compiled
+        is probed as it is without compilation.
 
     Example:
         >>> found = identify(torch.nn.LayerNorm(16, eps=1e-6), shape=(4, 16))
@@ -60,19 +68,72 @@ def identify(layer: Callable[[Tensor], Any], *, shape: Sequence[int]) -> Fingerp
         ('layer_norm', 1e-06, 'LayerNorm(16, eps=1e-06)')
     """
     shape = _checked_shape(shape)
-    report = Fingerprint()
+    if others and not isinstance(layer, type) and callable(layer):
+        layer = OneTensor(layer, Arguments(0, after=tuple(others)))
+    # what is compiled is the same function, and each shape and dtype would be compiled anew
+    with uncompiled():
+        report = _identify(layer, shape)
+        if report.family is None and isinstance(layer, OneTensor):
+            alone = layer.without_residual(shape)
+            again = report if alone is None else _identify(alone, shape)
+            if again.family is not None:
+                again.notes.append("read with zeros for the argument of the input's shape")
+                return again
+    return report
+
+
+def _identify(layer: Callable[[Tensor], Any], shape: tuple[int, ...]) -> Fingerprint:
     with open_probe(layer, shape) as original:
         try:
-            found = Findings(original, report)
+            found = Findings(original, Fingerprint())
         except NoNorm as reason:
-            return report.undecided(str(reason))
+            return Fingerprint().undecided(str(reason))
+        own = found.probe.values()
         try:
             _fill(found)
         except NoNorm as reason:
-            report.undecided(str(reason))
+            found.probe.assign(own)
+            report = _before_function(original)
+            if report is not None:
+                return report
+            report = found.report.undecided(_true_reason(found.probe, str(reason)))
             with contextlib.suppress(Exception):  # a layer may refuse an input in any way
                 report.resembles_norm = resembles_norm(found.probe)
-    return report
+            return report
+        return found.report
+
+
+def _before_function(original: Probe) -> Fingerprint | None:
+    """The norm in front of a function at the end of the layer; None where there is none."""
+    own, partly = original.values(), None
+    with contextlib.suppress(Exception):  # a layer may refuse an input in any way
+        for probe in without_function(original, choose_probe(original)):
+            found = Findings(probe, Fingerprint())
+            try:
+                found.randomize()
+                found.following = name_function(found.probe)
+                if found.following is not None:
+                    _fill(found)
+            except NoNorm:
+                continue
+            finally:
+                original.assign(own)
+            if found.following is not None:
+                found.report.followed_by = found.following.name
+                if found.report.family in NORMS:
+                    return found.report
+                if found.report.family is None:
+                    partly = partly or found.report
+    return partly
+
+
+def _true_reason(probe: Probe, reason: str) -> str:
+    """Why it is no norm: that nothing is normalized goes before what was seen of it."""
+    with contextlib.suppress(Exception):  # a layer may refuse an input in any way
+        said = describe_scaling(probe)
+        if said and "random" not in reason:
+            return said
+    return reason
 
 
 def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
@@ -103,6 +164,7 @@ def _fill(found: Findings) -> None:
     found.groups = find_groups(probe)
     if not found.groups.reduced:
         raise NoNorm(describe_elementwise(probe))
+    report.count = found.count
     found.affine = _fit(found)
     report.reduced_axes, report.centered = found.groups.reduced, found.affine.centered
     found.roles = find_roles(probe, found.groups, found.affine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from normlab.fingerprint.findings import Findings
+from normlab.norms import NORMS, reduced_axes
 from normlab.probing.groups import find_groups
 from normlab.probing.parameters import varying_axes
 from normlab.probing.probe import Probe
@@ -12,15 +13,83 @@ def name_family(found: Findings) -> str:
     """The family, or "none: " and the reason.
 
     Where axes and weight leave two names, a call with another shape decides: a layer norm keeps
-    its normalized shape, a group or instance norm takes any number of positions.
+    its normalized shape, a group or instance norm takes any number of positions. Factors that vary
+    along an axis along which no parameter does come from a condition; statistics alone name the
+    norm then.
     """
-    probe, groups, affine = found.probe, found.groups, found.affine
-    ndim, centered = len(probe.shape), affine.centered
+    carried = _carried(found)
+    known = {axis for role in found.roles.values() for axis in role.axes}
+    usual = _by_axes(found, carried)
+    if usual.startswith("none: ") or (carried - known and not carried <= found.reduced):
+        named = _by_record(found, carried)
+        if named:
+            return named
+        alone = _modulated(found, carried) if carried - known else ""
+        if alone:
+            found.report.modulated = True
+            return alone
+    return usual
+
+
+def _carried(found: Findings) -> set[int]:
+    """Axes along which factors or summands vary."""
+    affine = found.affine
     varying = (
         varying_axes(values, found.tolerance * float(values.abs().max()))
         for values in (affine.factor, affine.summand)
     )
-    over, carried = set(groups.reduced), {axis for axes in varying for axis in axes}
+    return {axis for axes in varying for axis in axes}
+
+
+def _modulated(found: Findings, carried: set[int]) -> str:
+    """The norm whose factors come from a condition; empty where only a usual weight is seen."""
+    over, ndim = found.reduced, len(found.probe.shape)
+    if found.groups.split is None and 0 not in over and found.affine.centered:
+        per_channel = ndim > 2 and over == set(range(2, ndim))
+        if per_channel and 1 in carried and not (ndim == 3 and carried <= over):
+            return "" if carried <= {1} else "instance_norm"
+    usual = carried <= ({1} if 0 in over or found.groups.split is not None else over)
+    name = "" if usual else _by_axes(found, set())
+    return "" if name.startswith("none: ") else name
+
+
+def _by_record(found: Findings, carried: set[int]) -> str:
+    """A norm whose record has these cells, this spread and these parameters; empty if none has."""
+    ndim, scalar = len(found.probe.shape), found.is_scalar
+    for name, record in NORMS.items():
+        if record.grouped or record.spread is None or found.groups.split is not None:
+            continue
+        if (record.centered, record.spread) != (found.affine.centered, found.spread):
+            continue
+        sizes = range(1, ndim) if record.trailing else (1,)
+        allowed = {
+            "channel": {1},
+            "shape": found.reduced,
+            "scalar": set[int](),
+            "none": set[int](),
+        }[record.parameters]
+        fits = carried <= allowed and scalar == (record.parameters == "scalar")
+        if fits and any(
+            set(reduced_axes(name, ndim, normalized_ndim=n)) == found.reduced for n in sizes
+        ):
+            return name
+    return ""
+
+
+def _by_axes(found: Findings, carried: set[int]) -> str:
+    probe, groups, affine = found.probe, found.groups, found.affine
+    ndim, centered = len(probe.shape), affine.centered
+    over = found.reduced
+    if found.is_scalar:
+        return (
+            "none: one number multiplies all entries (as in ScaleNorm); the norms that can be "
+            "named have one weight per entry or channel"
+        )
+    if found.spread == "sum of squares":
+        return (
+            "none: the input is divided by the root of the sum of squares, not of their mean: "
+            "an L2 normalization"
+        )
     if groups.split is not None:
         positions = set(range(1, ndim)) - {groups.split}
         if centered and over == positions | {groups.split} and carried <= {groups.split}:

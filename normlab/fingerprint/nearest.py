@@ -28,17 +28,29 @@ def name_nearest(found: Findings) -> None:
     if not ranked or report.family is None:
         report.reasons["nearest_torch"] = why
         return
-    report.nearest_torch = ranked[0].text
+    report.nearest_torch = _with_function(found, ranked[0].text)
     for other in ranked[1:]:
-        report.equivalents += [other.family, other.text]
+        report.equivalents += [other.family, _with_function(found, other.text)]
     own = found.copy(found.own)  # not the randomized parameters
     fit = fit_affine(own, found.groups, found.affine.centered)
     state: State = state_for(found, ranked[0], fit, own)
     report.state = {name: value.to(torch.float32) for name, value in state.items()}
 
 
+def _with_function(found: Findings, text: str) -> str:
+    return text if found.following is None else f"Sequential({text}, {found.following.layer})"
+
+
 def _obstacle(found: Findings) -> str | None:
     report = found.report
+    if report.modulated:
+        return "no layer of torch takes its factors from a condition"
+    if found.following is not None and found.following.layer is None:
+        return "torch has no layer for the function that follows"
+    if found.is_scalar:
+        return "no layer of torch has one number as its weight"
+    if found.spread != "mean square":
+        return "no layer of torch leaves the n of the mean square out"
     if report.divisor == "n-1":
         return "no layer of torch divides by n-1 in its output"
     if found.eps_value and report.eps_placement != "inside":

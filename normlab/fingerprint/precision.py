@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from normlab.fingerprint.findings import Findings
+from normlab.fingerprint.following import bare
 from normlab.probing.measurements import Model
 from normlab.probing.parameters import Role
 from normlab.probing.probe import Probe
@@ -63,19 +64,19 @@ def read_precision(found: Findings) -> None:
     gain = math.sqrt((n - 1) / n) if report.divisor == "n-1" else 1.0
     # what the layer computes without weight and bias, in exact arithmetic
     model = found.model.with_affine(torch.full(shape, gain), torch.zeros(shape))
-    low = _half_probe(found.layer)
+    low = _half_probe(bare(found.layer))
     if isinstance(low, str):
         reasons["statistics_dtype"] = low
         reasons.setdefault("weight_cast", low)
         return
-    dtype = _statistics_dtype(low, model, roles)
+    dtype = _statistics_dtype(low, model, found)
     if isinstance(dtype, str):
         reasons["statistics_dtype"] = dtype
     elif dtype == low.dtype:
         report.statistics_dtype = dtype
         reasons.setdefault("weight_cast", "half-precision inputs are never cast up")
     else:
-        wide = _is_double(found.layer.at(torch.float32), model, roles)
+        wide = _is_double(bare(found.layer).at(torch.float32), model, found)
         report.statistics_dtype = torch.float64 if wide else torch.float32
     if "weight_cast" not in reasons:
         _read_weight_cast(found, low, model)
@@ -103,18 +104,18 @@ def _half_probe(layer: Probe) -> Probe | str:
     return reason
 
 
-def _statistics_dtype(low: Probe, model: Model, roles: _Roles) -> torch.dtype | str:
+def _statistics_dtype(low: Probe, model: Model, found: Findings) -> torch.dtype | str:
     """Compare the outputs for half-precision inputs with correctly rounded ones.
 
     Returns:
         float32 for that or wider, the half dtype, or why it cannot be told.
     """
-    if not _set(low, roles, neutral=True):
+    if not _set(low, found.roles, neutral=True):
         return "the weight enters in a way that cannot be set to 1"
     half = low.dtype
     inputs = _inputs(low)
     got = [low(x).cpu() for x in inputs]
-    expected = [model(x.double()).to(half) for x in inputs]
+    expected = [found.finish(model(x.double()).to(half)) for x in inputs]
     if _agreement(got, expected) >= 0.97:
         return torch.float32
     worst = max(
@@ -126,16 +127,16 @@ def _statistics_dtype(low: Probe, model: Model, roles: _Roles) -> torch.dtype | 
     return f"a {_name(half)} input gives outputs that differ by more than its rounding"
 
 
-def _is_double(single: Probe, model: Model, roles: _Roles) -> bool:
+def _is_double(single: Probe, model: Model, found: Findings) -> bool:
     """Whether float32 inputs far from 0 are normalized without rounding of the statistics."""
-    if not _set(single, roles, neutral=True):
+    if not _set(single, found.roles, neutral=True):
         return False
     inputs = _inputs(single, shift=1000.0)
     try:
         got = [single(x).cpu() for x in inputs]
     except Exception:  # a layer may refuse a dtype in any way
         return False
-    expected = [model(x.double()).float() for x in inputs]
+    expected = [found.finish(model(x.double()).float()) for x in inputs]
     return _agreement(got, expected) >= 0.97
 
 
@@ -158,10 +159,10 @@ def _read_weight_cast(found: Findings, low: Probe, model: Model) -> None:
     shares = {"before": 0.0, "after": 0.0}
     # 1 + weight may itself be rounded, and a product may be rounded before the sum
     for factor in (offset + weight, (offset + weight).to(half).double()):
-        early = [(h * factor + shift).to(half) for h in hats]
+        early = [found.finish((h * factor + shift).to(half)) for h in hats]
         late = [h.to(half).double() * factor for h in hats]
-        fused = [(p + shift).to(half) for p in late]
-        split = [(p.to(half).double() + shift).to(half) for p in late]
+        fused = [found.finish((p + shift).to(half)) for p in late]
+        split = [found.finish((p.to(half).double() + shift).to(half)) for p in late]
         shares["before"] = max(shares["before"], _agreement(got, early))
         shares["after"] = max(shares["after"], _agreement(got, fused), _agreement(got, split))
     if shares["before"] >= 0.97 > shares["after"]:

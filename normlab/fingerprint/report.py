@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-_NOT_FIELDS = ("reasons", "equivalents", "notes", "state", "resembles_norm")
-# None and False are answers here
-_DECIDED = ("followed_by", "modulated")
+# of the last four, None, False and 0 are answers
+_NOT_FIELDS = {"reasons", "equivalents", "notes", "state"} | {
+    "followed_by",
+    "modulated",
+    "resembles_norm",
+    "count",
+}
 
 
 def load_state(layer: nn.Module, state: dict[str, Tensor]) -> None:
@@ -56,6 +61,7 @@ class Fingerprint:
         state: factors, summands and running statistics of the layer, under torch's names.
         resembles_norm: of a layer without a family: inputs act on each other's outputs, and larger
             inputs give no larger outputs.
+        count: cells that share statistics, in the inputs of the probing.
     """
 
     family: str | None = None
@@ -78,11 +84,12 @@ class Fingerprint:
     notes: list[str] = dataclasses.field(default_factory=list)
     state: dict[str, Tensor] = dataclasses.field(default_factory=dict, repr=False)
     resembles_norm: bool = False
+    count: int = 0
 
     def undecided(self, reason: str) -> Fingerprint:
         """Give this reason for every field that is None and has none yet."""
         for name in self.fields():
-            if getattr(self, name) is None and name not in _DECIDED:
+            if getattr(self, name) is None:
                 self.reasons.setdefault(name, reason)
         return self
 
@@ -99,14 +106,22 @@ class Fingerprint:
         if self.nearest_torch is None:
             raise ValueError(f"nearest_torch: {self.reasons['nearest_torch']}")
         layer: nn.Module = eval(self.nearest_torch, dict(vars(nn)))
-        load_state(layer, self.state)
+        load_state(layer[0] if isinstance(layer, nn.Sequential) else layer, self.state)
         return layer
 
     def describe_eps(self) -> str:
         """eps for readers, with its place where that is not inside the root."""
         if self.eps is None:
             return "-"
-        place = "" if self.eps_placement in (None, "inside") else f" ({self.eps_placement})"
+        if self.eps_placement == "clamp" and self.count:
+            readings = {
+                "on the mean square": self.eps,
+                "on the root": math.sqrt(self.eps),
+                "on the L2 norm": math.sqrt(self.eps * self.count),
+            }
+            what, value = min(readings.items(), key=lambda item: len(f"{item[1]:.6g}"))
+            return f"{value:.6g} {what} at least"
+        place = " outside the root" if self.eps_placement == "outside" else ""
         return f"{self.eps:.6g}{place}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,6 +132,8 @@ class Fingerprint:
         if self.reduced_axes is not None:
             values["reduced_axes"] = list(self.reduced_axes)
         return values | {
+            "followed_by": self.followed_by,
+            "modulated": self.modulated,
             "equivalents": list(self.equivalents),
             "reasons": dict(self.reasons),
             "notes": list(self.notes),
@@ -129,8 +146,11 @@ class Fingerprint:
             lines.append(f"  because {self.reasons['family']}")
         values = self.to_dict()
         names = [n for n in self.fields() if n != "family" and getattr(self, n) is not None]
-        names = [n for n in names if n != "modulated" or self.modulated]
         values["eps"] = self.describe_eps()
+        if self.modulated:
+            lines.append("  modulated          by something beside the input")
+        if self.followed_by:
+            lines.append(f"  {'followed_by':18} {self.followed_by}")
         lines += [f"  {name:18} {values[name]}" for name in names]
         if self.equivalents:
             lines.append(f"  {'equivalents':18} {', '.join(self.equivalents)}")

@@ -30,7 +30,9 @@ from normlab.inspection.rules import (
 from normlab.inspection.seen import Seen
 from normlab.inspection.state import read_state
 from normlab.inspection.tracing import Example, ModuleCall, trace_model
-from normlab.probing.state import preserve_state
+from normlab.probing import preserve_state, uncompiled
+from normlab.probing.arguments import OneTensor
+from normlab.probing.state import preserve_buffers
 
 
 def doctor(
@@ -79,7 +81,7 @@ def doctor(
     _check_rules(ignore=ignore, select=select)
     example, out = Example.of(example_input), Examination()
     peak = watch_memory()
-    with preserve_state([model]), torch.compiler.set_stance("force_eager"):
+    with preserve_state([model]), uncompiled():
         state = read_state(model)
         trace = trace_model(model, example, notes=out.notes)
         modules = dict(model.named_modules())
@@ -155,7 +157,7 @@ def _under_autocast(model: nn.Module, example: Example, out: Examination) -> dic
     if any(t.dtype in other for t in example.tensors().values()):
         return {}
     try:
-        with preserve_state([model]):
+        with preserve_buffers([model]):
             return trace_model(model, example, half=True).calls
     except ValueError as error:
         out.notes.append(f"not run under autocast: {error}")
@@ -181,6 +183,8 @@ def _conform(found: Recognized, out: Examination) -> list[Finding]:
         }
         conventions = {k: v for k, v in conventions.items() if v is not None}
         layer = found.layers[norm.module]
+        if isinstance(layer, OneTensor) and layer.has_others:
+            continue
         try:
             with finite(layer) as clean:
                 report = check_layer(

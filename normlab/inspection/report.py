@@ -187,17 +187,21 @@ COLUMNS = ("module", "class", "input", "family", "axes", "eps", "followed by")
 
 def rows(found: Iterable[Norm], *, every: bool) -> list[tuple[str, ...]]:
     """The norms as cells; those that are alike in one row, unless `every` is asked for."""
-    by_kind: dict[tuple[str, ...], list[str]] = {}
+    by_kind: dict[tuple[str, ...], list[Norm]] = {}
     for norm in found:
         print_ = norm.fingerprint
-        eps = print_.describe_eps()
         axes = ", ".join(map(str, print_.reduced_axes or ()))
-        shape = "×".join(map(str, norm.shape))
         after = print_.followed_by or ("a condition" if print_.modulated else "")
-        name = norm.module or "(the model)"
-        key = (norm.kind, shape, str(print_.family), axes, eps, after)
-        by_kind.setdefault((*key, name) if every else key, []).append(name)
-    return [(_names(names, every=every), *key[:6]) for key, names in by_kind.items()]
+        key = (norm.kind, str(print_.family), axes, print_.describe_eps(), after)
+        by_kind.setdefault((*key, norm.module) if every else key, []).append(norm)
+    table: list[tuple[str, ...]] = []
+    for key, alike in by_kind.items():
+        more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+        shapes = list(dict.fromkeys("×".join(map(str, norm.shape)) for norm in alike))
+        others = ", …" if len(shapes) > 1 else ""
+        name = alike[0].module or "(the model)"
+        table.append((f"{name}{more}", key[0], f"{shapes[0]}{others}", *key[1:5]))
+    return table
 
 
 def _table(found: list[Norm], *, every: bool) -> list[str]:

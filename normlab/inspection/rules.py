@@ -179,7 +179,7 @@ def _features(norm: Norm) -> int:
 
 def probing_shape(norm: Norm, layer: nn.Module) -> tuple[int, ...]:
     """The shape of its input, with few samples and positions where the layer takes them."""
-    if isinstance(layer, OneTensor):
+    if isinstance(layer, OneTensor) and layer.has_others:
         return norm.shape
     axes = set(norm.fingerprint.reduced_axes or ()) if norm.record.trailing else {1}
     return small_shape(norm.shape, {norm.shape[a] for a in axes})

@@ -2,7 +2,7 @@
 
 from normlab.probing.functions import FunctionSubject
 from normlab.probing.modules import AnySubject, ModuleSubject, make_subject
-from normlab.probing.opening import choose_probe, open_probe
+from normlab.probing.opening import choose_probe, open_probe, uncompiled
 from normlab.probing.probe import NoNorm, Probe
 from normlab.probing.state import copy_module, preserve_state
 
@@ -17,4 +17,5 @@ __all__ = [
     "make_subject",
     "open_probe",
     "preserve_state",
+    "uncompiled",
 ]

@@ -151,6 +151,11 @@ class OneTensor(nn.Module):
         y = filled.call(self.function, x)
         return pick(y, self.result)
 
+    @property
+    def has_others(self) -> bool:
+        """Whether it takes tensors besides the one."""
+        return any(True for _ in self.buffers(recurse=False))
+
     def without_residual(self, shape: Sequence[int]) -> OneTensor | None:
         """A copy with zeros for arguments of this shape; None where there are none."""
         alike = [n for n, b in self.named_buffers(recurse=False) if b.shape == torch.Size(shape)]

@@ -119,7 +119,10 @@ def _box(moved: Tensor, cell: tuple[int, ...]) -> Groups:
             start = cell[axis] // width * width
             aligned = size % width == 0 and bool(seen[start : start + width].all())
             if split is not None or not aligned:
-                raise NoNorm("the cells that share statistics are not blocks of equal size")
+                raise NoNorm(
+                    "the outputs that follow one input are no blocks of equal size: windows that "
+                    "overlap, or a function behind the statistics that hides some"
+                )
             split, block = axis, width
     if not torch.equal(box, moved):
         raise NoNorm("the outputs that one input moves do not fill a box of the tensor")

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normlab.probing.arguments import pick, tensors_in
 from normlab.probing.probe import NoNorm, Probe
 from normlab.probing.state import copy_module, preserve_state
 
@@ -25,6 +27,9 @@ def _captured(function: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(function, functools.partial):
         yield from ((str(k), v) for k, v in enumerate(function.args))
         yield from function.keywords.items()
+        for inner in (*function.args, *function.keywords.values()):
+            if inspect.isfunction(inner):
+                yield from _captured(inner)
         function = function.func
     if inspect.ismethod(function):
         yield "self", function.__self__
@@ -87,6 +92,20 @@ def open_probe(layer: Callable[[Tensor], Any], shape: Sequence[int]) -> Iterator
         yield Probe(call, modules, shape, loose, copies=copies)
 
 
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """What torch.compile was given runs as it is, so that not every shape is compiled anew.
+
+    Without the compiler in memory nothing is compiled, and importing it takes seconds.
+    """
+    with (
+        torch.compiler.set_stance("force_eager")
+        if "torch._dynamo" in sys.modules
+        else contextlib.nullcontext()
+    ):
+        yield
+
+
 def choose_probe(original: Probe) -> Probe:
     """The layer in the widest dtype that it takes, with a shape that shows most.
 
@@ -106,6 +125,10 @@ def choose_probe(original: Probe) -> Probe:
             except Exception as raised:  # a layer may refuse an input in any way
                 error = error if dtype != torch.float32 and error is not None else raised
                 continue
+            inside = [p for p, t in tensors_in(y) if p and t.shape == probe.shape]
+            if inside:  # a residual may come back beside the output
+                probe.result = original.result = inside[0]
+                y = pick(y, probe.result)
             if isinstance(y, Tensor) and y.shape == probe.shape and y.is_floating_point():
                 probe.shape = shorten(probe, range(len(probe.shape)))
                 return probe

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normlab.probing.arguments import pick
 from normlab.probing.state import copy_module, preserve_buffers
 
 
@@ -41,6 +42,7 @@ class Probe:
         dtype: of the inputs.
         device: of the inputs.
         copies: whether the one module can be copied.
+        result: keys that lead to the tensor that counts, where a call returns more.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class Probe:
         dtype: torch.dtype = torch.float32,
         *,
         copies: bool = False,
+        result: tuple[Any, ...] = (),
     ):
         self.call = call
+        self.result = result
         self.copies = copies
         self.modules = list(modules)
         self.shape = tuple(shape)
@@ -80,9 +84,9 @@ class Probe:
             module.train(training)
         given = x.to(self.device, self.dtype, copy=True)
         if keep:
-            return self.call(given)
+            return pick(self.call(given), self.result)
         with preserve_buffers(self.modules, list(self.loose.values())):
-            return self.call(given)
+            return pick(self.call(given), self.result)
 
     def input(self, seed: int) -> Tensor:
         """An input of this probe's shape, in float64."""
@@ -114,14 +118,24 @@ class Probe:
 
     def with_shape(self, shape: Sequence[int]) -> Probe:
         """The same layer, called with another shape."""
-        return Probe(self.call, self.modules, shape, self.loose, self.dtype, copies=self.copies)
+        return Probe(
+            self.call,
+            self.modules,
+            shape,
+            self.loose,
+            self.dtype,
+            copies=self.copies,
+            result=self.result,
+        )
 
     def fresh(self) -> Probe:
         """A copy in the dtype that the parameters have."""
         if not self.copies:
-            return Probe(self.call, self.modules, self.shape, self.loose, self.dtype)
+            return self.with_shape(self.shape)
         module = copy_module(self.modules[0])
-        return Probe(module, [module], self.shape, dtype=self.dtype, copies=True)
+        return Probe(
+            module, [module], self.shape, dtype=self.dtype, copies=True, result=self.result
+        )
 
     def at(self, dtype: torch.dtype) -> Probe:
         """A copy that takes inputs of another dtype; a plain function stays what it is."""

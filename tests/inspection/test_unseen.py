@@ -194,7 +194,26 @@ def test_an_identity_under_the_name_of_a_norm_is_none():
 
 def test_a_norm_that_takes_a_residual_and_returns_a_pair():
     examined = doctor(WithResidual(), ROWS)
-    assert [*examined.unknown, *(n.module for n in examined.norms)] == ["fused"]
+    assert [(n.module, n.fingerprint.family) for n in examined.norms] == [("fused", "rms_norm")]
+    assert examined.passed
+
+
+class Activated(nn.Module):
+    """A norm with a function behind it, in the style of image models."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.group_norm(x, 2, self.weight, self.bias).relu()
+
+
+def test_a_norm_with_a_function_behind_it():
+    examined = doctor(nn.Sequential(nn.Conv2d(8, 8, 1), Activated()), MAPS)
+    assert [n.fingerprint.followed_by for n in examined.norms] == ["relu"]
+    assert examined.passed
+    assert "relu" in str(examined)
 
 
 def test_a_norm_of_a_weight_is_a_note():
