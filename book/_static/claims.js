@@ -1,5 +1,5 @@
-/* A text field and boxes for the verdicts above the list of statements. Without this script the
-   page is the complete list. */
+/* A text field and boxes for the verdicts above the list of statements. Whoever asks for something
+   sees the archive, too, which is folded otherwise. Without this script the page is the complete list. */
 (function () {
   "use strict";
 
@@ -35,6 +35,8 @@
       verdict: item.querySelector(".verdict").className.match(/verdict-(\w+)/)[1],
     }));
     const sections = [...new Set(claims.map((claim) => claim.section))];
+    const folds = [...new Set(items.map((item) => item.closest("details")))].filter(Boolean);
+    let asked = false;
 
     const field = make("input", { type: "search", id: "claims-search", autocomplete: "off" });
     const boxes = Object.entries(TEXTS.verdicts).map(([verdict, words]) => {
@@ -63,6 +65,9 @@
       for (const section of sections) {
         section.hidden = claims.every((claim) => claim.section !== section || claim.item.hidden);
       }
+      const asks = words.length > 0 || chosen.size < boxes.length;
+      if (asks !== asked) folds.forEach((fold) => { fold.open = asks; });
+      asked = asks;
       const shown = claims.filter((claim) => !claim.item.hidden).length;
       status.textContent = TEXTS.shown(shown, claims.length);
     }
@@ -74,6 +79,8 @@
       field.value = "";
       for (const { box } of boxes) box.checked = true;
       filter();
+      const folded = target.closest("details");
+      if (folded) folded.open = true;
       target.scrollIntoView();
     }
 

@@ -28,9 +28,12 @@ CHINESE_PAGE = BOOK / "zh" / "claims.md"
 VERDICTS = {"true": "True", "false": "False", "depends": "It depends"}
 GENERATED = "list-"  # how the ids of the generated cells begin
 COUNTS, PLACES = "counts", "places"
+BELIEVED = f"{GENERATED}believed"
+TOPICS = ("batch", "layer", "why", "late")  # of what many believe, in the order of the page
 WIDTH = 96
-# What stands between these comments of the Chinese page is generated.
+# What stands between two of these comments of the Chinese page is generated.
 BEGIN, END = "% generated: the list of statements", "% generated: end"
+BEGIN_BELIEVED = "% generated: what many believe"
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,15 @@ class Wording:
     source: str = "Source: {{cite:t}}`{keys}`."
     between: str = " "
     chapter: str = "Settled in [this chapter]({file})."
+    shown: str = "Shown in {place}."
+    above: str = "Above: {links}."
+    fold: str = "{count} statements"
+    topics: tuple[str, ...] = (
+        "Batch norm",
+        "Layer norm",
+        "Why norms help, and where",
+        "RMS norm, DeepNorm and warmup",
+    )
     people: tuple[str, str] = ("People and words", "Settled by the sources themselves.")
     contradictions: tuple[str, str] = (
         "Contradictions",
@@ -78,6 +90,10 @@ CHINESE = Wording(
     source="来源：{{cite:t}}`{keys}`。",
     between="",
     chapter="由[这一章]({file})裁定。",
+    shown="见{place}。",
+    above="上文已有：{links}。",
+    fold="{count} 条说法",
+    topics=("批归一化", "层归一化", "归一化为什么有效，用在哪里", "均方根归一化、DeepNorm 与预热"),
     people=("人与词", "由文献本身裁定。"),
     contradictions=("矛盾", "每条有两种说法，各自都被当成正确的。其中一种不对，这一对就不成立。"),
     titles=yaml.safe_load((BOOK / "zh" / "titles.yml").read_text(encoding="utf-8")),
@@ -89,6 +105,7 @@ class Claim:
     """One statement with its verdict and the place that settles it.
 
     `page` and `anchor` are empty for a contradiction, which `see` refers to other statements.
+    `topic` is one of :data:`TOPICS` if many people believe it: it then stands above the archive.
     """
 
     id: str
@@ -102,6 +119,7 @@ class Claim:
     here: str = ""
     test: str = ""
     see: tuple[str, ...] = ()
+    topic: str = ""
 
 
 def read_claims(book: Path = BOOK) -> list[Claim]:
@@ -174,7 +192,9 @@ def render_claim(claim: Claim, words: Wording = ENGLISH) -> str:
     badge = f"[{words.verdicts[claim.verdict]}]{{.verdict .verdict-{claim.verdict}}}"
     name = f"[{claim.id}]{{#{words.prefix}claim-{claim.id} .claim-id}}"
     settled = []
-    if claim.see:
+    if claim.topic:
+        settled.append(words.shown.format(place=words.refer_to(claim.anchor)))
+    elif claim.see:
         links = (f"[{i}](#{words.prefix}claim-{i})" for i in claim.see)
         settled.append(words.settled.format(place=words.both.join(links)))
     elif claim.page != PAGE:
@@ -182,11 +202,11 @@ def render_claim(claim: Claim, words: Wording = ENGLISH) -> str:
         if claim.cell:
             place = words.cell.format(cell=claim.cell, place=place)
         settled.append(words.settled.format(place=place))
-    if claim.here:
+    if claim.here and not claim.topic:
         settled.append(words.here.format(anchor=f"{words.prefix}claims-{claim.here}"))
-    if claim.test:
+    if claim.test and not claim.topic:
         settled.append(words.test.format(test=claim.test))
-    if claim.sources:
+    if claim.sources and not claim.topic:
         settled.append(words.source.format(keys=",".join(claim.sources)))
     reasons = words.between.join(settled)
     paragraphs = [f"- {badge} {name} **{claim.statement}**", claim.correction, reasons]
@@ -203,8 +223,31 @@ def render_group(page: str, claims: list[Claim], words: Wording = ENGLISH) -> st
     else:
         anchor, title = f"about-{name.replace('_', '-')}", words.name_chapter(page)
         lead = words.chapter.format(file=f"{words.folder}{name}.ipynb")
+    archived = [claim for claim in claims if not claim.topic]
+    text = f"({words.prefix}claims-{anchor})=\n### {title}\n\n{lead}"
+    if len(archived) < len(claims):
+        links = (f"[{c.id}](#{words.prefix}claim-{c.id})" for c in claims if c.topic)
+        text += words.between + words.above.format(links=words.both.join(links))
+    if not archived:
+        return text
+    items = render_items(archived, words)
+    return f"{text}\n\n:::{{dropdown}} {words.fold.format(count=len(archived))}\n{items}\n:::"
+
+
+def render_items(claims: list[Claim], words: Wording) -> str:
     items = "\n\n".join(render_claim(claim, words) for claim in claims)
-    return f"({words.prefix}claims-{anchor})=\n### {title}\n\n{lead}\n\n{{.claims}}\n{items}"
+    return f"{{.claims}}\n{items}"
+
+
+def render_believed(claims: list[Claim], words: Wording = ENGLISH) -> str:
+    """What many people believe, by topic."""
+    parts = []
+    for topic, title in zip(TOPICS, words.topics, strict=True):
+        members = [claim for claim in claims if claim.topic == topic]
+        if members:
+            label = f"({words.prefix}claims-on-{topic})="
+            parts.append(f"{label}\n### {title}\n\n{render_items(members, words)}")
+    return "\n\n".join(parts)
 
 
 def render_counts(claims: list[Claim]) -> str:
@@ -243,6 +286,7 @@ def wrap(words: str, indent: str) -> Iterator[str]:
 def render(claims: list[Claim]) -> dict[str, str]:
     """Sources of the generated cells by their ids, in order."""
     cells = {COUNTS: render_counts(claims), PLACES: render_places(claims)}
+    cells[BELIEVED] = render_believed(claims)
     for page, members in group_by_page(claims).items():
         name = page.rpartition("/")[2] or "contradictions"
         cells[f"{GENERATED}{name}"] = render_group(page, members)
@@ -250,14 +294,16 @@ def render(claims: list[Claim]) -> dict[str, str]:
 
 
 def fill_chinese_page(text: str, claims: list[Claim]) -> str:
-    """The Chinese page with the list of these claims, which are Chinese, between its marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{CHINESE_PAGE.name} needs the lines {BEGIN!r} and {END!r}")
+    """The Chinese page with the lists of these claims, which are Chinese, between its marks."""
     groups = group_by_page(claims).items()
     sections = "\n\n".join(render_group(page, members, CHINESE) for page, members in groups)
-    return f"{before}{begin}\n\n{sections}\n\n{end}{after}"
+    for begin, filling in ((BEGIN_BELIEVED, render_believed(claims, CHINESE)), (BEGIN, sections)):
+        before, found, rest = text.partition(begin)
+        _, end, after = rest.partition(END)
+        if not (found and end):
+            raise ValueError(f"{CHINESE_PAGE.name} needs the lines {begin!r} and {END!r}")
+        text = f"{before}{begin}\n\n{filling}\n\n{end}{after}"
+    return text
 
 
 def main() -> int:
@@ -271,24 +317,25 @@ def main() -> int:
 
 
 def fill_notebook(claims: list[Claim]) -> None:
-    """Replace the generated cells of the notebook; the lists go behind the cell "statements"."""
+    """Replace the generated cells of the notebook, behind the cells "believed" and "statements"."""
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     sources = render(claims)
     kept = [c for c in notebook["cells"] if not c["id"].startswith(GENERATED)]
     for cell in kept:
         if cell["id"] in sources:
             cell["source"] = sources[cell["id"]].splitlines(keepends=True)
-    (at,) = (i for i, cell in enumerate(kept, start=1) if cell["id"] == "statements")
-    kept[at:at] = [
-        {
-            "cell_type": "markdown",
-            "id": id,
-            "metadata": {},
-            "source": text.splitlines(keepends=True),
-        }
-        for id, text in sources.items()
-        if id.startswith(GENERATED)
-    ]
+    for anchor, ids in (("believed", {BELIEVED}), ("statements", set(sources) - {BELIEVED})):
+        (at,) = (i for i, cell in enumerate(kept, start=1) if cell["id"] == anchor)
+        kept[at:at] = [
+            {
+                "cell_type": "markdown",
+                "id": id,
+                "metadata": {},
+                "source": text.splitlines(keepends=True),
+            }
+            for id, text in sources.items()
+            if id.startswith(GENERATED) and id in ids
+        ]
     notebook["cells"] = kept
     text = json.dumps(notebook, indent=1, ensure_ascii=False)
     NOTEBOOK.write_text(text + "\n", encoding="utf-8")

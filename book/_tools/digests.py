@@ -21,7 +21,7 @@ BOOK = Path(__file__).resolve().parents[1]
 WHOLE = ("cheat_sheet", "decision_guide")
 # Parts of other pages are digests if their label is one of these.
 PARTS = re.compile(
-    r"\((?!(?:zh-)?claims)(?:zh-)?(?:[\w-]+-(?:status|takeaway)|bvl-(?:explanations|rule|table))\)="
+    r"\((?:zh-)?(?:[\w-]+-(?:status|takeaway)|bvl-(?:explanations|rule|table)|claims-believed)\)="
 )
 QUOTE = re.compile(r"\{glue:text\}`(?:\.\./)?evidence\.ipynb::([\w-]+?)(?:-n|-of)?:s`")
 LINK = re.compile(r"\{ref\}`(?:[^`<]*<)?([\w-]+)>?`")
@@ -124,6 +124,7 @@ def split_units(page: str, text: str) -> Iterator[Unit]:
         text,
         flags=re.M | re.S,
     )
+    text = re.sub(r"\n\n(?=  \S)", "\n", text)  # paragraphs of one item
     digest_level = 1 if page in WHOLE else 0
     lines: list[str] = []
     label = ""

@@ -83,6 +83,57 @@ def test_the_page_holds_every_statement_once() -> None:
     )
 
 
+def find_wordy(claims: list[tool.Claim]) -> list[str]:
+    """Where what many believe is answered by more than one sentence and one link."""
+    wordy = []
+    for claim in claims:
+        if not claim.topic:
+            continue
+        if claim.topic not in tool.TOPICS:
+            wordy.append(f"{claim.id}: topic {claim.topic!r}; expected one of {tool.TOPICS}")
+        answer = tool.render_claim(claim).partition("\n\n")[2]
+        if len(re.findall(r"[.?](?:\s|$)", claim.correction)) != 1:
+            wordy.append(f"{claim.id}: more than one sentence")
+        if len(re.findall(r"\{ref\}|\{cite|\]\(", answer)) != 1:
+            wordy.append(f"{claim.id}: more than one link")
+    return wordy
+
+
+def test_what_many_believe_has_one_sentence_and_one_link() -> None:
+    claims = tool.read_claims()
+    assert sum(bool(claim.topic) for claim in claims) == 25
+    assert find_wordy(claims) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda c: replace(c, topic="rest"), "001-3: topic 'rest'"),
+        (lambda c: replace(c, correction="One. And two."), "001-3: more than one sentence"),
+        (
+            lambda c: replace(c, correction="So; see {ref}`layer-norm`."),
+            "001-3: more than one link",
+        ),
+    ],
+)
+def test_a_wordy_answer_is_found(
+    change: Callable[[tool.Claim], tool.Claim], complaint: str
+) -> None:
+    claims = [change(c) if c.id == "001-3" else c for c in tool.read_claims()]
+    assert [text[: len(complaint)] for text in find_wordy(claims)] == [complaint]
+
+
+def test_what_many_believe_stands_first_and_the_rest_is_folded() -> None:
+    claims = tool.read_claims()
+    cells = {c["id"]: "".join(c["source"]) for c in read_cells()}
+    assert list(cells).index(tool.BELIEVED) < list(cells).index("statements")
+    for claim in claims:
+        folded = ":::{dropdown}" in next(
+            text for text in cells.values() if f"{{#claim-{claim.id} .claim-id}}" in text
+        )
+        assert folded != bool(claim.topic), claim.id
+
+
 def test_wrong_statements_that_can_be_tested_are_tried() -> None:
     # These ids carry a T in the inventory.
     testable = (
@@ -150,10 +201,15 @@ def test_a_bad_claim_is_rejected(change: Change, complaint: str) -> None:
 def test_a_changed_statement_makes_the_page_stale(part: str) -> None:
     changes = {"verdict": "true", "sources": ("ba2016layer",)}
     claims = [
-        replace(c, **{part: changes.get(part, "other")}) if c.id == "001-3" else c
+        replace(c, **{part: changes.get(part, "other")}) if c.id == "001-4" else c
         for c in tool.read_claims()
     ]
     assert "list-layer_norm_further" in find_stale_cells(read_cells(), claims)
+
+
+def test_a_changed_answer_to_what_many_believe_makes_the_page_stale() -> None:
+    claims = [replace(c, correction="other") if c.id == "001-3" else c for c in tool.read_claims()]
+    assert find_stale_cells(read_cells(), claims) == [tool.BELIEVED]
 
 
 def test_a_section_left_over_is_stale() -> None:

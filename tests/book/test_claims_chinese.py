@@ -14,6 +14,7 @@ from loading import load
 english = load(Path(__file__).with_name("test_claims.py"))
 tool, coverage = english.tool, english.coverage
 CODE, FORMULA = re.compile(r"`[^`]+`"), re.compile(r"(?<!\\)\$[^$]+(?<!\\)\$")
+QUOTE = re.compile(r"\{glue:text\}`(?:\.\./)?evidence\.ipynb::([\w-]+?)(?:-n|-of)?:s`")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -36,13 +37,16 @@ def find_bad_translations(
             found.append("a line break within a text")
         if entry["english"] != (mark := tool.fingerprint(claim)):
             found.append(f"the English text has changed; follow it, then set english: {mark}")
+        texts = [claim.correction, entry["correction"]]
+        expected, chinese = (sorted(set(QUOTE.findall(text))) for text in texts)
+        if expected != chinese:
+            found.append(f"it quotes {chinese}; expected {expected}")
+        texts = [QUOTE.sub(" ", text) for text in texts]
         for name, pattern in {"code": CODE, "formulas": FORMULA}.items():
-            expected, chinese = (
-                sorted(pattern.findall(c)) for c in (claim.correction, entry["correction"])
-            )
+            expected, chinese = (sorted(pattern.findall(text)) for text in texts)
             if expected != chinese:
                 found.append(f"its {name} are {chinese}; expected {expected}")
-        lost = count_numbers(claim.correction) - count_numbers(entry["correction"])
+        lost = count_numbers(texts[0]) - count_numbers(texts[1])
         if lost:
             found.append(f"the numbers {sorted(lost)} are lost")
         complaints += [f"{claim.id}: {text}" for text in found]
@@ -86,9 +90,9 @@ def test_every_title_is_that_of_a_section() -> None:
 @pytest.mark.parametrize("part", ["verdict", "anchor", "sources", "see", "test"])
 def test_a_changed_statement_makes_the_chinese_page_stale(part: str) -> None:
     changes = {"verdict": "true", "anchor": "layer-norm", "sources": ("ba2016layer",)}
-    changes |= {"see": ("001-4",), "test": "tests/none.py::test_a"}
+    changes |= {"see": ("001-2",), "test": "tests/none.py::test_a"}
     claims = [
-        replace(c, **{part: changes[part]}) if c.id == "001-3" else c for c in tool.read_claims()
+        replace(c, **{part: changes[part]}) if c.id == "001-4" else c for c in tool.read_claims()
     ]
     assert is_chinese_page_stale(claims, read_chinese_page())
 
@@ -115,6 +119,12 @@ def test_a_chinese_page_without_marks_is_refused() -> None:
         ("correction", "。", "。\n", "001-3: a line break"),
         ("claim", "eps 放在根号外与放在根号内是一回事。", "eps", "001-3: a statement or"),
         ("english", "", "0", "001-3: the English text has changed"),
+        (
+            "correction",
+            "。",
+            "{glue:text}`../evidence.ipynb::nan-n:s`。",
+            "001-3: it quotes ['nan']",
+        ),
     ],
 )
 def test_a_bad_translation_is_rejected(part: str, old: str, new: str, complaint: str) -> None:

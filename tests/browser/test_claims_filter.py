@@ -12,9 +12,11 @@ PAGES = {
     "book/claims.html": ("True", "False", "It depends", "Verdict", "claim-", "en"),
     "book/zh/claims.html": ("成立", "不成立", "视情况而定", "裁定", "zh-claim-", "zh-Hans"),
 }
-SHOWN = "() => [...document.querySelectorAll('ul.claims > li')].filter(i => i.checkVisibility())"
-VERDICTS = SHOWN + ".map(i => i.querySelector('.verdict').textContent)"
-IDS = SHOWN + ".map(i => i.querySelector('.claim-id').textContent)"
+ALL = "() => [...document.querySelectorAll('ul.claims > li')]"
+SHOWN = ALL + ".filter(i => i.checkVisibility())"
+VERDICT_TEXT = ".map(i => i.querySelector('.verdict').textContent)"
+ID_TEXT = ".map(i => i.querySelector('.claim-id').textContent)"
+VERDICTS, IDS = SHOWN + VERDICT_TEXT, SHOWN + ID_TEXT
 
 
 @pytest.fixture(params=PAGES)
@@ -42,11 +44,19 @@ def stated_count(tab) -> tuple[int, int]:
     return int(shown), int(total)
 
 
-def test_everything_is_shown_at_first(tab):
+def test_what_many_believe_is_shown_at_first_and_the_rest_is_folded(tab):
     ids = tab.evaluate(IDS)
-    assert len(ids) > 100
+    assert len(ids) == 25
     assert sorted(set(ids)) == sorted(ids)
-    assert stated_count(tab) == (len(ids), len(ids))
+    shown, total = stated_count(tab)
+    assert shown == total == tab.locator("ul.claims > li").count() > 100
+
+
+def test_asking_opens_the_archive_and_asking_no_more_folds_it(tab):
+    tab.get_by_role("searchbox").fill("e")
+    assert len(tab.evaluate(IDS)) == stated_count(tab)[0] > 25
+    tab.get_by_role("searchbox").fill("")
+    assert len(tab.evaluate(IDS)) == 25
 
 
 def test_words_have_to_occur(tab):
@@ -72,7 +82,8 @@ def find_box(tab, verdict):
 
 def test_a_box_hides_its_verdict(tab, words):
     true, false, depends = words[:VERDICT]
-    counts = {v: tab.evaluate(VERDICTS).count(v) for v in (true, false, depends)}
+    verdicts = tab.evaluate(ALL + VERDICT_TEXT)
+    counts = {v: verdicts.count(v) for v in (true, false, depends)}
     assert min(counts.values()) > 0
     find_box(tab, false).uncheck()
     assert set(tab.evaluate(VERDICTS)) == {true, depends}
@@ -82,7 +93,7 @@ def test_a_box_hides_its_verdict(tab, words):
 
 
 def test_empty_sections_go_and_come_back(tab):
-    headings = tab.locator("section:has(> ul.claims) > h3:visible")
+    headings = tab.locator("section:has(ul.claims) > h3:visible")
     before = headings.count()
     tab.get_by_role("searchbox").fill("no such words anywhere")
     assert tab.evaluate(IDS) == []
@@ -103,10 +114,11 @@ def test_works_from_the_keyboard(tab, page, words):
     assert tab.url.endswith(page)
 
 
-def test_a_link_shows_what_was_hidden(tab, words):
+@pytest.mark.parametrize("statement", ["003-13", "000-21"])  # the second one is in the archive
+def test_a_link_shows_what_was_hidden(tab, words, statement):
     tab.get_by_role("searchbox").fill("no such words anywhere")
-    tab.evaluate(f"() => {{ location.hash = '{words[PREFIX]}003-13'; }}")
-    tab.wait_for_function(IDS + ".includes('003-13')")
+    tab.evaluate(f"() => {{ location.hash = '{words[PREFIX]}{statement}'; }}")
+    tab.wait_for_function(IDS + f".includes('{statement}')")
     assert tab.get_by_role("searchbox").input_value() == ""
 
 
@@ -132,8 +144,8 @@ def test_both_pages_list_the_same_verdicts(context):
     for page, words in PAGES.items():
         tab = context.new_page()
         tab.goto((site.BUILT / page).as_uri())
-        verdicts = [words.index(verdict) for verdict in tab.evaluate(VERDICTS)]
-        lists.append(list(zip(tab.evaluate(IDS), verdicts, strict=True)))
+        verdicts = [words.index(verdict) for verdict in tab.evaluate(ALL + VERDICT_TEXT)]
+        lists.append(list(zip(tab.evaluate(ALL + ID_TEXT), verdicts, strict=True)))
         tab.close()
     assert lists[0] == lists[1]
 
@@ -152,6 +164,8 @@ def test_without_script_the_list_is_complete(browser, page):
     tab.goto((site.BUILT / page).as_uri())
     cards = tab.locator("ul.claims > li")
     assert cards.count() > 100
+    assert cards.first.is_visible()
+    tab.locator("details:has(ul.claims) > summary").last.click()
     assert cards.last.is_visible()
     assert tab.locator(".claims-filter").count() == 0
     plain.close()
