@@ -1,4 +1,4 @@
-"""The first page leads four readers somewhere, each to what was made for them."""
+"""The first page says what the book is and leads four readers to what was made for them."""
 
 from __future__ import annotations
 
@@ -35,6 +35,15 @@ def find_complaints(text: str) -> list[str]:
     ]
     if list(tour)[:4] != list(READERS):
         complaints.append(f"the tour begins with {list(tour)[:4]}")
+    opening = text.partition("\n# ")[2] or text.partition("# ")[2]
+    opening = opening.partition("\n\n")[2].partition("```{figure}")[0]
+    if (count := len(re.findall(r"[.?]\**(?:\s|$)", opening))) != 5:
+        complaints.append(f"{count} sentences before the picture; expected 5")
+    first, tour_at = text.find("```{figure}"), text.find("## Where to begin")
+    if not 0 < first < tour_at or text.count("```{figure}") != 1 or ":alt: " not in text:
+        complaints.append("expected one picture with alt text before the tour")
+    if moved := re.findall(r"<(?:solutions|api)/(?!index|commands)[^>]*>", text):
+        complaints.append(f"{len(moved)} links to solutions and pages of the package")
     if sum("claims" in pages for pages in tour.values()) > 1:
         complaints.append("the claims are linked more than once")
     return complaints
@@ -52,6 +61,10 @@ def test_the_tour_serves_four_readers() -> None:
         ("One evening\n", "Two evenings\n"),
         ("{doc}`cheat sheet <cheat_sheet>`", "cheat sheet"),
         ("{doc}`Is this norm right? <checks>` shows", "{doc}`claims` and {doc}`checks` show"),
+        ("**the mean of what?** A", "**the mean of what?** Really. A"),
+        (":alt: One block", "One block"),
+        ("## Where to begin\n", "## Where to begin\n\n```{figure} a.png\n```\n"),
+        ("{doc}`All pages <pages>`", "{doc}`layers <api/layers>`"),
     ],
 )
 def test_a_tour_that_loses_a_reader_is_found(right: str, wrong: str) -> None:
