@@ -54,7 +54,9 @@ RULES: dict[str, Rule] = {
         "warning", "numerics#numerics-libraries", "a momentum as other libraries mean it"
     ),
     "offset_convention": Rule(
-        "warning", "rms_norm#rms-norm-offset", "weights that do not fit weight or 1 + weight"
+        "warning",
+        "rms_norm_further#rms-norm-offset",
+        "weights that do not fit weight or 1 + weight",
     ),
     "unused_norm": Rule("note", "debugging#debugging-status", "a norm that was not called"),
     "zero_weight": Rule("note", "layer_norm#layer-norm-block", "a factor of 0 everywhere"),
