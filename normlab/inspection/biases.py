@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab.inspection.report import Finding
+from normlab.inspection.rules import probing_shape
 from normlab.inspection.seen import Seen
 from normlab.inspection.tracing import run_once
 from normlab.probing import copy_module
@@ -29,7 +30,9 @@ def check_biases(seen: Seen) -> Iterator[Finding]:
             feeds = call.returned is not None and call.returned[0] == address
             if not feeds or call.name == norm.module or not isinstance(bias, nn.Parameter):
                 continue
-            if not _is_removed(seen.layers[norm.module], bias, norm.shape):
+            if not _is_removed(
+                seen.layers[norm.module], bias, probing_shape(norm, seen.layers[norm.module])
+            ):
                 continue
             if before is None:
                 before = _outputs(seen)
@@ -46,8 +49,7 @@ def _is_removed(layer: nn.Module, bias: Tensor, shape: tuple[int, ...]) -> bool:
     """Whether the norm, without zeros in its weight, gives the same for another bias."""
     probe = copy_module(layer)
     g = torch.Generator().manual_seed(3)
-    few = (min(shape[0], 4), *shape[1:])
-    x = torch.randn(few, generator=g).to(bias.device, bias.dtype)
+    x = torch.randn(shape, generator=g).to(bias.device, bias.dtype)
     drawn = torch.randn(bias.shape, generator=g).to(bias.device, bias.dtype)
     channels = [a for a in (1, len(shape) - 1) if a > 0 and shape[a] == bias.numel()]
     try:

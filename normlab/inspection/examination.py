@@ -30,6 +30,14 @@ from normlab.inspection.rules import (
 from normlab.inspection.seen import Seen
 from normlab.inspection.state import read_state
 from normlab.inspection.tracing import Example, ModuleCall, trace_model
+from normlab.inspection.usage import (
+    check_doubled,
+    check_dropout,
+    check_momentum,
+    check_shared,
+    check_unused,
+    check_weights,
+)
 from normlab.probing import preserve_state, uncompiled
 from normlab.probing.arguments import OneTensor
 from normlab.probing.state import preserve_buffers
@@ -125,6 +133,12 @@ _RULES = (
     check_biases,
     check_optimizer,
     check_half_precision,
+    check_unused,
+    check_shared,
+    check_doubled,
+    check_dropout,
+    check_momentum,
+    check_weights,
 )
 
 

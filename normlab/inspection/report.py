@@ -192,22 +192,29 @@ def rows(found: Iterable[Norm], *, every: bool) -> list[tuple[str, ...]]:
         print_ = norm.fingerprint
         axes = ", ".join(map(str, print_.reduced_axes or ()))
         after = print_.followed_by or ("a condition" if print_.modulated else "")
-        key = (norm.kind, str(print_.family), axes, print_.describe_eps(), after)
+        key: tuple[str, ...] = (
+            norm.kind,
+            str(print_.family),
+            axes,
+            print_.describe_eps(),
+            after,
+        )
         by_kind.setdefault((*key, norm.module) if every else key, []).append(norm)
     table: list[tuple[str, ...]] = []
     for key, alike in by_kind.items():
+        kind, *rest = key[:5]
         more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
         shapes = list(dict.fromkeys("×".join(map(str, norm.shape)) for norm in alike))
         others = ", …" if len(shapes) > 1 else ""
         name = alike[0].module or "(the model)"
-        table.append((f"{name}{more}", key[0], f"{shapes[0]}{others}", *key[1:5]))
+        table.append((f"{name}{more}", kind, f"{shapes[0]}{others}", *rest))
     return table
 
 
 def _table(found: list[Norm], *, every: bool) -> list[str]:
     if not found:
         return []
-    table = [COLUMNS, *rows(found, every=every)]
+    table: list[tuple[str, ...]] = [COLUMNS, *rows(found, every=every)]
     widths = [max(len(row[k]) for row in table) for k in range(len(COLUMNS))]
     return [
         "  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
