@@ -1,0 +1,208 @@
+"""A small decoder whose block norms, their place, and QK-norm are chosen by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from normlab.experiments.networks.transformer import FeedForward
+from normlab.layers import Derf, DyT, QKNorm, RMSNorm
+from normlab.residual import (
+    DeepNorm,
+    Keel,
+    OutputNorm,
+    PostNorm,
+    PreNorm,
+    SandwichNorm,
+    ScaledPreNorm,
+    deep_norm_constants,
+    deep_norm_init_,
+    mix_norm,
+)
+
+Placement = Literal["post", "pre", "sandwich", "output", "scaled_pre", "mix", "keel", "deep_norm"]
+BlockNorm = Literal["rms_norm", "dyt", "derf", "none"]
+Wrap = Callable[[nn.Module, Callable[[], nn.Module], int, int], nn.Module]
+
+# block by placement, from its branch, a maker of norms, the layer from 1, and all layers
+_WRAPS: dict[str, Wrap] = {
+    "post": lambda f, norm, layer, layers: PostNorm(f, norm()),
+    "pre": lambda f, norm, layer, layers: PreNorm(f, norm()),
+    "sandwich": lambda f, norm, layer, layers: SandwichNorm(f, norm(), norm()),
+    "output": lambda f, norm, layer, layers: OutputNorm(f, norm()),
+    "scaled_pre": lambda f, norm, layer, layers: ScaledPreNorm(f, norm(), layer=layer),
+    "keel": lambda f, norm, layer, layers: Keel(f, norm(), norm(), alpha=2 * layers),
+    "deep_norm": lambda f, norm, layer, layers: DeepNorm(
+        f, norm(), alpha=float(deep_norm_constants(decoder_layers=layers).decoder_alpha or 1)
+    ),
+}
+
+
+def make_block(
+    placement: Placement,
+    sublayer: nn.Module,
+    norm: Callable[[], nn.Module],
+    *,
+    layer: int,
+    layers: int,
+) -> nn.Module:
+    """Put a sublayer and its norms into a residual block.
+
+    Args:
+        placement: of the norms.
+        sublayer: the branch.
+        norm: makes one norm.
+        layer: of the network, from 1.
+        layers: of the network.
+
+    Raises:
+        ValueError: there is no such placement.
+    """
+    if placement not in get_args(Placement):
+        known = ", ".join(map(repr, get_args(Placement)))
+        raise ValueError(f"placement: got {placement!r}; expected one of {known}")
+    wrap = _WRAPS[mix_norm(layers)[layer - 1] if placement == "mix" else placement]
+    return wrap(sublayer, norm, layer, layers)
+
+
+class CausalAttention(nn.Module):
+    """Multi-head causal self-attention that remembers its largest logit.
+
+    Args:
+        width: D, features of a token.
+        heads: a divisor of `width`.
+        qk_norm: of queries and keys, or None.
+
+    Shape:
+        (N, T, D) to (N, T, D).
+
+    Source:
+        vaswani2017attention, Section 3.2.
+    """
+
+    def __init__(self, width: int, heads: int, qk_norm: QKNorm | None = None) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q_proj = nn.Linear(width, width, bias=False)
+        self.k_proj = nn.Linear(width, width, bias=False)
+        self.v_proj = nn.Linear(width, width, bias=False)
+        self.out_proj = nn.Linear(width, width, bias=False)
+        self.qk_norm = qk_norm
+        self.largest_logit = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mix each token with those before it."""
+        q, k, v = (
+            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (N, heads, T, D/heads)
+            for part in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if self.qk_norm is not None:
+            q, k = self.qk_norm(q, k)
+        logits = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])  # (N, heads, T, T)
+        later = torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1)
+        seen = logits.detach().masked_fill(later, 0.0).abs().max().item()
+        self.largest_logit = max(self.largest_logit, seen)
+        weights = logits.masked_fill(later, -math.inf).softmax(-1)
+        mixed: Tensor = self.out_proj((weights @ v).transpose(1, 2).flatten(2))
+        return mixed
+
+
+class Decoder(nn.Module):
+    """Embeddings, blocks, a last norm and an output layer; built by :func:`make_decoder`.
+
+    Shape:
+        (N, T) tokens to (N, T, vocabulary) logits.
+    """
+
+    def __init__(
+        self,
+        blocks: list[nn.Module],
+        last_norm: nn.Module,
+        vocabulary: int,
+        length: int,
+        width: int,
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(length, width)
+        self.blocks: Any = nn.Sequential(*blocks)
+        self.norm = last_norm
+        self.head = nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits of the next token at every position."""
+        x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]  # (N, T, D)
+        logits: Tensor = self.head(self.norm(self.blocks(x)))  # (N, T, vocabulary)
+        return logits
+
+    @property
+    def largest_logit(self) -> float:
+        """Largest magnitude of an attention logit since the network was built."""
+        return max(m.largest_logit for m in self.modules() if isinstance(m, CausalAttention))
+
+
+def make_decoder(
+    *,
+    placement: Placement = "pre",
+    norm: BlockNorm = "rms_norm",
+    alpha: float = 0.5,
+    qk_norm: bool = False,
+    layers: int,
+    width: int,
+    heads: int,
+    vocabulary: int,
+    length: int,
+    seed: int,
+) -> Decoder:
+    """Build the network; one seed gives every choice the same matrices, up to DeepNorm's gain.
+
+    Matrices start by Xavier's normal rule, embeddings with unit variance.
+
+    Args:
+        placement: of the norms in each residual block.
+        norm: what stands in their places, and before the output layer.
+        alpha: slope of "dyt" and "derf" at the start.
+        qk_norm: RMS norm of queries and keys in each head, with a weight.
+        layers: of attention and feed-forward network.
+        width: D.
+        heads: of each attention.
+        vocabulary: number of tokens.
+        length: longest sequence.
+        seed: of the initial weights.
+
+    Raises:
+        ValueError: an unknown name, or `heads` that do not divide `width`.
+    """
+    if width % heads:
+        raise ValueError(f"heads: got {heads}; expected a divisor of width {width}")
+    makers: dict[str, Callable[[], nn.Module]] = {
+        "rms_norm": lambda: RMSNorm(width, eps=1e-6),
+        "dyt": lambda: DyT(width, alpha),
+        "derf": lambda: Derf(width, alpha),
+        "none": nn.Identity,
+    }
+    if norm not in makers:
+        raise ValueError(f"norm: got {norm!r}; expected one of {', '.join(map(repr, makers))}")
+    make = makers[norm]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        blocks: list[nn.Module] = []
+        for layer in range(1, layers + 1):
+            of_heads = QKNorm(width // heads) if qk_norm else None
+            for sublayer in (
+                CausalAttention(width, heads, of_heads),
+                FeedForward(width, 4 * width),
+            ):
+                blocks.append(make_block(placement, sublayer, make, layer=layer, layers=layers))
+        model = Decoder(blocks, make(), vocabulary, length, width)
+        beta = deep_norm_constants(decoder_layers=layers).decoder_beta
+        deep_norm_init_(model.blocks, beta if placement == "deep_norm" and beta else 1.0)
+        deep_norm_init_(model.head, 1.0)
+        for module in model.modules():
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+    return model

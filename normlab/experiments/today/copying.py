@@ -1,0 +1,81 @@
+"""The task of the chapter's experiments: say a random text once more."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.optim.lr_scheduler import LambdaLR
+
+from normlab.experiments.data.sequences import SequenceBatches
+from normlab.experiments.networks.decoder import Decoder
+from normlab.experiments.recording import rounded
+
+
+def copy_batches(*, symbols: int, length: int, batch_size: int, seed: int) -> SequenceBatches:
+    """Yield random texts said twice, without the last token, and what follows each token.
+
+    Args:
+        symbols: number of different tokens.
+        length: T, of the text that is repeated.
+        batch_size: N.
+        seed: of the draws.
+
+    Shape:
+        yields two (N, 2 T - 1) long tensors.
+
+    Example:
+        >>> x, y = next(copy_batches(symbols=9, length=3, batch_size=1, seed=0))
+        >>> x.tolist(), y.tolist()
+        ([[8, 3, 1, 8, 3]], [[3, 1, 8, 3, 1]])
+    """
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        once = torch.randint(symbols, (batch_size, length), generator=generator)
+        twice = torch.cat([once, once], 1)
+        yield twice[:, :-1], twice[:, 1:]
+
+
+def copy_loss(model: Decoder, batch: tuple[Tensor, Tensor], length: int) -> Tensor:
+    """Mean cross-entropy of the second half, which can be known, in nats."""
+    tokens, following = batch
+    logits = model(tokens)[:, length - 1 :]
+    return cross_entropy(logits.flatten(0, 1), following[:, length - 1 :].flatten())
+
+
+def train_to_copy(
+    model: Decoder,
+    batches: SequenceBatches,
+    *,
+    length: int,
+    lr: float,
+    steps: int,
+    warmup: int = 0,
+    guessing: float,
+) -> float:
+    """Train in place by Adam; the mean loss of the last 20 updates.
+
+    Args:
+        model: maps (N, T) tokens to logits.
+        batches: see :func:`copy_batches`.
+        length: of the text that is repeated.
+        lr: learning rate, after the warmup.
+        steps: updates.
+        warmup: updates over which the rate rises linearly; 0 for none.
+        guessing: loss of guessing all symbols alike; a larger loss, or one that is not finite,
+            counts as that.
+    """
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98))
+    scheduler = LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / max(warmup, 1)))
+    losses = []
+    for _ in range(steps):
+        loss = copy_loss(model, next(batches), length)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        losses.append(loss.item())
+    last = sum(losses[-20:]) / len(losses[-20:])
+    return float(rounded(last if math.isfinite(last) and last < guessing else guessing))

@@ -1,0 +1,93 @@
+"""How do the placements train at their best rates, with a warmup and without?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from normlab.experiments.networks.decoder import Placement, make_decoder
+from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
+from normlab.experiments.sweep import Sweep
+from normlab.experiments.today.copying import copy_batches, train_to_copy
+
+
+@dataclass(frozen=True)
+class Config:
+    """Decoders with RMS norms in different places repeat a random text.
+
+    Attributes:
+        placements: of the norms.
+        warmups: updates over which the rate rises; 0 for none.
+        lrs: of Adam, after the warmup.
+        seeds: of weights and texts.
+        layers: of the decoder.
+        width: D.
+        heads: of each attention.
+        symbols: number of different tokens.
+        length: of the text that is repeated.
+        batch_size: N.
+        steps: updates.
+    """
+
+    placements: tuple[Placement, ...] = (
+        "post",
+        "pre",
+        "sandwich",
+        "output",
+        "scaled_pre",
+        "mix",
+        "keel",
+    )
+    warmups: tuple[Index, ...] = (0, 100)
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    layers: Count = 6
+    width: Count = 32
+    heads: Count = 2
+    symbols: Several = 16
+    length: Several = 12
+    batch_size: Count = 16
+    steps: Count = 400
+
+    def __post_init__(self) -> None:
+        check_divides(self, "heads", "width")
+
+
+def run_one(
+    config: Config, placement: Placement, warmup: int, lr: float, seed: int
+) -> dict[str, Any]:
+    """Train one decoder.
+
+    Measures:
+        loss: mean over the last 20 updates, in nats for a symbol; guessing has log(symbols), and
+            a larger loss counts as that.
+    """
+    model = make_decoder(
+        placement=placement,
+        layers=config.layers,
+        width=config.width,
+        heads=config.heads,
+        vocabulary=config.symbols,
+        length=2 * config.length,
+        seed=seed,
+    )
+    batches = copy_batches(
+        symbols=config.symbols,
+        length=config.length,
+        batch_size=config.batch_size,
+        seed=1000 + seed,
+    )
+    loss = train_to_copy(
+        model,
+        batches,
+        length=config.length,
+        lr=lr,
+        steps=config.steps,
+        warmup=warmup,
+        guessing=math.log(config.symbols),
+    )
+    return {"loss": loss}
+
+
+run = Sweep(run_one, placement="placements", warmup="warmups", lr="lrs", seed="seeds")

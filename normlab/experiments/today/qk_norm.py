@@ -1,0 +1,84 @@
+"""At which learning rates does a decoder learn with and without QK-norm, and with what logits?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from normlab.experiments.networks.decoder import make_decoder
+from normlab.experiments.recording import rounded
+from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
+from normlab.experiments.sweep import Sweep
+from normlab.experiments.today.copying import copy_batches, train_to_copy
+
+QK = Literal["none", "qk_norm"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Pre-norm decoders repeat a random text.
+
+    Attributes:
+        groups: with RMS norms of queries and keys in each head, or without.
+        lrs: of Adam, constant from the first step on.
+        seeds: of weights and texts.
+        layers: of the decoder.
+        width: D.
+        heads: of each attention.
+        symbols: number of different tokens.
+        length: of the text that is repeated.
+        batch_size: N.
+        steps: updates.
+    """
+
+    groups: tuple[QK, ...] = ("none", "qk_norm")
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    layers: Count = 2
+    width: Count = 32
+    heads: Count = 2
+    symbols: Several = 16
+    length: Several = 16
+    batch_size: Count = 32
+    steps: Count = 400
+
+    def __post_init__(self) -> None:
+        check_divides(self, "heads", "width")
+
+
+def run_one(config: Config, group: QK, lr: float, seed: int) -> dict[str, Any]:
+    """Train one decoder.
+
+    Measures:
+        loss: mean over the last 20 updates, in nats for a symbol; guessing has log(symbols), and
+            a larger loss counts as that.
+        largest_logit: the largest magnitude of an attention logit in any step.
+    """
+    model = make_decoder(
+        qk_norm=group == "qk_norm",
+        layers=config.layers,
+        width=config.width,
+        heads=config.heads,
+        vocabulary=config.symbols,
+        length=2 * config.length,
+        seed=seed,
+    )
+    batches = copy_batches(
+        symbols=config.symbols,
+        length=config.length,
+        batch_size=config.batch_size,
+        seed=1000 + seed,
+    )
+    loss = train_to_copy(
+        model,
+        batches,
+        length=config.length,
+        lr=lr,
+        steps=config.steps,
+        guessing=math.log(config.symbols),
+    )
+    return {"loss": loss, "largest_logit": rounded(model.largest_logit)}
+
+
+run = Sweep(run_one, group="groups", lr="lrs", seed="seeds")
