@@ -1,4 +1,4 @@
-"""Each placement is its formula, no other placement is, and what depth does to the stream."""
+"""Each placement is its formula, and no other placement is."""
 
 import math
 
@@ -189,75 +189,3 @@ def test_a_forgotten_one_shows_only_after_the_gate_has_opened(parts):
         nn.init.ones_(block.gate.bias)
         nn.init.ones_(block.gate.weight)
     assert (right(x, condition) - wrong(x, condition)).abs().max() > 0.1
-
-
-# --- what 64 layers do to the stream at initialization
-
-
-WIDTH, DEPTH = 128, 64
-
-
-class Branch(nn.Module):
-    """A perceptron of He's initialization that roughly keeps the size of its input."""
-
-    def __init__(self, gain: float, generator: torch.Generator) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH)
-        for layer in (self.first, self.last):
-            nn.init.normal_(layer.weight, std=gain * WIDTH**-0.5, generator=generator)
-        nn.init.zeros_(self.last.bias)
-        self.first.weight.data *= math.sqrt(2.0)
-
-    def forward(self, x):
-        return self.last(self.first(x).relu())
-
-
-def run_stack(placement: str, gain: float) -> list[float]:
-    """Mean square of the stream after each of 64 blocks, for one seed."""
-    g = torch.Generator().manual_seed(0)
-    x = torch.randn(64, WIDTH, generator=g)
-
-    def norm():
-        return RMSNorm(WIDTH, eps=1e-6, elementwise_affine=False)
-
-    build = {
-        "pre": lambda f, layer: PreNorm(f, norm()),
-        "peri": lambda f, layer: SandwichNorm(f, norm(), norm()),
-        "output": lambda f, layer: OutputNorm(f, norm()),
-        "scaled": lambda f, layer: ScaledPreNorm(f, norm(), layer=layer),
-        "post": lambda f, layer: PostNorm(f, norm()),
-        "keel": lambda f, layer: Keel(f, norm(), norm(), alpha=DEPTH),
-    }[placement]
-    sizes = []
-    with torch.no_grad():
-        for layer in range(1, DEPTH + 1):
-            x = build(Branch(gain, g), layer)(x)
-            sizes.append(x.square().mean().item())
-    return sizes
-
-
-def test_the_stream_of_sandwich_and_output_norm_ignores_the_scale_of_the_weights():
-    for placement in ("peri", "output"):
-        once, twice = run_stack(placement, 1.0), run_stack(placement, 2.0)
-        assert once == pytest.approx(twice, rel=1e-5)
-        assert once[-1] == pytest.approx(DEPTH + 1, rel=0.15)
-
-
-def test_the_stream_of_pre_norm_grows_with_the_fourth_power_of_the_gain():
-    """Two matrices of twice the size: the branch is four times, its square sixteen times."""
-    once, twice = run_stack("pre", 1.0), run_stack("pre", 2.0)
-    assert (twice[-1] - 1) / (once[-1] - 1) == pytest.approx(16, abs=1)
-    slope = (once[-1] - once[0]) / (DEPTH - 1)
-    assert 0.8 < slope < 1.2
-
-
-def test_layer_norm_scaling_turns_the_growth_into_a_logarithm():
-    sizes = run_stack("scaled", 1.0)
-    assert sizes[-1] < 7
-    harmonic = 1 + sum(1 / layer for layer in range(1, DEPTH + 1))
-    assert sizes[-1] == pytest.approx(harmonic, rel=0.2)
-
-
-@pytest.mark.parametrize("placement", ["post", "keel"])
-def test_a_norm_on_the_stream_keeps_its_size(placement):
-    assert run_stack(placement, 2.0) == pytest.approx([1.0] * DEPTH, rel=1e-3)

@@ -1,0 +1,213 @@
+"""Decoders, the copy task, and the facts that the chapter on today's models rests on."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from normlab.experiments.networks.decoder import make_block, make_decoder
+from normlab.experiments.today import (
+    copying,
+    model_table,
+    placement_training,
+    qk_norm,
+    stream_sizes,
+    without_norms,
+)
+
+DATA = Path(__file__).resolve().parents[2] / "book" / "_data"
+SMALL = {"layers": 2, "width": 16, "heads": 2, "vocabulary": 6, "length": 8, "seed": 0}
+
+
+@pytest.mark.parametrize("qk", [False, True])
+@pytest.mark.parametrize("placement", ["post", "pre", "sandwich", "output", "mix", "deep_norm"])
+def test_a_token_sees_itself_and_those_before_it(placement, qk):
+    model = make_decoder(placement=placement, qk_norm=qk, **SMALL)
+    tokens = torch.arange(6)[None]
+    changed = tokens.clone()
+    changed[0, 4] = 0
+    difference = (model(tokens) - model(changed)).abs().amax(-1)[0]
+    assert difference[:4].max() < 1e-6 < 1e-3 < difference[4:].min()
+
+
+def test_one_seed_gives_every_choice_the_same_matrices():
+    first, second = make_decoder(**SMALL), make_decoder(placement="keel", qk_norm=True, **SMALL)
+    assert torch.equal(
+        first.blocks[2].sublayer.q_proj.weight, second.blocks[2].sublayer.q_proj.weight
+    )
+    assert torch.equal(first.head.weight, second.head.weight)
+
+
+def test_logits_are_seen():
+    model = make_decoder(**SMALL)
+    assert model.largest_logit == 0
+    model(torch.zeros(1, 3, dtype=torch.long))
+    small = model.largest_logit
+    with torch.no_grad():
+        model.blocks[0].sublayer.q_proj.weight.mul_(100)
+    model(torch.zeros(1, 3, dtype=torch.long))
+    assert model.largest_logit > 10 * small > 0
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: make_decoder(placement="before", **SMALL), "placement.*'sandwich'"),
+        (lambda: make_decoder(norm="batch_norm", **SMALL), "norm.*'dyt'"),
+        (lambda: make_decoder(**{**SMALL, "heads": 3}), "heads.*divisor"),
+        (lambda: make_block("", None, None, layer=1, layers=1), "placement"),
+        (lambda: model_table.make_model("gpt-5"), "models.*llama"),
+    ],
+)
+def test_errors_name_the_setting(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_half_of_the_text_can_be_known():
+    batches = copying.copy_batches(symbols=50, length=5, batch_size=3, seed=0)
+    tokens, following = next(batches)
+    assert tokens.shape == following.shape == (3, 9)
+    assert torch.equal(following[:, 4:], torch.cat([tokens[:, :1], following[:, :4]], 1))
+    assert not torch.equal(next(batches)[0], tokens)
+
+
+def test_the_loss_is_of_that_half():
+    class Perfect(torch.nn.Module):
+        def forward(self, tokens):  # what was said five tokens ago follows
+            wanted = torch.cat([tokens[:, :4] * 0, tokens[:, :5]], 1)
+            return 50.0 * torch.nn.functional.one_hot(wanted, 50).float()
+
+    batch = next(copying.copy_batches(symbols=50, length=5, batch_size=3, seed=0))
+    assert copying.copy_loss(Perfect(), batch, 5) < 1e-6
+    assert copying.copy_loss(Perfect(), batch, 1) > 5
+
+
+def test_a_rate_that_destroys_counts_as_guessing():
+    config = qk_norm.Config(lrs=(1e3,), groups=("none",), seeds=(0,), steps=30, length=4)
+    (outcome,) = qk_norm.run(config).outcomes
+    assert outcome.loss == pytest.approx(math.log(16), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "changes"),
+    [
+        (placement_training, {"placements": ("pre",), "warmups": (0, 5), "lrs": (1e-2,)}),
+        (without_norms, {"norms": ("dyt", "none"), "lrs": (1e-2,)}),
+    ],
+)
+def test_a_few_steps_lower_the_loss(experiment, changes):
+    config = experiment.Config(seeds=(0,), steps=60, symbols=4, length=4, layers=1, **changes)
+    result = experiment.run(config)
+    assert len({o.loss for o in result.outcomes}) == 2
+    assert all(o.loss < 1.3 for o in result.outcomes)
+
+
+def test_warmup_starts_at_a_part_of_the_rate():
+    """One update: with a warmup of 100 the weights move a hundredth as far."""
+    moved = []
+    for warmup in (0, 100):
+        model = make_decoder(**SMALL)
+        before = model.head.weight.detach().clone()
+        batches = copying.copy_batches(symbols=6, length=4, batch_size=2, seed=0)
+        copying.train_to_copy(
+            model, batches, length=4, lr=1e-2, steps=1, warmup=warmup, guessing=9.0
+        )
+        moved.append((model.head.weight - before).abs().max().item())
+    assert moved[0] == pytest.approx(100 * moved[1], rel=1e-3)
+
+
+# --- the stream before training, 64 layers
+
+
+@pytest.fixture(scope="module")
+def sizes():
+    result = stream_sizes.run(stream_sizes.Config(seeds=(0,)))
+    return {(o.placement, o.gain): o.sizes for o in result.outcomes}
+
+
+@pytest.mark.parametrize("placement", ["sandwich", "output"])
+def test_a_norm_behind_the_branch_forgets_the_scale_of_the_weights(sizes, placement):
+    assert sizes[placement, 1.0] == pytest.approx(sizes[placement, 2.0], rel=1e-5)
+    assert sizes[placement, 1.0][-1] == pytest.approx(65, rel=0.15)
+
+
+def test_pre_norm_grows_with_the_fourth_power_of_the_gain(sizes):
+    """Two matrices of twice the size: the branch is four times, its square sixteen times."""
+    once, twice = sizes["pre", 1.0], sizes["pre", 2.0]
+    assert (twice[-1] - 1) / (once[-1] - 1) == pytest.approx(16, abs=1)
+    assert 0.8 < (once[-1] - once[0]) / 63 < 1.2
+
+
+def test_layer_norm_scaling_turns_the_growth_into_a_logarithm(sizes):
+    harmonic = 1 + sum(1 / layer for layer in range(1, 65))
+    assert sizes["scaled_pre", 1.0][-1] == pytest.approx(harmonic, rel=0.2)
+    assert sizes["scaled_pre", 1.0][-1] < 7
+
+
+@pytest.mark.parametrize("placement", ["post", "keel"])
+def test_a_norm_on_the_stream_keeps_its_size(sizes, placement):
+    assert sizes[placement, 2.0] == pytest.approx([1.0] * 64, rel=1e-3)
+
+
+# --- the table of models
+
+
+def test_the_table_is_what_the_classes_do():
+    """Every row of the record, measured again on the pinned transformers."""
+    record = json.loads((DATA / "model_table.json").read_text(encoding="utf-8"))
+    rows = record["result"]["outcomes"]
+    assert [row["model"] for row in rows] == list(model_table.MODELS)
+    found = model_table.run(model_table.Config())
+    assert [vars(outcome) for outcome in found.outcomes] == rows
+
+
+def make_layer(*, before: bool, behind: bool, parallel: bool = False) -> torch.nn.Module:
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.self_attn, self.mlp = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+            self.norms = torch.nn.ModuleList()
+            for name in ("norm_1", "norm_2", "norm_3", "norm_4"):
+                setattr(self, name, torch.nn.RMSNorm(6))
+
+        def forward(self, x):
+            if parallel:
+                h = self.norm_1(x)
+                return x + self.self_attn(h) + self.mlp(h)
+            for branch, first, last in (
+                (self.self_attn, self.norm_1, self.norm_2),
+                (self.mlp, self.norm_3, self.norm_4),
+            ):
+                h = branch(first(x) if before else x)
+                x = x + h if behind is False else x + last(h)
+            return x if before or behind else self.norm_1(x)
+
+    return Layer()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ({"before": True, "behind": False}, "pre"),
+        ({"before": True, "behind": True}, "sandwich"),
+        ({"before": False, "behind": True}, "output"),
+        ({"before": False, "behind": False}, "post"),
+        ({"before": True, "behind": False, "parallel": True}, "pre, parallel"),
+    ],
+)
+def test_the_placement_is_read_from_what_the_norms_read(kind, expected):
+    layer = make_layer(**kind)
+    with model_table.record_calls(layer) as calls:
+        layer(torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0)))
+    assert model_table.find_placement(calls) == expected
+
+
+def test_settings_are_checked():
+    for module in (qk_norm, placement_training, without_norms):
+        with pytest.raises(ValueError, match="heads"):
+            module.Config(heads=5)
+        assert dataclasses.is_dataclass(module.Config())
