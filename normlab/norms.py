@@ -271,8 +271,8 @@ NORMS: dict[str, Norm] = {
         marker="^",
         label="RMS norm",
         page="rms_norm#rms-norm-formula",
-        take_it_for="Transformers: {ref}`same loss <rms-norm-quality>` here, one vector less",
-        think_twice="as layer norm; {ref}`unfused on a CPU <rms-norm-speed>`, and slower",
+        take_it_for="Transformers: {ref}`close in loss <rms-norm-quality>` here, one vector less",
+        think_twice="as layer norm; {ref}`unfused on a CPU <rms-norm-speed>`, so torch's is slower",
         source="zhang2019root",
     ),
     "group_norm": Norm(

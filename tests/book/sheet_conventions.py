@@ -265,6 +265,6 @@ def verify_precision(section: Section) -> None:
     assert (once == right).float().mean() > 0.99 > 0.85 > (twice == right).float().mean()
     assert "times weight, then cast; the other order rounds twice" in section.rest
     step = torch.finfo(torch.bfloat16).eps
-    assert f"near 1 move in steps of 1/{1 / step:.0f}" in section.rest
+    assert f"just above 1 move in steps of 1/{1 / step:.0f}" in section.rest
     assert torch.tensor(1.0).bfloat16() + 0.4 * step == 1
     section.claim("1", f"{1 / step:.0f}")

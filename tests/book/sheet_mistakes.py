@@ -125,7 +125,12 @@ def verify_bias(text: str) -> None:
     lost = torch.allclose(layers.batch_norm(x + bias, None, None, training=True),
                           layers.batch_norm(x, None, None, training=True))  # fmt: skip
     kept = not torch.allclose(F.layer_norm(x + bias, (4,)), F.layer_norm(x, (4,)))
-    assert lost and kept and "before batch norm is lost, before layer norm it is not" in text
+    mean, var = x.mean(0), x.var(0)
+    in_use = not torch.allclose(
+        layers.batch_norm(x + bias, mean, var), layers.batch_norm(x, mean, var)
+    )
+    assert lost and kept and in_use
+    assert "before batch norm is lost in training, before layer norm it is not" in text
 
 
 def verify_alpha(text: str) -> None:

@@ -138,6 +138,7 @@ WRONG = [
     ("cheat-mistakes", "changes batch, group and instance norm", "changes batch and group norm"),
     ("cheat-mistakes", "`norm(x + alpha * f(x))`", "`norm(alpha * (x + f(x)))`"),
     ("cheat-mistakes", "* **NaN**", "* **Inf**"),
+    ("cheat-mistakes", "is lost in training, before", "is lost, before"),
 ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ LINK_BACK = re.compile(r"\[[^\]]*\]\(zh/\w+\.md\)\n*")
 
 ROLE = re.compile(r"\{([\w:]+)\}`(?:[^`<]*<)?([^`>]+)>?`|(?:\]\(|\{)#([\w-]+)")
 CELL = re.compile(r"^\s*`{3,}\{cell\} (\S+) (\S+)$", re.MULTILINE)
+SHOWN = re.compile(r"^\s*`{3,}\{cell\} \S+ (\S+)\n(?!:show: source)", re.MULTILINE)
 GLUE = re.compile(r"\{glue:\w+\}`([^`]*)`")
 # How often both languages have to have what; English first.
 COUNTED = {
@@ -132,6 +133,8 @@ def find_unbound(page: str, chinese: str, cells: list[dict[str, Any]]) -> list[s
     file = f"../{page}.ipynb"
     cells_shown = CELL.findall(chinese)
     lost = [f"no cell {id} in {path}" for path, id in cells_shown if path != file or id not in ids]
+    silent = {cell["id"] for cell in cells if cell["cell_type"] == "code" and not is_seen(cell)}
+    lost += [f"{id} has no outputs to show" for id in re.findall(SHOWN, chinese) if id in silent]
     known = {f"{file}::{key}:s" for key in read_keys(cells)}
     known |= {f"../evidence.ipynb::{key}:s" for key in read_keys(read_cells("evidence"))}
     return lost + [f"no key {key}" for key in GLUE.findall(chinese) if key not in known]
@@ -290,6 +293,7 @@ def test_what_the_english_page_gains_is_found() -> None:
         "{glue:text}`../page.ipynb::loss`",
         "{glue:text}`../other.ipynb::loss:s`",
         "```{cell} ../page.ipynb figures\n```",
+        "```{cell} ../page.ipynb silent\n:show: both\n```",
         "```{cell} ../page.ipynb prose\n```",
         "```{cell} ../other.ipynb figure\n```",
     ],
@@ -297,7 +301,8 @@ def test_what_the_english_page_gains_is_found() -> None:
 def test_a_dead_name_is_found(text: str) -> None:
     bound = {"metadata": {"scrapbook": {"name": "application/papermill.record/loss"}}}
     cells = [
-        {"id": "figure", "cell_type": "code", "outputs": [bound]},
+        {"id": "figure", "cell_type": "code", "outputs": [bound, {"text": "1"}]},
+        {"id": "silent", "cell_type": "code", "outputs": [bound]},
         {"id": "prose", "cell_type": "markdown"},
     ]
     assert find_unbound("page", CHINESE_TEXT, cells) == []
