@@ -33,7 +33,7 @@ COUNTED = {
         r"\{admonition\} (?:推论|引理|命题|定理)",
     ),
     "proofs": (r"\{prf:proof\}", r"\{dropdown\} 证明"),
-    "exercises": (r"^`{3,}\{exercise\}", r"\{admonition\} 练习"),
+    "exercises": (r"^(?:`{3,}|:{3,})\{exercise(?:-start)?\}", r"\{admonition\} 练习"),
 }
 HAN = r"[\u4e00-\u9fff]"
 CHINESE = r"[\u3001-\u3011\u4e00-\u9fff\uff00-\uffef]"
@@ -86,7 +86,8 @@ def read_targets(text: str) -> set[str]:
         elif role.startswith("glue"):
             found.add(re.sub(r"(?:-n|-of)?:s$", "", target.rpartition("::")[2]))
         elif role.startswith(("doc", "numref", "prf:ref", "py:", "ref")) or anchor:
-            found.add((target or anchor).removeprefix("../").removeprefix("zh-"))
+            name = (target or anchor).removeprefix("../").removeprefix("zh-")
+            found.add(name.replace("fig-zh-", "fig-"))
     return found
 
 
