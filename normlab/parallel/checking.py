@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from normlab.checks.report import CheckFailed, Failure, Report
 from normlab.checks.tolerances import error_budget, max_error
 from normlab.norms import NORMS
 from normlab.parallel import cases
+from normlab.parallel.answering import Answer, answer, evaluate, is_function
 from normlab.parallel.cases import Case, Divided, Values
 from normlab.parallel.gradients import reduce_norm_gradients
 from normlab.parallel.processes import Processes, RankFailed
 
-_EPS = 1e-3
 _LIMIT = 1e-12
 SUPPORTED = tuple(n for n, r in NORMS.items() if (r.over_batch or r.trailing) and r.has_weight)
-
-
-class _Answer(NamedTuple):
-    """What one process found; a weight gradient is complete on each where `reduced` is set."""
-
-    values: Values
-    eps: float | None
-    reduced: bool
 
 
 def check_parallel(
@@ -75,8 +65,8 @@ def check_parallel(
     if like not in SUPPORTED:
         raise ValueError(f"like: got {like!r}; expected one of {', '.join(map(repr, SUPPORTED))}")
     if over is None:
-        is_function = not isinstance(layer, nn.Module) and _is_function(layer)
-        over = "features" if is_function else "tokens"
+        found = not isinstance(layer, nn.Module) and is_function(layer)
+        over = "features" if found else "tokens"
         over = "samples" if NORMS[like].over_batch else over
     if over not in get_args(Divided) or (over == "samples") != NORMS[like].over_batch:
         raise ValueError(
@@ -100,11 +90,6 @@ def check_parallel(
     return report
 
 
-def _is_function(layer: Any) -> bool:
-    """Whether it normalizes tensors itself, rather than making a module that does."""
-    return not inspect.isclass(layer) and "weight" in inspect.signature(layer).parameters
-
-
 def _examine(
     layer: Any, case: Case, reduce: Callable[..., Any], pool: Processes, report: Report
 ) -> bool:
@@ -112,11 +97,11 @@ def _examine(
     name = getattr(getattr(layer, "func", layer), "__name__", type(layer).__name__)
     _note(report, "runs", case, "", None)
     try:
-        answers = pool.run(_answer, layer, case, reduce)
-        alone = pool.run(_evaluate, layer, case) if case.over == "samples" else []
+        answers = pool.run(answer, layer, case, reduce)
+        alone = pool.run(evaluate, layer, case) if case.over == "samples" else []
     except (RankFailed, TimeoutError) as error:
         waited = isinstance(error, TimeoutError) or bool(error.waited and error.finished)
-        in_evaluation = "_evaluate" in str(error)
+        in_evaluation = "in evaluate" in str(error)
         kind = "sends_in_evaluation" if in_evaluation else "skips_collective"
         kind = kind if waited else "raises"
         _note(report, "runs", case, f"{name}: {cases.SENTENCES[kind]}. {error}", kind)
@@ -141,69 +126,8 @@ def _note(report: Report, check: str, case: Case, message: str, mistake: str | N
         report.failures.append(Failure(check, f"with {case}: {message}", mistake))
 
 
-def _answer(layer: Any, case: Case, reduce: Callable[[nn.Module], Any]) -> _Answer:
-    """On one process: its share of a case, forward and backward."""
-    share = case.share(dist.get_rank())
-    record = NORMS[case.like]
-    if not isinstance(layer, nn.Module) and _is_function(layer):
-        return _answer_of_function(layer, share)
-    module: Any = layer if isinstance(layer, nn.Module) else layer(len(share.weight))
-    module = module.to(share.x.dtype).train()
-    for name, value in (("weight", share.weight), ("bias", share.bias)):
-        if (p := getattr(module, name, None)) is not None and value is not None:
-            with torch.no_grad():
-                p.copy_(value.view_as(p))
-            p.grad = None
-    for norm in module.modules():
-        if hasattr(norm, "reset_running_stats"):
-            norm.reset_running_stats()
-            norm.momentum = cases.MOMENTUM
-    x = share.x.clone().requires_grad_()
-    y = module(x)
-    y.backward(share.dy)
-    if case.over != "features":
-        reduce(module)
-    gradients = (getattr(getattr(module, n, None), "grad", None) for n in ("weight", "bias"))
-    names = ("running_mean", "running_var")
-    running = (getattr(module, n, None) if record.has_running else None for n in names)
-    values = Values(y.detach(), x.grad, *gradients, *running)  # type: ignore[arg-type]
-    return _Answer(values, getattr(module, "eps", record.eps), case.over != "features")
-
-
-def _answer_of_function(function: Callable[..., Tensor], share: Case) -> _Answer:
-    record = NORMS[share.like]
-    leaves = [None if t is None else t.clone().requires_grad_() for t in _leaves(share)]
-    x, weight, bias = leaves
-    mean, var = (torch.zeros_like(share.weight), torch.ones_like(share.weight))
-    known = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var}
-    arguments = record.arguments(eps=_EPS, momentum=cases.MOMENTUM, **known)
-    skipped = 1 if record.trailing else 0  # normalized_shape is the last axis
-    y = function(x, *arguments[skipped:])
-    dx, *rest = torch.autograd.grad(y, [t for t in leaves if t is not None], share.dy)
-    dweight, dbias, *_ = (*rest, None, None)
-    running = (mean, var) if record.has_running else (None, None)
-    return _Answer(Values(y.detach(), dx, dweight, dbias, *running), _EPS, False)
-
-
-def _leaves(share: Case) -> tuple[Tensor, Tensor, Tensor | None]:
-    return share.x, share.weight, share.bias
-
-
-def _evaluate(layer: Any, case: Case) -> Tensor | None:
-    """On rank 0 alone, a batch norm in evaluation, which has to send nothing."""
-    if dist.get_rank() != 0:
-        return None
-    share = case.share(0)
-    if not isinstance(layer, nn.Module) and _is_function(layer):
-        mean, var = torch.zeros_like(share.weight), torch.ones_like(share.weight)
-        y = layer(share.x, mean, var, share.weight, share.bias, False, cases.MOMENTUM, _EPS)
-        return y.detach()
-    module = layer if isinstance(layer, nn.Module) else layer(len(share.weight))
-    return module.to(share.x.dtype).eval()(share.x).detach()
-
-
 def _compare(
-    case: Case, answers: Sequence[_Answer], alone: Sequence[Tensor | None]
+    case: Case, answers: Sequence[Answer], alone: Sequence[Tensor | None]
 ) -> Iterator[tuple[str, str, str | None]]:
     """Each check, with a sentence and the mistake where it fails."""
     found = [a.values for a in answers]
@@ -259,7 +183,7 @@ def _verdict(
 
 
 def _compare_parameter(
-    name: str, case: Case, answers: Sequence[_Answer], right: Values, eps: float
+    name: str, case: Case, answers: Sequence[Answer], right: Values, eps: float
 ) -> tuple[str, str, str | None]:
     check = {"dweight": "weight gradient", "dbias": "bias gradient"}[name]
     expected: Tensor = right._asdict()[name]

@@ -1,0 +1,91 @@
+"""What one process does for the check of a norm over several: its share, forward and backward."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from normlab.norms import NORMS
+from normlab.parallel import cases
+from normlab.parallel.cases import Case, Values
+
+_EPS = 1e-3
+
+
+class Answer(NamedTuple):
+    """What one process found; a weight gradient is complete on each where `reduced` is set."""
+
+    values: Values
+    eps: float | None
+    reduced: bool
+
+
+def is_function(layer: Any) -> bool:
+    """Whether it normalizes tensors itself, rather than making a module that does."""
+    return not inspect.isclass(layer) and "weight" in inspect.signature(layer).parameters
+
+
+def answer(layer: Any, case: Case, reduce: Callable[[nn.Module], Any]) -> Answer:
+    """On one process: its share of a case, forward and backward."""
+    share = case.share(dist.get_rank())
+    record = NORMS[case.like]
+    if not isinstance(layer, nn.Module) and is_function(layer):
+        return _answer_of_function(layer, share)
+    module: Any = layer if isinstance(layer, nn.Module) else layer(len(share.weight))
+    module = module.to(share.x.dtype).train()
+    for name, value in (("weight", share.weight), ("bias", share.bias)):
+        if (p := getattr(module, name, None)) is not None and value is not None:
+            with torch.no_grad():
+                p.copy_(value.view_as(p))
+            p.grad = None
+    for norm in module.modules():
+        if hasattr(norm, "reset_running_stats"):
+            norm.reset_running_stats()
+            norm.momentum = cases.MOMENTUM
+    x = share.x.clone().requires_grad_()
+    y = module(x)
+    y.backward(share.dy)
+    if case.over != "features":
+        reduce(module)
+    gradients = (getattr(getattr(module, n, None), "grad", None) for n in ("weight", "bias"))
+    names = ("running_mean", "running_var")
+    running = (getattr(module, n, None) if record.has_running else None for n in names)
+    values = Values(y.detach(), x.grad, *gradients, *running)  # type: ignore[arg-type]
+    return Answer(values, getattr(module, "eps", record.eps), case.over != "features")
+
+
+def _answer_of_function(function: Callable[..., Tensor], share: Case) -> Answer:
+    record = NORMS[share.like]
+    leaves = [None if t is None else t.clone().requires_grad_() for t in _leaves(share)]
+    x, weight, bias = leaves
+    mean, var = (torch.zeros_like(share.weight), torch.ones_like(share.weight))
+    known = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var}
+    arguments = record.arguments(eps=_EPS, momentum=cases.MOMENTUM, **known)
+    skipped = 1 if record.trailing else 0  # normalized_shape is the last axis
+    y = function(x, *arguments[skipped:])
+    dx, *rest = torch.autograd.grad(y, [t for t in leaves if t is not None], share.dy)
+    dweight, dbias, *_ = (*rest, None, None)
+    running = (mean, var) if record.has_running else (None, None)
+    return Answer(Values(y.detach(), dx, dweight, dbias, *running), _EPS, False)
+
+
+def _leaves(share: Case) -> tuple[Tensor, Tensor, Tensor | None]:
+    return share.x, share.weight, share.bias
+
+
+def evaluate(layer: Any, case: Case) -> Tensor | None:
+    """On rank 0 alone, a batch norm in evaluation, which has to send nothing."""
+    if dist.get_rank() != 0:
+        return None
+    share = case.share(0)
+    if not isinstance(layer, nn.Module) and is_function(layer):
+        mean, var = torch.zeros_like(share.weight), torch.ones_like(share.weight)
+        y = layer(share.x, mean, var, share.weight, share.bias, False, cases.MOMENTUM, _EPS)
+        return y.detach()
+    module = layer if isinstance(layer, nn.Module) else layer(len(share.weight))
+    return module.to(share.x.dtype).eval()(share.x).detach()
