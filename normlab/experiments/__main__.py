@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import functools
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -147,6 +148,8 @@ def _run(name: str, module: ModuleType, arguments: Sequence[str]) -> None:
     else:
         torch.set_num_threads(1)
         result = module.run(config)
+        if int(os.environ.get("RANK", "0")):
+            return  # one of several that torchrun started; the first one speaks for all
         if how.record is not None:
             write_record(how.record, make_record(name, config, result, path=how.record))
     if how.record is None:

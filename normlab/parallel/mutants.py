@@ -174,8 +174,8 @@ def forget_gradients(module: nn.Module) -> None:
 
 _FEATURES = {
     "identity_backward": "FlashAttention issue 1244 asks about this all-reduce",
-    "reduced_twice": "xtuner issue 1004",
-    "local_statistics": "vLLM issue 39298",
+    "reduced_twice": "constructed",
+    "local_statistics": "proposed in vLLM pull request 39298",
     "count_ignored": "vLLM's RMS norm of MiniMax averages means, right for equal shares",
     "detached_statistics": "constructed",
 }
@@ -193,9 +193,12 @@ _SAMPLES = dict.fromkeys(
     "constructed",
 ) | {"local_statistics": "batch norm under data parallel training, without synchronization"}
 _TOKENS = {
-    "averaged": (average_gradients, "GPT-NeoX issue 1257"),
-    "reduced_twice": (sum_gradients_twice, "NeMo RL issue 3788"),
-    "partial": (forget_gradients, "NeMo RL issue 3716; Megatron-LM issue 7452"),
+    "averaged": (average_gradients, "GPT-NeoX pull request 1259 mends it"),
+    "reduced_twice": (sum_gradients_twice, "constructed"),
+    "partial": (
+        forget_gradients,
+        "NeMo RL issue 3716; Megatron-LM issue 7452; GPT-NeoX pull request 1257",
+    ),
 }
 
 

@@ -7,6 +7,7 @@ time. Only :func:`make_axes` and :func:`make_family_figure` create figures.
 from normlab.plotting.blocks import plot_placement
 from normlab.plotting.curves import plot_curves, plot_sweep
 from normlab.plotting.descent import plot_descent
+from normlab.plotting.devices import plot_division
 from normlab.plotting.diagrams import make_family_figure, plot_norm_family, plot_shared_cells
 from normlab.plotting.distributions import plot_histograms, plot_percentiles_over_steps
 from normlab.plotting.incidence import plot_incidence
@@ -36,6 +37,7 @@ __all__ = [
     "plot_call_path",
     "plot_curves",
     "plot_descent",
+    "plot_division",
     "plot_histograms",
     "plot_incidence",
     "plot_matrix",

@@ -1,0 +1,125 @@
+"""Graders of the exercises on many devices; each returns a sentence that names the mistake."""
+
+from __future__ import annotations
+
+import torch
+
+from normlab.exercises.grading import Answer, Grading, Question, grader, random
+
+__all__ = [
+    "check_equivalent_momentum",
+    "check_merge",
+    "check_numbers_sent",
+    "check_reduction",
+    "check_sync_gradient",
+]
+
+
+@grader
+def check_merge(answer: Answer) -> Grading:
+    """Grade `answer(counts, means, squares) -> (mean, var)`, moments of several sets together.
+
+    Source:
+        chan1983algorithms, Eq. 2.1.
+    """
+    for sizes in ((2, 2), (5, 3, 1), (4, 0, 2)):
+        parts = [3 * i + random(n, seed=i) for i, n in enumerate(sizes)]
+        counts = torch.tensor([float(n) for n in sizes])
+        means = torch.stack([p.sum() / max(1, len(p)) for p in parts])
+        squares = torch.stack([(p - m).square().sum() for p, m in zip(parts, means, strict=True)])
+        whole = torch.cat(parts)
+        n, mean, var = counts.sum(), whole.mean(), whole.var(correction=0)
+        averaged = squares.sum() / n
+        between = (counts * (means - mean).square()).sum()
+        mistakes = {
+            "the variances are averaged; add how far the means lie apart": (mean, averaged),
+            "the divisor is the count, not one less": (mean, var * n / (n - 1)),
+            "that is the sum of squared deviations; divide it by the count": (mean, var * n),
+            "the counts weigh the means, too": (
+                means.mean(),
+                (squares.sum() + (counts * (means - means.mean()).square()).sum()) / n,
+            ),
+            "each mean stands for `count` values, so its distance counts that often": (
+                mean,
+                (squares.sum() + (means - mean).square().sum()) / n,
+            ),
+            "the squares within each device are missing": (mean, between / n),
+        }
+        yield Question((counts, means, squares), (mean, var), mistakes)
+
+
+@grader
+def check_sync_gradient(answer: Answer) -> Grading:
+    """Grade `answer(dy, x_hat, weight, rstd, sum_dy, sum_dy_x_hat, count) -> dx`, on one device.
+
+    Source:
+        ioffe2015batch, Section 3, with means over the samples of all devices.
+    """
+    for seed, (mine, others) in enumerate(((4, 4), (5, 2))):
+        dy, x_hat = random(mine + others, 3, seed=seed), random(mine + others, 3, seed=seed + 9)
+        weight, rstd = 1.5 + 0.5 * random(3, seed=seed + 3), 0.5 + random(3, seed=seed + 4).abs()
+        sums, count = (dy.sum(0), (dy * x_hat).sum(0)), mine + others
+        dy, x_hat = dy[:mine], x_hat[:mine]
+        right = (dy - sums[0] / count - x_hat * sums[1] / count) * weight * rstd
+        own = (dy - dy.mean(0) - x_hat * (dy * x_hat).mean(0)) * weight * rstd
+        mistakes = {
+            "the means are those of this device alone; use the sums over all": own,
+            "the sums are over all devices, so divide them by the count of all": (
+                (dy - sums[0] / mine - x_hat * sums[1] / mine) * weight * rstd
+            ),
+            "the sums have to be divided by the count": (dy - sums[0] - x_hat * sums[1])
+            * weight
+            * rstd,
+            "the weight is missing": right / weight,
+            "the factor rstd is missing": right / rstd,
+            "the statistics are taken as constants": dy * weight * rstd,
+            "the part along x_hat is missing": (dy - sums[0] / count) * weight * rstd,
+        }
+        yield Question((dy, x_hat, weight, rstd, *sums, count), right, mistakes)
+
+
+@grader
+def check_equivalent_momentum(answer: Answer) -> Grading:
+    """Grade `answer(momentum, times) -> float`, what `times` updates have to use."""
+    for momentum, times in ((0.1, 2), (0.1, 1), (0.3, 3)):
+        right = 1 - (1 - momentum) ** (1 / times)
+        mistakes = {
+            "that is nearly right; the second update moves a smaller distance": momentum / times,
+            "that is the part that is kept, not the momentum": 1 - right,
+            "a root of 1 - momentum, not of momentum": momentum ** (1 / times),
+            "the power is 1 / times": 1 - (1 - momentum) ** times,
+        }
+        if times > 1:
+            mistakes["with this momentum the batch enters several times"] = momentum
+        yield Question((momentum, times), right, mistakes)
+
+
+@grader
+def check_numbers_sent(answer: Answer) -> Grading:
+    """Grade `answer(channels) -> int`, numbers that a device sends in one training step."""
+    for channels in ([64], [64, 128, 256], [3, 3]):
+        c, layers = sum(channels), len(channels)
+        mistakes = {
+            "the count travels, too, once for each layer": 4 * c,
+            "that is the forward pass alone": 2 * c + layers,
+            "that is the backward pass alone": 2 * c,
+            "the count travels forward only; the backward pass knows it": 4 * c + 2 * layers,
+            "mean and squared deviations are two numbers for each channel": 3 * c + layers,
+        }
+        yield Question((channels,), 4 * c + layers, mistakes)
+
+
+@grader
+def check_reduction(answer: Answer) -> Grading:
+    """Grade `answer(divided) -> str`, what a norm's weight gradient needs."""
+    averaged = "the average would be the gradient of a mean over devices; the loss is one sum"
+    rights = {
+        "features": ("nothing", {"sum": "each device has the weights of its own features"}),
+        "tokens": ("sum", {"average": averaged, "nothing": "each copy saw its own tokens only"}),
+        "heads": ("sum", {"average": averaged, "nothing": "each copy saw its own heads only"}),
+        "samples": ("average", {"sum": "each device took a mean, so the whole is their mean"}),
+    }
+    for divided, (right, reasons) in rights.items():
+        mistakes = {f"{divided}: {reason}": wrong for wrong, reason in reasons.items()}
+        hint = f'{divided}: expected "nothing", "sum" or "average", and another one of them'
+        yield Question((divided,), right, mistakes, hint)

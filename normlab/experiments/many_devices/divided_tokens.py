@@ -1,0 +1,144 @@
+"""Norms of which each process has other features, or other tokens, with and without a mistake.
+
+Each function runs on every process of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import rms_norm
+
+from normlab.layers import RMSNorm
+from normlab.parallel import plain, reduce_norm_gradients, sum_over_group
+from normlab.parallel.mutants import (
+    average_gradients,
+    forget_gradients,
+    sum_gradients_twice,
+    wrong_rms_norm,
+)
+
+REDUCTIONS: dict[str, Callable[[nn.Module], object]] = {
+    "not reduced": forget_gradients,
+    "averaged": average_gradients,
+    "summed": reduce_norm_gradients,
+    "summed twice": sum_gradients_twice,
+}
+
+
+def _make(tokens: int, features: int) -> tuple[Tensor, Tensor, Tensor]:
+    g = torch.Generator().manual_seed(0)
+    x, dy = torch.randn(2, tokens, features, generator=g, dtype=torch.float64)
+    return x, 1.5 + torch.randn(features, generator=g, dtype=torch.float64) / 2, dy
+
+
+def _whole(x: Tensor, weight: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Output and gradients on one process."""
+    x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
+    y = rms_norm(x, weight.shape, weight, 1e-5)
+    dx, dweight = torch.autograd.grad(y, (x, weight), dy)
+    return y.detach(), dx, dweight
+
+
+class Errors(NamedTuple):
+    """Largest differences from one process.
+
+    Attributes:
+        y: of the output.
+        dx: of the input gradient.
+        dweight: of the weight gradient.
+    """
+
+    y: float
+    dx: float
+    dweight: float
+
+
+def _largest(*pairs: tuple[Tensor, Tensor]) -> Errors:
+    return Errors(*(float((a - b).abs().max()) for a, b in pairs))
+
+
+def plain_features(shares: tuple[int, ...]) -> Errors:
+    """The plain functions, with features divided among the processes.
+
+    Args:
+        shares: features of each process.
+    """
+    whole = _make(5, sum(shares))
+    rank = dist.get_rank()
+    x, weight, dy = (t.split(shares, -1)[rank] for t in whole)
+    y, cache = plain.features_rms_norm(x, weight, 1e-5)
+    found = (y, *plain.features_rms_norm_backward(dy, cache))
+    right = (t.split(shares, -1)[rank] for t in _whole(*whole))
+    return _largest(*zip(found, right, strict=True))
+
+
+def features_with(mistake: str, shares: tuple[int, ...]) -> Errors:
+    """RMS norm over divided features, with a mistake in its all-reduce.
+
+    Args:
+        mistake: as for :func:`normlab.parallel.mutants.wrong_rms_norm`; "" for none.
+        shares: features of each process.
+    """
+    whole = _make(5, sum(shares))
+    rank = dist.get_rank()
+    x, weight, dy = (t.split(shares, -1)[rank] for t in whole)
+    x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
+    y = wrong_rms_norm(mistake, x, weight, 1e-5)
+    found = (y.detach(), *torch.autograd.grad(y, (x, weight), dy))
+    right = (t.split(shares, -1)[rank] for t in _whole(*whole))
+    return _largest(*zip(found, right, strict=True))
+
+
+class Step(NamedTuple):
+    """A step of gradient descent with a norm whose tokens are divided.
+
+    Attributes:
+        error: largest difference of the weight gradient from that of one process.
+        apart: largest difference between the processes' weights after the step.
+    """
+
+    error: float
+    apart: float
+
+
+def take_step(reduction: str, shares: tuple[int, ...] = (5, 3), lr: float = 0.1) -> Step:
+    """One step, after what is done to the gradients.
+
+    Args:
+        reduction: key of :data:`REDUCTIONS`.
+        shares: tokens of each process.
+        lr: learning rate.
+    """
+    whole = _make(sum(shares), 6)
+    rank = dist.get_rank()
+    norm = RMSNorm(6, eps=1e-5, dtype=torch.float64)
+    with torch.no_grad():
+        norm.weight.copy_(whole[1])
+    x, dy = (t.split(shares)[rank] for t in (whole[0], whole[2]))
+    norm(x).backward(dy)
+    REDUCTIONS[reduction](norm)
+    assert norm.weight.grad is not None
+    error = float((norm.weight.grad - _whole(*whole)[2]).abs().max())
+    with torch.no_grad():
+        new = norm.weight - lr * norm.weight.grad
+    mean = sum_over_group(new) / dist.get_world_size()
+    return Step(error, 2 * float((new - mean).abs().max()))
+
+
+def replicated_loss() -> float:
+    """Gradient of a weight, relative to the right one, where every process has the loss.
+
+    The hidden units of a linear layer are divided, their products are summed over the processes,
+    and each process takes the loss of the sum, all with the same value.
+    """
+    weight = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    x = torch.arange(3.0, dtype=torch.float64) + dist.get_rank()
+    total = sum_over_group((weight * x).sum())
+    total.backward()
+    assert weight.grad is not None
+    return float((weight.grad / x.clamp(min=1e-9))[1])

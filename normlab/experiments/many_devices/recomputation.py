@@ -1,0 +1,58 @@
+"""What activation checkpointing does to the running statistics of a batch norm."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+class Counted(NamedTuple):
+    """State of a batch norm after one batch.
+
+    Attributes:
+        batches: that it says it has seen.
+        running_mean: of its channel.
+        running_var: of its channel.
+    """
+
+    batches: int
+    running_mean: float
+    running_var: float
+
+
+def count_one_batch(*, checkpointed: bool, momentum: float, reentrant: bool = False) -> Counted:
+    """One batch with mean 2 and variance 3, forward and backward.
+
+    Args:
+        checkpointed: drop the activations and run the forward again in the backward.
+        momentum: of the running statistics.
+        reentrant: the older of torch's two ways to checkpoint.
+    """
+    norm = nn.BatchNorm1d(1, momentum=momentum)
+    x = torch.tensor([[1.0], [1.0], [2.0], [4.0]], requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        y = checkpoint(norm, x, use_reentrant=reentrant) if checkpointed else norm(x)
+        (y * torch.tensor([[1.0], [-2.0], [0.5], [3.0]])).sum().backward()
+    assert norm.running_mean is not None and norm.running_var is not None
+    assert norm.num_batches_tracked is not None
+    return Counted(int(norm.num_batches_tracked), norm.running_mean.item(), norm.running_var.item())
+
+
+def momentum_for_two_updates(momentum: float) -> float:
+    r"""The momentum that, applied twice to one batch, moves as `momentum` does once.
+
+    .. math:: (1 - m')^2 = 1 - m
+
+    Args:
+        momentum: what one update should do.
+
+    Example:
+        >>> round(momentum_for_two_updates(0.19), 6)
+        0.1
+    """
+    return 1 - (1 - momentum) ** 0.5

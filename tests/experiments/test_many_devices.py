@@ -1,0 +1,93 @@
+"""Training on several processes: equal to one where nothing is shared, and after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from normlab.experiments.many_devices import data_parallel_training as training
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {"seeds": (0,), "steps": 20}
+
+
+@pytest.fixture(scope="module")
+def result():
+    return training.run(training.Config(**SMALL))
+
+
+@pytest.mark.parametrize("network", ["convnet", "transformer"])
+@pytest.mark.parametrize("norm", ["sync_batch_norm", "group_norm", "layer_norm"])
+def test_two_processes_train_as_one(result, network, norm):
+    one, two = result.of(network=network, norm=norm)
+    assert (one.processes, two.processes) == (1, 2)
+    assert two.curve == pytest.approx(one.curve, rel=2e-3)
+    assert two.test_loss == pytest.approx(one.test_loss, rel=2e-3)
+
+
+@pytest.mark.parametrize("network", ["convnet", "transformer"])
+def test_batch_norm_does_not(result, network):
+    one, two = result.of(network=network, norm="batch_norm")
+    assert two.curve[1:] != pytest.approx(one.curve[1:], rel=2e-3)
+
+
+def test_shares_are_equal():
+    with pytest.raises(ValueError, match="processes: got .3.; expected divisors of 4"):
+        training.Config(processes=(1, 3))
+
+
+def test_a_run_continues_from_its_checkpoint(tmp_path, capsys):
+    settings = {"networks": ("convnet",), "norms": ("batch_norm",), "seeds": (0,), "every": 10}
+    first = training.Config(**settings, processes=(1,), steps=10, checkpoints=str(tmp_path))
+    training.run(first)
+    whole = training.Config(**settings, processes=(1,), steps=20, checkpoints=str(tmp_path))
+    (continued,) = training.run(whole).outcomes
+    assert "continues at step 10" in capsys.readouterr().err
+    alone = training.Config(**settings, processes=(1,), steps=20)
+    assert continued == training.run(alone).outcomes[0]
+
+
+def workers_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+@pytest.mark.slow
+def test_a_killed_worker_changes_nothing(tmp_path):
+    """The launcher starts the workers again, and they end where an uninterrupted run ends."""
+    steps, every = 240, 20
+    words = ["--networks", "convnet", "--norms", "batch_norm", "sync_batch_norm", "--seeds", "0"]
+    words += ["--steps", str(steps), "--every", str(every), "--checkpoints", str(tmp_path)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["--max-restarts=1", "--monitor-interval=0.1", "-m", "normlab.experiments"]
+    command += ["data_parallel_training", *words, "--record", str(tmp_path / "record.json")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    log = (tmp_path / "log").open("w+")
+    with subprocess.Popen(command, env=environment, stdout=log, stderr=log) as launcher:
+        try:
+            checkpoint = tmp_path / "convnet-batch_norm-2-0.pt"
+            deadline = time.monotonic() + 60
+            while not checkpoint.exists() and time.monotonic() < deadline:
+                assert launcher.poll() is None, (tmp_path / "log").read_text()
+                time.sleep(0.01)
+            os.kill(workers_of(launcher.pid)[1], signal.SIGKILL)
+            assert launcher.wait(120) == 0, (tmp_path / "log").read_text()
+        finally:
+            launcher.kill()
+            log.close()
+    text = (tmp_path / "log").read_text()
+    assert "continues at step" in text
+    found = json.loads((tmp_path / "record.json").read_text())["result"]["outcomes"]
+    settings = {"networks": ("convnet",), "norms": ("batch_norm", "sync_batch_norm")}
+    config = training.Config(**settings, seeds=(0,), steps=steps, processes=(2,))
+    right = training.run(config).outcomes
+    assert [tuple(o["curve"]) for o in found] == [o.curve for o in right]
+    assert [o["test_loss"] for o in found] == [o.test_loss for o in right]
