@@ -71,6 +71,7 @@ FORBIDDEN = {
     "exercises": {"normlab.experiments", "normlab.plotting", "normlab.sources", "sklearn"},
     "fingerprint": {"normlab.layers", "normlab.reference", "normlab.checks", "normlab.experiments"},
     "inspection": {"normlab.experiments", "normlab.plotting", "normlab.sources", "sklearn"},
+    "bench": {"normlab.experiments", "normlab.plotting", "normlab.sources", "sklearn"},
     "commands": {"normlab.experiments", "normlab.plotting", "normlab.sources", "sklearn"},
     "experiments": {"normlab.plotting", "normlab.sources", "matplotlib"},
     "plotting": {"normlab.experiments", "normlab.layers", "normlab.checks", "normlab.sources"},

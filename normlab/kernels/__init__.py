@@ -7,6 +7,21 @@ for a kernel.
 """
 
 from normlab.kernels.choice import available, chosen, use
-from normlab.kernels.functions import layer_norm, rms_norm
+from normlab.kernels.functions import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
+)
 
-__all__ = ["available", "chosen", "layer_norm", "rms_norm", "use"]
+__all__ = [
+    "available",
+    "batch_norm",
+    "chosen",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "rms_norm",
+    "use",
+]

@@ -7,33 +7,31 @@ is needed but torch. Every function also takes float64, which the tests of deriv
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
-Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-Needs = tuple[bool, bool, bool]
+from normlab.kernels.chunked_channels import (
+    batch_norm,
+    batch_norm_backward,
+    group_norm,
+    group_norm_backward,
+    scale,
+    scale_backward,
+)
+from normlab.kernels.pieces import Gradients, Needs, pieces, wide_dtype
 
-CHUNK = 1 << 18  # elements: 1 MB in float32, the second-level cache of a core
-
-
-def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float64 for float64, otherwise float32: what statistics are computed in."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def pieces(count: int, size: int) -> Iterator[slice]:
-    """Slices of `count` items of `size` elements each; the last may be shorter."""
-    step = max(1, CHUNK // max(1, size))
-    return (slice(start, min(start + step, count)) for start in range(0, count, step))
-
-
-def _widen(weight: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if weight is None else weight.to(dtype)
-
-
-# Norms over the last `features` values: x is seen as (rows, features).
+__all__ = [
+    "batch_norm",
+    "batch_norm_backward",
+    "group_norm",
+    "group_norm_backward",
+    "layer_norm",
+    "layer_norm_backward",
+    "rms_norm",
+    "rms_norm_backward",
+    "scale",
+    "scale_backward",
+]
 
 
 def layer_norm(

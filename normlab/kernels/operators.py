@@ -18,23 +18,39 @@ class _Operator(NamedTuple):
         constants: the arguments behind x, weight and bias, as a schema.
         statistics: shape of the statistics, from x and the constants.
         parameters: size of weight and bias, from x and the constants.
+        layout: of the output and of the input's gradient.
     """
 
     constants: str
     statistics: Callable[..., tuple[Any, ...]]
     parameters: Callable[..., Any]
+    layout: torch.memory_format
 
 
 _OPERATORS = {
+    "batch_norm": _Operator(
+        "float eps",
+        lambda x, eps: (4, x.shape[1]),
+        lambda x, eps: x.shape[1],
+        torch.preserve_format,
+    ),
+    "group_norm": _Operator(
+        "SymInt groups, float eps",
+        lambda x, groups, eps: (4, x.shape[0] * groups),
+        lambda x, groups, eps: x.shape[1],
+        torch.preserve_format,
+    ),
     "layer_norm": _Operator(
         "SymInt features, float eps",
         lambda x, features, eps: (3, x.numel() // features),
         lambda x, features, eps: features,
+        torch.contiguous_format,
     ),
     "rms_norm": _Operator(
         "SymInt features, float eps",
         lambda x, features, eps: (1, x.numel() // features),
         lambda x, features, eps: features,
+        torch.contiguous_format,
     ),
 }
 
@@ -48,29 +64,40 @@ def _register(kernel: str) -> None:
     made = _OPERATORS[kernel]
     name = f"normlab::{kernel}"
 
+    def laid_out(result: Tensor, x: Tensor) -> Tensor:
+        # the graph was planned with the strides of the fakes below
+        planned = torch.empty_like(x, device="meta", memory_format=made.layout)
+        if result.stride() == planned.stride():
+            return result
+        return torch.empty_like(x, memory_format=made.layout).copy_(result)
+
     def forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, *constants: Any) -> Any:
-        return compute(kernel, x, weight, bias, *constants)
+        y, stats = compute(kernel, x, weight, bias, *constants)
+        return laid_out(y, x), stats
 
     def backward(
         dy: Tensor, x: Tensor, stats: Tensor, weight: Tensor | None, needs: Any, *constants: Any
     ) -> tuple[Tensor, ...]:
-        found = compute(f"{kernel}_backward", dy, x, stats, weight, tuple(needs), *constants)
+        dx, *sums = compute(f"{kernel}_backward", dy, x, stats, weight, tuple(needs), *constants)
+        found = (None if dx is None else laid_out(dx, x), *sums)
         return tuple(
             # an operator returns no None; float32 as the fake below says
-            (g if i == 0 else g.float()) if g is not None else x.new_empty(0, dtype=torch.float32)
+            (g if i == 0 else g.to(torch.float32, copy=True))
+            if g is not None
+            else x.new_empty(0, dtype=torch.float32)
             for i, g in enumerate(found)
         )
 
     def fake_forward(x: Tensor, weight: Any, bias: Any, *constants: Any) -> Any:
         shape = made.statistics(x, *constants)
-        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        y = torch.empty_like(x, memory_format=made.layout)
         return y, x.new_empty(shape, dtype=torch.float32)
 
     def fake_backward(
         dy: Tensor, x: Tensor, stats: Tensor, weight: Any, needs: Any, *constants: Any
     ) -> tuple[Tensor, ...]:
         size = made.parameters(x, *constants)
-        dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+        dx = torch.empty_like(x, memory_format=made.layout)
         dweight, dbias = (
             x.new_empty(size if need else 0, dtype=torch.float32) for need in needs[1:]
         )

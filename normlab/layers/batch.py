@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from normlab.layers.routing import routed
 from normlab.layers.running import RunningNorm
 from normlab.layers.standardization import (
     accumulation_dtype,
@@ -21,6 +22,7 @@ from normlab.layers.validation import (
 )
 
 
+@routed
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,

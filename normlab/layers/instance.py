@@ -8,6 +8,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from normlab.layers.routing import routed
 from normlab.layers.running import RunningNorm
 from normlab.layers.standardization import (
     accumulation_dtype,
@@ -22,6 +23,7 @@ from normlab.layers.validation import (
 )
 
 
+@routed
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,

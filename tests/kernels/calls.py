@@ -59,13 +59,32 @@ def rms(*shape: int) -> Call:
     return Call("rms_norm", shape, rest, lambda w, b: (rest, w, 1e-5), has_bias=False)
 
 
+def batch(*shape: int) -> Call:
+    arguments = lambda w, b: (None, None, w, b, True, 0.1, 1e-5)  # noqa: E731
+    return Call("batch_norm", shape, shape[1:2], arguments)
+
+
+def group(groups: int, *shape: int) -> Call:
+    return Call("group_norm", shape, shape[1:2], lambda w, b: (groups, w, b, 1e-5))
+
+
+def instance(*shape: int) -> Call:
+    arguments = lambda w, b: (None, None, w, b, True, 0.1, 1e-5)  # noqa: E731
+    return Call("instance_norm", shape, shape[1:2], arguments)
+
+
 # One column, one row, ragged in the vectors, in the blocks and in the chunks, more than one block.
 CALLS = [
     *(f(*shape) for f in (layer, rms) for shape in ((1, 9), (5, 1), (3, 4), (33, 7), (65, 100))),
     *(f(*shape) for f in (layer, rms) for shape in ((2, 3, 32), (7, 1100), (3000, 96))),
     layer(2, 5, 3, 4, normalized=2),
+    *(batch(*shape) for shape in ((5, 1), (40, 6), (3, 5, 7), (6, 33, 9, 5), (3000, 96))),
+    *(group(g, *shape) for g, shape in ((2, (3, 6)), (4, (3, 8, 5)), (3, (2, 12, 33, 70)))),
+    *(instance(*shape) for shape in ((3, 5, 7), (2, 4, 9, 5))),
+    batch(16, 12, 40, 40),
+    group(4, 16, 12, 40, 40),
 ]
-LARGE = [call for call in CALLS if call.shape[0] == 3000]
+LARGE = [call for call in CALLS if torch.Size(call.shape).numel() > 2e5]
 SMALL = [call for call in CALLS if torch.Size(call.shape).numel() <= 300]
 
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
-from calls import CALLS, LARGE, Call, gradients, layer, oracle, relative_error
+from calls import CALLS, LARGE, Call, batch, gradients, group, layer, oracle, relative_error
 
 from normlab import kernels, layers
 from normlab.checks import check_layer, error_budget, max_error
 
 # Two roundings of 2**-24 in a value, and the error of a sum of some 1000 values behind it.
 ALLOWED = {"y": 4e-7, "dx": 4e-7, "dweight": 4e-7, "dbias": 4e-7}
+NAMES = ["layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm"]
 # Rows of a few values cancel nearly all of rstd * dy, so that their gradient has fewer digits.
 NARROW = 10
+
+
+def values_behind_a_mean(call: Call) -> int:
+    """At least so many values share their statistics."""
+    count = torch.Size(call.shape).numel() // torch.Size(call.parameter_shape).numel()
+    if "batch" in call.name:
+        return count
+    per_sample = torch.Size(call.shape[1:]).numel()
+    return call.parameter_shape[-1] if call.name[0] in "lr" else per_sample // call.shape[1]
 
 
 def errors(call: Call, mean: float, rms: float) -> dict[str, float]:
@@ -26,7 +38,7 @@ def errors(call: Call, mean: float, rms: float) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("mean", "rms"), [(0.0, 1.0), (1e4, 1.0), (1e6, 1.0), (0.0, 3e-3)])
-@pytest.mark.parametrize("call", [c for c in CALLS if c.parameter_shape[-1] > NARROW], ids=str)
+@pytest.mark.parametrize("call", [c for c in CALLS if values_behind_a_mean(c) > NARROW], ids=str)
 def test_float32(backend: str, call: Call, mean: float, rms: float) -> None:
     found = errors(call, mean, rms)
     assert all(found[key] <= ALLOWED[key] for key in found), found
@@ -94,7 +106,7 @@ def test_threads_change_no_bit(backend: str, call: Call) -> None:
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
 
 
-@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_conformance_suite_passes(backend: str, name: str) -> None:
     report = check_layer(getattr(layers, name), like=name)
     assert report.passed, report
@@ -122,3 +134,45 @@ def test_bfloat16_keeps_what_is_not_a_number() -> None:
             y = layers.layer_norm(x.bfloat16(), (3,))
         expected = F.layer_norm(x, (3,))
         assert torch.equal(y.isnan(), expected.isnan())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("call", [batch(6, 33, 9, 5), group(3, 5, 12, 9, 5)], ids=str)
+@pytest.mark.parametrize("mean", [0.0, 30.0])
+def test_channels_last_without_a_copy(
+    backend: str, call: Call, dtype: torch.dtype, mean: float
+) -> None:
+    tensors, dy = call.tensors(dtype, mean=mean)
+    expected = oracle(call, tensors, dy)  # of contiguous tensors: torch is wrong in this layout
+    last = torch.channels_last
+    x, dy = tensors[0].to(memory_format=last), dy.to(memory_format=last)
+    got = gradients(call.ours, [x, *tensors[1:]], dy)
+    assert got[0].is_contiguous(memory_format=last)
+    for value, wide in zip(got, expected, strict=True):
+        assert max_error(value, wide) <= error_budget(wide, dtype, 1e-6 * float(wide.abs().max()))
+
+
+def test_running_statistics_move_as_those_of_the_composition(backend: str) -> None:
+    x = 3 + torch.randn(6, 4, 5, 5, generator=torch.Generator().manual_seed(0))
+    for module in (layers.BatchNorm2d(4), layers.BatchNorm2d(4, momentum=None)):
+        with kernels.use("composition"):
+            expected = copy.deepcopy(module)
+            for scale in (1.0, 2.0, 3.0):
+                expected(scale * x)
+        for scale in (1.0, 2.0, 3.0):
+            module(scale * x)
+        for key, value in expected.state_dict().items():
+            torch.testing.assert_close(module.state_dict()[key], value, rtol=2e-6, atol=1e-6)
+        torch.testing.assert_close(module.eval()(x), expected.eval()(x))
+
+
+def test_statistics_from_the_first_rows_stay_near() -> None:
+    """The worst that 32 rows can be: nothing like those behind them."""
+    x = torch.full((4096, 40), 100.0)
+    x += torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    x[:32] = 0
+    call = batch(4096, 40)
+    for name in ("chunked", "numba"):
+        with kernels.use(name):
+            y = call.ours(x)
+        assert relative_error(y, call.theirs(x.double())) < 1e-6

@@ -8,8 +8,29 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from normlab.kernels.chunked_channels import scale, scale_backward
 from normlab.kernels.vectorized import rows as loops
 from normlab.kernels.vectorized.blocks import KINDS, as_vector, count_blocks, run, streams
+from normlab.kernels.vectorized.channels import (
+    batch_norm,
+    batch_norm_backward,
+    group_norm,
+    group_norm_backward,
+)
+
+__all__ = [
+    "MAY_FAIL",
+    "batch_norm",
+    "batch_norm_backward",
+    "group_norm",
+    "group_norm_backward",
+    "layer_norm",
+    "layer_norm_backward",
+    "rms_norm",
+    "rms_norm_backward",
+    "scale",
+    "scale_backward",
+]
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 Needs = tuple[bool, bool, bool]

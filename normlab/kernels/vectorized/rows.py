@@ -18,10 +18,12 @@ from normlab.kernels.vectorized.vectors import (
     fma,
     keep,
     load,
+    read,
     spread,
     store,
     stream,
     total,
+    write,
 )
 
 BLOCK = 512  # values whose sums stay in float32
@@ -86,7 +88,6 @@ def ln_step(kind, x, y, w, b, at, i, k, following, m, c, r, s, streaming):
 def layer_norm(kind, x, y, stats, rows, w, b, first, last, n, eps, streaming):
     f32 = np.float32(0)
     full = n - n % LANES
-    mean_at, missed_at, rstd_at = stats, stats + 4 * rows, stats + 8 * rows
     s = row_sum(kind, x, first * n, n)
     for row in range(first, last):
         at = row * n
@@ -95,9 +96,9 @@ def layer_norm(kind, x, y, stats, rows, w, b, first, last, n, eps, streaming):
         missed = sum1 / n
         rstd = np.float32(1.0 / math.sqrt(max(sum2 / n - missed * missed, 0.0) + eps))
         missed = np.float32(missed)
-        store(f32, mean_at, row, 1, spread(mean))
-        store(f32, missed_at, row, 1, spread(missed))
-        store(f32, rstd_at, row, 1, spread(rstd))
+        write(stats, row, mean)
+        write(stats, rows + row, missed)
+        write(stats, 2 * rows + row, rstd)
         m, c, r = spread(mean), spread(missed), spread(rstd)
         following = at + n if row + 1 < last else at
         v = spread(f32)
@@ -140,20 +141,14 @@ def flush(partial, sums, n):
         store(f32, partial, full, n - full, spread(f32))
 
 
-@inlined
-def scalar(base, i):
-    return np.float32(total(load(np.float32(0), base, i, 1)))
-
-
 @compiled
 def layer_norm_backward(kind, dy, x, dx, stats, rows, w, partial, sums, first, last, n, streaming):
     f32 = np.float32(0)
     full = n - n % LANES
     dw, db = partial, partial + 4 * n
-    mean_at, missed_at, rstd_at = stats, stats + 4 * rows, stats + 8 * rows
-    m2 = spread(scalar(mean_at, first))
-    c2 = spread(scalar(missed_at, first))
-    r2 = spread(scalar(rstd_at, first))
+    m2 = spread(read(stats, first))
+    c2 = spread(read(stats, rows + first))
+    r2 = spread(read(stats, 2 * rows + first))
     s1, s2 = spread(f32), spread(f32)
     at = first * n
     for i in range(0, full, LANES):
@@ -166,9 +161,9 @@ def layer_norm_backward(kind, dy, x, dx, stats, rows, w, partial, sums, first, l
         m, c, r = m2, c2, r2
         s1, s2 = spread(f32), spread(f32)
         following = row + 1 if row + 1 < last else row
-        m2 = spread(scalar(mean_at, following))
-        c2 = spread(scalar(missed_at, following))
-        r2 = spread(scalar(rstd_at, following))
+        m2 = spread(read(stats, following))
+        c2 = spread(read(stats, rows + following))
+        r2 = spread(read(stats, 2 * rows + following))
         after = following * n
         for i in range(0, full, LANES):
             ln_gradient_step(kind, dy, x, w, dx, dw, db, at, i, LANES, m, c, r, a, p, streaming)
@@ -215,7 +210,7 @@ def rms_norm(kind, x, y, stats, w, first, last, n, eps, streaming):
     for row in range(first, last):
         at = row * n
         rstd = np.float32(1.0 / math.sqrt(s / n + eps))
-        store(np.float32(0), stats, row, 1, spread(rstd))
+        write(stats, row, rstd)
         r = spread(rstd)
         following = at + n if row + 1 < last else at
         s = 0.0
@@ -257,7 +252,7 @@ def rms_norm_backward(kind, dy, x, dx, stats, w, partial, sums, first, last, n, 
         s = rms_sums_step(kind, dy, x, w, first * n, full, n - full, s)
     for row in range(first, last):
         at = row * n
-        rstd = scalar(stats, row)
+        rstd = read(stats, row)
         r, p = spread(rstd), spread(np.float32(-total(s) * rstd / n))
         after = at + n if row + 1 < last else at
         s = spread(np.float32(0))

@@ -267,3 +267,36 @@ for _symbol, _name in (
     (operator.mul, "fmul"),
 ):
     _arithmetic(_symbol, _name)
+
+
+@intrinsic
+def read(context: Any, base: Any, i: Any) -> Any:
+    """The float32 at element i."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.load(_pointer(builder, *args, ir.FloatType()), align=4)
+
+    return types.float32(types.int64, types.int64), generate
+
+
+@intrinsic
+def write(context: Any, base: Any, i: Any, value: Any) -> Any:
+    """Write a float32 to element i."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        base, i, value = args
+        builder.store(value, _pointer(builder, base, i, ir.FloatType()), align=4)
+
+    return types.void(types.int64, types.int64, types.float32), generate
+
+
+@intrinsic
+def add_number(context: Any, base: Any, i: Any, value: Any) -> Any:
+    """Add to the float64 at element i."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        base, i, value = args
+        pointer = _pointer(builder, base, i, ir.DoubleType())
+        builder.store(builder.fadd(builder.load(pointer, align=8), value), pointer, align=8)
+
+    return types.void(types.int64, types.int64, types.float64), generate

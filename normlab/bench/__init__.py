@@ -1,0 +1,23 @@
+"""How fast the norms are here: `python -m normlab.bench`; see `--help`.
+
+Ratios to torch are paired and of processor time, every variant is checked against float64 before it
+is timed, and a run whose control is off by more than 10 % concludes nothing.
+"""
+
+from normlab.bench.cases import Case, count_peak, count_saved, make_variants
+from normlab.bench.reporting import Report, Row, run_case
+from normlab.bench.timing import Ratio, control_error, measure, paired_ratio
+
+__all__ = [
+    "Case",
+    "Ratio",
+    "Report",
+    "Row",
+    "control_error",
+    "count_peak",
+    "count_saved",
+    "make_variants",
+    "measure",
+    "paired_ratio",
+    "run_case",
+]

@@ -1,0 +1,67 @@
+"""`python -m normlab.bench`: interleaved ratios to torch on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+import torch
+
+from normlab.bench.cases import DTYPES, PASSES, Case
+from normlab.bench.reporting import ALLOCATOR, describe_machine, run_case
+from normlab.norms import NORMS
+
+SHAPES = {
+    "shape": ["8x16", "4096x768", "8192x1024"],
+    "channel": ["32x64x28x28", "8x256x56x56"],
+}
+TIMED = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm")
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in text.split("x"))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print a table; 1 if a control failed, so that something could not be concluded."""
+    parser = argparse.ArgumentParser("python -m normlab.bench", description=__doc__)
+    parser.add_argument("--norms", nargs="+", choices=TIMED, default=["layer_norm", "rms_norm"])
+    parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["float32"])
+    parser.add_argument("--shapes", nargs="+", help="such as 4096x768; the default fits the norm")
+    parser.add_argument("--passes", nargs="+", choices=PASSES, default=["both"])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--compile", action="store_true", help="also torch.compile, which is slow")
+    parser.add_argument("--json", help="where to write all numbers")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    machine = describe_machine()
+    print("\n".join(f"{key}: {value}" for key, value in machine.items()), end="\n\n")
+    reports = []
+    for norm in options.norms:
+        shapes = options.shapes or SHAPES[NORMS[norm].parameters]
+        for shape in map(_shape, shapes):
+            for dtype in options.dtypes:
+                for which in options.passes:
+                    case = Case(norm, dtype, shape, which)
+                    reports.append(run_case(case, rounds=options.rounds, compiled=options.compile))
+                    print(reports[-1], end="\n\n", flush=True)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            rows = [report.as_dict() for report in reports]
+            json.dump({"machine": machine, "cases": rows}, file, indent=1)
+            file.write("\n")
+    return 0 if all(report.conclusive for report in reports) else 1
+
+
+def _with_kept_memory() -> None:
+    """Start again with the settings of the allocator, which are read when a process starts."""
+    if any(os.environ.get(key) != value for key, value in ALLOCATOR.items()):
+        os.environ.update(ALLOCATOR, OMP_NUM_THREADS="1")
+        os.execv(sys.executable, [sys.executable, "-m", "normlab.bench", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    _with_kept_memory()
+    raise SystemExit(main())
