@@ -50,6 +50,9 @@ CHANGED = [
     (TABLE, "rate, here of a small MLP |", "rate |", "rate-3 without its condition 'small MLP'"),
     (CHINESE, "本书的 GRU，各用最合适的学习率", "本书的 GRU", "gru-32-none without its condition"),
     (CHINESE, "批次为 128 时，", "", "conv-128 without its condition"),
+    ("claims", "; in single precision, ", "; ", "nan without its condition 'single precision'"),
+    ("claims", "In a small MLP with one", "With one", "one-class without its condition 'MLP'"),
+    ("zh/claims", "在一个小的多层感知机中，", "", "one-class without its condition '感知机'"),
     # "All", "both" and "never".
     (TABLE, "| they do, because", "| they always do, because", "says 'always'"),
     (TABLE, "a mask, and a mask cures it |", "a mask; it cures both |", "says 'both'"),
