@@ -106,6 +106,15 @@ def by_debugging(momentum, parts):
     return small, math.log(1 / 20, 1 - small)
 
 
+def by_many_devices(counts, means, variances):
+    """A set of values with these moments on each device, and numpy over all of them."""
+    values = []
+    for count, mean, var in zip(counts, means, variances, strict=True):
+        spread = np.linspace(-1, 1, count)
+        values.append(mean + spread * (var / np.mean(spread**2)) ** 0.5)
+    return np.concatenate(values).mean(), np.concatenate(values).var()
+
+
 OTHER_WAYS = {name: globals()[f"by_{name}"] for name in FORMULAS}
 
 
@@ -144,8 +153,20 @@ def test_seeds_ask_different_things_and_the_key_is_not_in_the_question(chapter):
 def test_every_chapter_with_exercises_has_one():
     pages = {path.stem: path.read_text(encoding="utf-8") for path in BOOK.glob("*.ipynb")}
     asking = {n for n, text in pages.items() if re.search(r"\{exercise(?:-start)?\}", text)}
-    assert asking - {"interview"} == set(variants.CHAPTERS)
+    without = asking - {"interview"} - set(variants.CHAPTERS)
+    assert not without, (
+        f"{sorted(without)}: exercises, and no question with a seed; add one to FORMULAS or LAYERS "
+        "in normlab/exercises/variants, its other way to this file, and a row to book/teaching.md"
+    )
+    assert set(variants.CHAPTERS) <= set(pages)
     assert all(f"variants.{name}" in pages["interview"] for name in ("make_table", "make_depths"))
+
+
+def test_the_page_on_teaching_lists_them_all():
+    teaching = (BOOK / "teaching.md").read_text(encoding="utf-8")
+    table = teaching.partition("(teaching-variants)=")[2].partition("\n(")[0]
+    listed = re.findall(r"^\| \{doc\}`(\w+)` \|", table, re.MULTILINE)
+    assert sorted(listed) == sorted(variants.CHAPTERS)
 
 
 def test_no_notebook_names_an_answer():

@@ -200,9 +200,53 @@ DEBUGGING = Variant(
     },
 )
 
+
+def _merge(
+    counts: Sequence[int], means: Sequence[int], variances: Sequence[int], *, between: float = 1.0
+) -> tuple[float, float]:
+    """Mean and biased variance of all values, with the distances of the means weighted."""
+    mean = float(np.average(means, weights=counts))
+    apart = np.square(np.subtract(means, mean))
+    return mean, float(np.average(np.asarray(variances) + between * apart, weights=counts))
+
+
+def _merge_unweighted(
+    counts: Sequence[int], means: Sequence[int], variances: Sequence[int]
+) -> tuple[float, float]:
+    return _merge((1,) * len(counts), means, variances)
+
+
+MANY_DEVICES = Variant(
+    question=(
+        "Three devices have {counts} values of a feature, with the means {means} and the biased "
+        "variances {variances}. What are the mean and the biased variance of all values?"
+    ),
+    draw=lambda rng: {
+        "counts": [int(v) for v in rng.permutation(np.arange(2, 10))[:3]],
+        "means": [int(v) for v in rng.permutation(np.arange(1, 8))[:3]],
+        "variances": [int(v) for v in rng.integers(1, 10, 3)],
+    },
+    solve=_merge,
+    mistakes={
+        "the means lie apart, too: add their squared distances": (
+            lambda counts, means, variances: _merge(counts, means, variances, between=0.0)
+        ),
+        "a device with more values counts more": _merge_unweighted,
+        "the divisor is the count of all values, not one less": lambda counts, means, variances: (
+            _merge(counts, means, variances)[0],
+            _merge(counts, means, variances)[1] * sum(counts) / (sum(counts) - 1),
+        ),
+        "that is the sum of squared deviations": lambda counts, means, variances: (
+            _merge(counts, means, variances)[0],
+            _merge(counts, means, variances)[1] * sum(counts),
+        ),
+    },
+)
+
 LAYERS = {
     "pytorch_source": PYTORCH_SOURCE,
     "bn_vs_ln": BN_VS_LN,
     "paper_experiments": PAPER_EXPERIMENTS,
     "debugging": DEBUGGING,
+    "many_devices": MANY_DEVICES,
 }
