@@ -40,11 +40,11 @@ TYPED = {
     ),
 }
 UNIVERSAL = {
-    "en": re.compile(r"\b(?:all|always|both|every|never|none)\b", re.IGNORECASE),
+    "en": re.compile(r"\b(?:all|always|both|every|never|none)\b(?!-)", re.IGNORECASE),
     "zh": re.compile(r"都|全部|所有|从不|从未|总是|始终"),
 }
 # These words count no runs where they stand before the cells of an array, ...
-_CELLS = "axes|channels|features|inputs|modes|positions|samples|tokens|weights"
+_CELLS = "axes|channels|devices|features|inputs|modes|positions|samples|tokens|weights"
 CELLS = re.compile(
     rf"\b(?:all|both|every)(?: \w+)? (?:{_CELLS}|{_CELLS.replace('s|', '|')[:-1]})\b"
     r"|所有(?:样本|位置|特征|词元|输入|句子)",
@@ -167,6 +167,8 @@ def check_unit(unit: Unit, rules: Rules, counts: Mapping[str, tuple[int, int]]) 
             yield f"quotes {name} without a link to {rule['place']}"
     if not unit.is_digest:
         return
+    for phrase in sorted(rules.free.get(unit.page, ()), key=len, reverse=True):
+        said = said.replace(phrase, " ")
     for typed in TYPED[unit.language].finditer(said):
         yield f"types the count {typed[0]!r}; quote it from evidence.ipynb"
     known = [counts[name] for name in unit.quoted if name in counts]
@@ -175,8 +177,6 @@ def check_unit(unit: Unit, rules: Rules, counts: Mapping[str, tuple[int, int]]) 
     if PROVED.search(said):
         return
     said = CELLS.sub(" ", re.sub(r"`[^`]*`", " ", said))
-    for phrase in sorted(rules.free.get(unit.page, ()), key=len, reverse=True):
-        said = said.replace(phrase, " ")
     for word in UNIVERSAL[unit.language].finditer(said):
         yield f"says {word[0]!r}, and no count in it is full or zero: {said[:70]}"
 
