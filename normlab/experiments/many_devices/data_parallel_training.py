@@ -15,6 +15,8 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
@@ -228,6 +230,23 @@ def train_all(config: Config) -> list[Outcome]:
     ]
 
 
+def _join(backend: str) -> None:
+    """Find the processes that torchrun started.
+
+    The launcher keeps one store for all its restarts, in which gloo would find the addresses of
+    processes that are gone; so each restart gets keys of its own.
+    """
+    store, rank, size = next(rendezvous("env://"))
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    dist.init_process_group(
+        backend,
+        store=PrefixStore(f"restart-{restarts}", store),
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=60),
+    )
+
+
 def run(config: Config) -> Result:
     """Train with each number of processes; under torchrun, on the processes that it started.
 
@@ -238,7 +257,7 @@ def run(config: Config) -> Result:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         if config.device == "cuda":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group(backend, timeout=timedelta(seconds=60))
+        _join(backend)
         try:
             return Result(tuple(train_all(config)))
         finally:
