@@ -81,6 +81,8 @@ FORBIDDEN = {
 TOP = {"normlab.exercises"}
 # Of no part: what only the book and the tests need.
 NOWHERE = {"book", "tests", "pytest", "hypothesis", "sphinx", "myst_nb", "nbformat", "nbclient"}
+# The part that pytest loads, and nobody else.
+PLUGIN = {"pytest_plugin": {"pytest"}}
 # A reader without these has everything but figures and experiments.
 HEAVY = {
     "matplotlib": {"plotting"},
@@ -113,6 +115,7 @@ def reaches(imported: str, forbidden: str) -> bool:
 
 def wrong_arrows(part: str, source: str, package: str = "") -> list[str]:
     banned = FORBIDDEN.get(part, set()) | NOWHERE | (TOP if part != "exercises" else set())
+    banned -= PLUGIN.get(part, set())
     found = set(imports_of(source, package))
     return sorted(name for name in found if any(reaches(name, b) for b in banned))
 

@@ -60,3 +60,16 @@ def test_a_broken_workflow_does_not(linter, pattern, instead, said, workflows):
     found = lint(linter, workflows.parents[1])
     assert found.returncode != 0
     assert said in found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("linter", LINTERS)
+def test_the_workflow_for_other_projects_passes(linter, tmp_path):
+    """The one that a page gives readers to copy."""
+    page = (ROOT / "book" / "use_it.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```yaml\n(name: .*?)```", page, flags=re.DOTALL)
+    folder = tmp_path / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    (folder / "norms.yml").write_text(text)
+    assert len(text.splitlines()) <= 12
+    found = lint(linter, tmp_path)
+    assert found.returncode == 0, found.stdout + found.stderr

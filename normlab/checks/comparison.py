@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,7 @@ ULPS = 32  # a few roundings per operation, in any order of summation, for up to
 
 @dataclass
 class Comparison:
-    """One call in float32.
+    """One call.
 
     Attributes:
         scale: of the input.
@@ -40,7 +41,7 @@ class Comparison:
         """Largest error allowed to one of the layer's results."""
         torch_error = max_error(getattr(self.theirs, key), getattr(self.right, key))
         return error_budget(
-            expected, torch.float32, torch_error, factor=self.scale.factor, ulps=ulps
+            expected, self.inputs.x.dtype, torch_error, factor=self.scale.factor, ulps=ulps
         )
 
     def evidence(self, formula: Formula, got: Tensor, budget: float) -> Evidence:
@@ -49,7 +50,7 @@ class Comparison:
         return Evidence(shaped, *self.inputs.to(torch.float64), got.double(), budget, dy)
 
 
-def excess_failure(check: str, diagnosis: Diagnosis, ratio: float) -> Failure:
+def excess_failure(check: str, diagnosis: Diagnosis, ratio: float, inputs: int = 1) -> Failure:
     """A failure with the size of its error, in units of what is allowed."""
     sentence = f"{diagnosis.sentence} (error {ratio:.1e} times the allowed)"
-    return make_failure(check, sentence, diagnosis.mistake)
+    return dataclasses.replace(make_failure(check, sentence, diagnosis.mistake), inputs=inputs)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from normlab.checks.compiled import check_compiled, is_compiled
 from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.half import check_half_precision, check_weight_cast
 from normlab.checks.mistakes import make_failure
@@ -16,9 +17,12 @@ from normlab.checks.numerics import check_values
 from normlab.checks.report import CheckFailed, Failure, Report
 from normlab.checks.robustness import check_double_backward, check_handling, check_unchanged
 from normlab.checks.running import check_running
+from normlab.checks.scope import Scope
 from normlab.checks.state import check_evaluation, check_saved_state
 from normlab.norms import NORMS
+from normlab.probing.adapting import adapt
 from normlab.probing.modules import ModuleSubject, make_subject
+from normlab.probing.opening import uncompiled
 from normlab.probing.shapes import ParameterMismatch
 from normlab.probing.state import preserve_state
 
@@ -75,6 +79,13 @@ def check_layer(
     shape: Sequence[int] | None = None,
     double_backward: bool = False,
     raise_on_failure: bool = False,
+    call: str | None = None,
+    select: str | None = None,
+    dtype: Any = None,
+    dtypes: Collection[Any] | None = None,
+    forward_only: bool = False,
+    empty: bool = True,
+    batch_of_one: bool = True,
     **conventions: Any,
 ) -> Report:
     """Compare a layer with the formula of a norm, and name the likely mistake where it differs.
@@ -100,6 +111,16 @@ def check_layer(
             (N, C, H, W).
         double_backward: also differentiate twice.
         raise_on_failure: raise instead of returning a report with failures.
+        call: how the layer is called, as "f(x, weight)" or "f(x, torch.zeros_like(x))": an
+            expression with `f`, the layer, `x`, the input, and, for a function, the parameters of
+            its family.
+        select: what stands behind the result to get the tensor that counts, as "[0]".
+        dtype: of the inputs; "bfloat16" or "float16" for a layer that takes no float32. Values and
+            gradients alone are compared then.
+        dtypes: those to be tried, of "float32", "bfloat16" and "float16"; all by default.
+        forward_only: compare no gradients.
+        empty: give inputs without rows, too.
+        batch_of_one: give a single sample, too.
         conventions: choices that are not mistakes: `eps`, `eps_placement` ("inside", "outside",
             "clamp"), `divisor` ("n", "n-1"), `weight_offset` (0, 1), `weight_cast` ("before" or
             "after" the cast back to the input's dtype), `momentum`, `num_groups`. Without `eps`
@@ -119,7 +140,17 @@ def check_layer(
         >>> print(check_layer(torch.nn.functional.layer_norm, like="layer_norm").passed)
         True
     """
-    report = examine(layer, like=like, shape=shape, double_backward=double_backward, **conventions)
+    scope = Scope.of(dtype, dtypes, forward_only, empty, batch_of_one)
+    if like in FAMILIES and callable(layer) and not isinstance(layer, type):
+        layer = adapt(layer, like, call, select)
+    report = examine(
+        layer,
+        like=like,
+        shape=shape,
+        double_backward=double_backward and scope.backward,
+        scope=scope,
+        **conventions,
+    )
     if raise_on_failure and not report.passed:
         raise CheckFailed(str(report))
     return report
@@ -132,6 +163,7 @@ def examine(
     shape: Sequence[int] | None = None,
     double_backward: bool = False,
     seeds: Sequence[int] = (0, 1, 2),
+    scope: Scope | None = None,
     **conventions: Any,
 ) -> Report:
     """The same as :func:`check_layer`, for inputs of other seeds.
@@ -142,14 +174,15 @@ def examine(
         shape: of an input.
         double_backward: also differentiate twice.
         seeds: of the inputs.
+        scope: what is checked; everything, where it is None.
         conventions: as for :func:`check_layer`.
     """
     if like not in FAMILIES:
         raise ValueError(f"like: got {like!r}; expected one of {', '.join(map(repr, FAMILIES))}")
     _check_conventions(conventions)
-    report = Report(like)
+    report, scope = Report(like), scope or Scope()
     # the caller's random streams stay as they were; what the layer warns of is no wrong value
-    with preserve_state([]), warnings.catch_warnings():
+    with preserve_state([]), warnings.catch_warnings(), uncompiled():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         eps = conventions.get("eps", default_eps(like))
@@ -161,9 +194,15 @@ def examine(
             return report
         if max(torch.Size(case.shape).numel() for case in subject.cases) > _LARGE:
             seeds = seeds[:1]  # so many numbers need no second draw
+        subject.scope = scope
         formula = _expected_formula(like, subject.declared_eps, conventions)
-        check_unchanged(subject, report)
+        if scope.dtype == torch.float32:
+            check_unchanged(subject, report)
         actual = check_values(subject, formula, report, seeds)
+        if scope.dtype != torch.float32:
+            name = str(scope.dtype).removeprefix("torch.")
+            report.untested.append(f"everything but values and gradients, for {name} input alone")
+            return report
         if (
             "input unchanged" not in report.checks and subject.cases
         ):  # now the inputs that it takes are known
@@ -180,6 +219,8 @@ def examine(
             check_saved_state(subject, report)
             if double_backward:
                 check_double_backward(subject, actual, report)
+            if is_compiled(layer):
+                check_compiled(subject, actual, report)
         if isinstance(subject, ModuleSubject) and subject.attached:
             sentence = f"{', '.join(subject.attached)}: a buffer that hangs on the autograd graph"
             report.failures.append(make_failure("saved state", sentence, "running_in_graph"))

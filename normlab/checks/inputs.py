@@ -132,8 +132,12 @@ def observe(subject: AnySubject, inputs: Inputs, *, backward: bool = True, **cal
         # a leaf forbids it; a layer that writes into its input must be able to, to be told so
         y, leaves = subject(inputs.case, x.clone(), weight, bias, **call)
     if not isinstance(y, Tensor):
-        raise NoTensor(f"the layer returned a {type(y).__name__}; expected one tensor")
-    if backward and y.shape == x.shape and y.requires_grad:
+        raise NoTensor(
+            f"the layer returns a {type(y).__name__} and not one tensor. Say which part of it "
+            "counts: pass select='[0]', or wrap it: `lambda *args: layer(*args)[0]`"
+        )
+    wanted = backward and (subject.scope is None or subject.scope.backward)
+    if wanted and y.shape == x.shape and y.requires_grad:
         try:
             y.backward(inputs.dy.to(y.dtype, copy=True))
         except Exception as error:  # the layer under test may fail in any way

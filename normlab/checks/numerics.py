@@ -65,8 +65,9 @@ def check_values(
     results: dict[str, list[Comparison]] = {}
     report.checks.append(_CALL)
     scales = [*_scales(formula), SHIFTED]
+    backward = subject.scope is None or subject.scope.backward
     for scale in scales:
-        report.checks += [scale.name, f"gradient, {scale.name}"]
+        report.checks += [scale.name, *([f"gradient, {scale.name}"] if backward else [])]
         found = _compare(subject, formula, scale, report, seeds)
         if found is None:
             return None
@@ -77,7 +78,8 @@ def check_values(
     if actual is not None:
         if _centers_otherwise(actual):
             del results[SHIFTED.name]
-        check_gradients(subject, list(results.values()), actual, report)
+        if backward:
+            check_gradients(subject, list(results.values()), actual, report)
     return actual
 
 
@@ -89,7 +91,9 @@ def _compare(
     What the layer refuses is charged to it, unless it may, and is no case from here on.
     """
 
-    def call(case: Case, dtype: torch.dtype = torch.float32) -> list[tuple[Inputs, Outcome]]:
+    main = torch.float32 if subject.scope is None else subject.scope.dtype
+
+    def call(case: Case, dtype: torch.dtype = main) -> list[tuple[Inputs, Outcome]]:
         several = (make_inputs(case, scale, dtype, seed) for seed in seeds)
         return [(inputs, _observe(subject, inputs, report)) for inputs in several]
 
@@ -99,35 +103,38 @@ def _compare(
         report.failures.append(_backward_failure(subject, error, call))
         return None
     except NoTensor as error:
-        report.failures.append(Failure(_CALL, str(error)))
-        return None
+        raise ValueError(f"layer: could not be tested: {error}") from error
     if refused:
         case, text = next(iter(refused.items()))
         if scale is not ORDINARY:  # at another scale it takes them all
             text = f"raises when it is given {scale.name}: {text}"
             report.failures.append(Failure(_CALL, text, "scale_raises"))
         elif not charge_refusals(subject, _CALL, refused, list(taken), call, report):
-            others = (torch.float64, torch.bfloat16, torch.float16)
+            kinds = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+            others = [d for d in kinds if d != main]
             taken_by = [d for d in others if takes(case, functools.partial(call, dtype=d))]
-            raise ValueError(f"layer: could not be tested: {_explain(case, text, taken_by)}")
+            raise ValueError(f"layer: could not be tested: {_explain(case, text, taken_by, main)}")
     subject.cases = list(taken)
     found = []
     for inputs, got in (each for calls in taken.values() for each in calls):
         if not _well_formed(got.y, inputs, report):
             return None
-        theirs = torch_baseline(formula.like, inputs, torch.float32)
+        theirs = torch_baseline(formula.like, inputs, main)
         right = oracle(torch_formula(formula.like), inputs)
         found.append(Comparison(scale, inputs, got, theirs, right))
     return found or None
 
 
-def _explain(case: Case, text: str, others: Sequence[torch.dtype]) -> str:
+def _explain(
+    case: Case, text: str, others: Sequence[torch.dtype], main: torch.dtype = torch.float32
+) -> str:
     """Why a layer could not be tested, and what would help; `others` are dtypes that it takes."""
     if others:
-        name = str(others[0]).removeprefix("torch.")
+        name, mine = (str(d).removeprefix("torch.") for d in (others[0], main))
+        either = "" if others[0] == torch.float64 else f"Pass dtype={name!r}, or cast "
         return (
-            f"float32 input is refused, {name} input is not: {text}. Cast inside of the layer to "
-            "the dtype that it needs, and back"
+            f"{mine} input is refused, {name} input is not: {text}. {either or 'Cast '}inside of "
+            "the layer to the dtype that it needs, and back"
         )
     given = [name for name in ("weight", "bias") if getattr(case, name)]
     return (
@@ -178,7 +185,7 @@ def _well_formed(y: Tensor, inputs: Inputs, report: Report) -> bool:
         sentence += f"{tuple(y.shape)}; expected the input's shape"
         report.failures.append(Failure("shape", sentence))
     elif y.dtype != inputs.x.dtype:
-        sentence = f"float32 input gives {y.dtype} output"
+        sentence = f"{str(inputs.x.dtype).removeprefix('torch.')} input gives {y.dtype} output"
         report.failures.append(make_failure("dtype", sentence, "output_dtype"))
     else:
         return True
@@ -200,7 +207,8 @@ def _probes(subject: AnySubject, formula: Formula) -> list[Evidence]:
     """Calls without bias at ever smaller inputs, which show where eps is and how large."""
     found = []
     for rms in _PROBES:
-        inputs = make_inputs(subject.cases[0], Scale("probe", rms, 0.0, 1.0), torch.float32, 9)
+        main = torch.float32 if subject.scope is None else subject.scope.dtype
+        inputs = make_inputs(subject.cases[0], Scale("probe", rms, 0.0, 1.0), main, 9)
         if inputs.bias is not None:
             inputs.bias.zero_()
         got = observe(subject, inputs, backward=False).y.double()
@@ -247,11 +255,13 @@ def _check_forward(
     cancels = cancels and not _centers_otherwise(actual)
     if diagnosis is not None and not (cancels and diagnosis.changes is None):
         for name in dict.fromkeys(r.scale.name for r in centered):
-            _, here = _forward_evidence([r for r in centered if r.scale.name == name], formula)
+            at_scale = [r for r in centered if r.scale.name == name]
+            _, here = _forward_evidence(at_scale, formula)
             # what ordinary and small inputs show, those near eps need not show again
             shown = any(f.check in (ORDINARY.name, SMALL.name) for f in report.failures)
             if here > 1 and not (shown and name == _NEAR_EPS):
-                report.failures.append(excess_failure(name, diagnosis, here))
+                wrong = sum(_forward_evidence([r], formula)[1] > 1 for r in at_scale)
+                report.failures.append(excess_failure(name, diagnosis, here, wrong))
         if diagnosis.changes is None:
             report.notes.append("gradients and other inputs, because the output is wrong")
             return None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+# how large an error is differs from check to check
+_SIZE = re.compile(r" \(error [^)]*\)")
 
 
 class CheckFailed(AssertionError):
@@ -19,11 +23,13 @@ class Failure:
         message: a sentence that names the likely mistake.
         mistake: short name of that mistake, or None where none was recognized; several at
             once are joined by "+".
+        inputs: how many inputs showed it.
     """
 
     check: str
     message: str
     mistake: str | None = None
+    inputs: int = 1
 
 
 @dataclass
@@ -69,7 +75,21 @@ class Report:
                 f"{len({f.check for f in self.failures})} of {len(self.checks)} checks failed"
             )
         lines = [f"{head}, {self.cases} case{'s' if self.cases != 1 else ''}"]
-        lines += [f"  {f.check}: {f.message}" for f in self.failures]
+        lines += self._failures()
         lines += [f"  not tested: {sentence}" for sentence in self.untested]
         lines += [f"  not checked: {note}" for note in self.notes]
         return "\n".join(lines)
+
+    def _failures(self) -> list[str]:
+        """A line for each mistake, with the checks and the number of inputs that showed it."""
+        by_mistake: dict[str, list[Failure]] = {}
+        for failure in self.failures:
+            key = failure.mistake or _SIZE.sub("", failure.message)
+            by_mistake.setdefault(key, []).append(failure)
+        lines = []
+        for alike in by_mistake.values():
+            checks = ", ".join(dict.fromkeys(f.check for f in alike))
+            count = sum(f.inputs for f in alike)
+            where = f"{checks} ({count} inputs)" if count > 1 else checks
+            lines.append(f"  {where}: {alike[0].message}")
+        return lines

@@ -38,9 +38,11 @@ def check_handling(subject: AnySubject, formula: Formula, report: Report) -> Non
     level = 3.0 if norm.centered else 0.0  # nothing to divide by, but eps
     constant = dataclasses.replace(inputs, x=torch.full_like(inputs.x, level))
     _expect(subject, formula, constant, "constant input", report, allowed=1e-2)
-    if "empty input" not in norm.not_demanded:
+    scope = subject.scope
+    if "empty input" not in norm.not_demanded and (scope is None or scope.empty):
         _check_empty(subject, inputs, report, norm.trailing)
-    if "batch of one" not in norm.not_demanded and inputs.case.shape[0] > 1:
+    single = inputs.case.shape[0] > 1 and (scope is None or scope.batch_of_one)
+    if "batch of one" not in norm.not_demanded and single:
         one = dataclasses.replace(inputs.case, shape=(1, *inputs.case.shape[1:]))
         alone = dataclasses.replace(inputs, case=one, x=inputs.x[:1], dy=inputs.dy[:1])
         _expect(subject, formula, alone, "batch of one", report)
@@ -76,6 +78,8 @@ def check_unchanged(subject: AnySubject, report: Report) -> None:
     if damaged:
         text = f"the layer writes into its {damaged} (in-place damage)"
         report.failures.append(make_failure("input unchanged", text, "in_place"))
+        return
+    if subject.scope is not None and not subject.scope.backward:
         return
     dy = inputs.dy.clone()
     y, _ = subject(inputs.case, inputs.x.clone().requires_grad_(), inputs.weight, inputs.bias)
@@ -151,7 +155,8 @@ def _check_strides(subject: AnySubject, formula: Formula, inputs: Inputs, report
         report.cases += 1
         allowed = _GROSS * max(1.0, float(expected.abs().max()))
         failure = _try(subject, laid, expected, allowed, name)
-        failure = failure or _try_backward(subject, laid, name)
+        if subject.scope is None or subject.scope.backward:
+            failure = failure or _try_backward(subject, laid, name)
         copy = dataclasses.replace(laid, x=x.contiguous())
         if failure is not None and _try(subject, copy, expected, allowed, name) is None:
             text = f"{layout} is not handled: {failure.message}"

@@ -158,13 +158,13 @@ class Examination:
         """
         lines = [self.summary]
         for f in self.findings:
-            where = _names(f.modules, every=every)
+            where = name_modules(f.modules, every=every)
             lines.append(f"  {f.severity} {f.rule}: {where}: {f.message} (book: {f.page})")
         by_reason: dict[str, list[str]] = {}
         for name in self.unknown:
             by_reason.setdefault(self.reasons[name], []).append(name)
         for reason, names in by_reason.items():
-            lines.append(f"  not understood: {_names(names, every=every)}: {reason}")
+            lines.append(f"  not understood: {name_modules(names, every=every)}: {reason}")
         lines += [f"  note: {note}" for note in self.notes]
         lines += _table(self.norms, every=every)
         if self.peak_memory is not None:
@@ -175,7 +175,8 @@ class Examination:
         return self.to_text()
 
 
-def _names(modules: Iterable[str], *, every: bool) -> str:
+def name_modules(modules: Iterable[str], *, every: bool) -> str:
+    """All names, or how many there are and the first three."""
     names = [name or "(the model)" for name in modules]
     if every or len(names) <= 3:
         return ", ".join(names)

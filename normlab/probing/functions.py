@@ -27,6 +27,15 @@ def _signature(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
         return None
 
 
+def _input_index(parameters: list[inspect.Parameter]) -> int:
+    """Where the input is: first, unless the first is called like a parameter and another is not."""
+    known = {name for role in ("weight", "bias") for name in NAMES[role]}
+    if parameters and parameters[0].name.lower() in known:
+        names = [p.name.lower() for p in parameters]
+        return next((k for k, name in enumerate(names) if name in _INPUTS), 0)
+    return 0
+
+
 def _roles(parameters: list[inspect.Parameter], like: str) -> list[str] | None:
     """What each parameter after the input stands for; None where a name says nothing."""
     roles: list[str] = []
@@ -39,6 +48,9 @@ def _roles(parameters: list[inspect.Parameter], like: str) -> list[str] | None:
             return None
         roles.append(role)
     return roles
+
+
+_INPUTS = ("x", "input", "inputs", "hidden_states")
 
 
 class FunctionSubject:
@@ -61,7 +73,12 @@ class FunctionSubject:
         self.expected_eps = eps
         self.needs_running = False
         self.fixed: set[str] = set()
+        self.scope: Any = None
         self._parameters = _signature(function)
+        self._before = 0  # how many parameters stand in front of the input
+        if self._parameters:
+            self._before = _input_index(self._parameters)
+            self._parameters.insert(0, self._parameters.pop(self._before))
         self._roles = None if self._parameters is None else _roles(self._parameters, like)
         norm = NORMS[like]
         known = self.known = norm.roles if self._roles is None else tuple(self._roles)
@@ -133,4 +150,5 @@ class FunctionSubject:
                 named[p.name] = value
             else:
                 positional.append(value)
-        return self.function(x, *positional, **named)
+        positional.insert(self._before, x)
+        return self.function(*positional, **named)

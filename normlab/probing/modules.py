@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,9 +33,10 @@ class ModuleSubject:
             p.requires_grad_()
         # a copy of a compiled module compiles anew, so one copy for each dtype is kept
         self._kept: dict[torch.dtype, nn.Module] | None = (
-            {} if hasattr(module, "_orig_mod") else None
+            {} if any(hasattr(m, "_orig_mod") for m in module.modules()) else None
         )
         self.like = like
+        self.scope: Any = None
         parameters = dict(self.module.named_parameters())
         tensors = tensors_of(self.module)
         plain = {n: t for n, t in tensors.items() if n not in parameters and t.numel() > 1}

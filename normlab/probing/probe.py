@@ -110,6 +110,11 @@ class Probe:
             return f"{type(error).__name__} for an input of shape {shape}: {error}"
         if isinstance(y, Tensor) and y.shape == shape and y.is_floating_point():
             return ""
+        if not isinstance(y, Tensor):
+            return (
+                f"the output for an input of shape {shape} is a {type(y).__name__}; say which part "
+                "of it counts, such as select='[0]'"
+            )
         return f"the output for an input of shape {shape} is no floating tensor of this shape"
 
     def accepts(self, shape: Sequence[int]) -> bool:

@@ -414,7 +414,6 @@ class HalfAlways(nn.LayerNorm):
         (lambda: ReadsMemory(6), "layer_norm", "non_contiguous", "strides"),
         (lambda: Doubles(6), "layer_norm", "output_dtype", "float64"),
         (lambda: NoRows(6), "layer_norm", "empty_input", "empty"),
-        (lambda: ReturnsPair(6), "layer_norm", None, "tuple"),
         (lambda: ThroughNumpy(6), "layer_norm", "no_dx", "cut from the graph"),
         (lambda: HalfSquares(6), "rms_norm", "half_precision_statistics", "half precision"),
         (lambda: HalfAlways(6), "layer_norm", "half_precision_statistics", "half precision"),
@@ -457,3 +456,10 @@ def test_modules_taken_for_each_other_are_named():
     assert "wrong_axis" in names(report), str(report)
     report = check_layer(nn.Identity(), like="layer_norm", shape=(5, 6))
     assert names(report) == {"identity"}, str(report)
+
+
+def test_a_module_that_returns_a_pair_could_not_be_tested():
+    with pytest.raises(ValueError, match=r"the layer returns a tuple.*select='\[0\]'"):
+        check_layer(ReturnsPair(6), like="layer_norm", shape=(5, 6))
+    with pytest.raises(ValueError, match=r"is a tuple.*select='\[0\]'"):
+        check_layer(ReturnsPair(6), like="layer_norm")

@@ -1,0 +1,64 @@
+"""Which inputs and which checks a layer is asked to stand, where not all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is checked.
+
+    Attributes:
+        dtype: of the inputs whose values and gradients are compared.
+        half: 16-bit dtypes that are tried besides.
+        backward: compare gradients, too.
+        empty: give inputs without rows.
+        batch_of_one: give a single sample.
+    """
+
+    dtype: torch.dtype = torch.float32
+    half: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
+    backward: bool = True
+    empty: bool = True
+    batch_of_one: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        dtype: Any = None,
+        dtypes: Collection[Any] | None = None,
+        forward_only: bool = False,
+        empty: bool = True,
+        batch_of_one: bool = True,
+    ) -> Scope:
+        """From the arguments of :func:`normlab.checks.check_layer`.
+
+        Raises:
+            ValueError: a dtype is none of those that are tried.
+        """
+        main = torch.float32 if dtype is None else _named("dtype", dtype)
+        half: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
+        if main != torch.float32:
+            half = ()
+        if dtypes is not None:
+            chosen = [_named("dtypes", d) for d in dtypes]
+            half = tuple(d for d in half if d in chosen)
+        return cls(main, half, not forward_only, empty, batch_of_one)
+
+
+def _named(argument: str, dtype: Any) -> torch.dtype:
+    name = str(dtype).removeprefix("torch.")
+    if name not in _DTYPES:
+        raise ValueError(f"{argument}: got {name!r}; expected one of {', '.join(_DTYPES)}")
+    return _DTYPES[name]

@@ -1,0 +1,112 @@
+"""One run of the command line, from its words to the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from types import FrameType
+
+from normlab.commands.loading import CommandError
+from normlab.commands.parser import CONVENTIONS, make_parser
+from normlab.norms import NORMS
+
+
+class _LimitReached(BaseException):
+    """Time is up. No `except Exception` of a layer or of a check may stop it."""
+
+
+@contextlib.contextmanager
+def _limited(seconds: float | None) -> Iterator[None]:
+    if seconds is None:
+        yield
+        return
+    if not hasattr(signal, "setitimer"):
+        raise CommandError("--limit: this system has no timer for it; leave it out")
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _LimitReached
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# arguments of Python, as messages name them -> the flag
+_FLAGS = (*CONVENTIONS, "call", "select", "dtype", "dtypes", "like", "shape", "ignore")
+
+
+def in_flags(message: str) -> str:
+    """A message in the words of the command line.
+
+    Example:
+        >>> in_flags("Pass the shape of an input, such as shape=(4, 16)")
+        'Pass the shape of an input, such as --shape 4,16'
+    """
+    message = re.sub(
+        r"\bshape=\(([\d, ]+)\)", lambda m: "--shape " + m[1].replace(" ", "").strip(","), message
+    )
+    message = re.sub(r"check_layer\(\.\.\., (\w+)=\.\.\.\)", r"\1=...", message)
+    for name in _FLAGS:
+        flag = "--" + name.replace("_", "-")
+        message = re.sub(rf"(?<![\w.(-]){name}=(?=['\"\w.-])", f"{flag} ", message)
+        message = re.sub(rf"^{name}: ", f"{flag}: ", message)
+        message = re.sub(rf"(?<=[Pp]ass ){name}=(?!\w)", flag, message)
+    message = message.replace("example_input: ", "--shape or --example: ")
+    if "Construct a class first" in message or "construct it first" in message:
+        message += " (--init)"
+    return message
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: command line; None reads the real one.
+
+    Returns:
+        exit status: 0; 1 where a layer does not conform, a fault was found, something was not
+        understood or an answer is not right; 2 where the command could not run or the layer could
+        not be tested.
+    """
+    families = tuple(sorted(NORMS, key=lambda name: not NORMS[name].trailing))
+    options = make_parser(families).parse_args(arguments)
+    try:
+        # what a layer prints is none of the report
+        with contextlib.redirect_stdout(sys.stderr), _limited(options.limit):
+            from normlab.commands.running import run
+
+            answer = run(options)
+    except _LimitReached:
+        return _fail(options, f"stopped after {options.limit:g} seconds (--limit)")
+    except KeyboardInterrupt:
+        return _fail(options, "stopped from the keyboard")
+    except SystemExit as error:
+        return _fail(options, f"{options.object} calls sys.exit({error.code!r}). Take that out")
+    except Exception as error:  # what is loaded may fail in any way; that is no crash of ours
+        expected = isinstance(error, CommandError | TypeError | ValueError)
+        message = str(error) if expected else f"{type(error).__name__}: {error}"
+        return _fail(options, in_flags(message))
+    if options.json:
+        print(json.dumps(answer.values, indent=1, default=str))
+    else:
+        from normlab.commands.terminal import show
+
+        show(answer.report, every=getattr(options, "all", False))
+    return answer.status
+
+
+def _fail(options: argparse.Namespace, message: str) -> int:
+    if options.json:
+        print(json.dumps({"error": message}))
+    else:
+        print(f"normlab {options.command}: {message}", file=sys.stderr)
+    return 2

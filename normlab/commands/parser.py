@@ -1,0 +1,168 @@
+"""The flags of each command. Nothing here imports torch, so that --help is there at once."""
+
+from __future__ import annotations
+
+import argparse
+
+# flag -> allowed values, type and help; each is a choice that does not count as a mistake
+CONVENTIONS: dict[str, tuple[tuple[object, ...] | None, type, str]] = {
+    "eps": (None, float, "eps that is expected; otherwise the module's own, or torch's default"),
+    "eps_placement": (
+        ("inside", "outside", "clamp"),
+        str,
+        "eps under the root, added to the root, or as its lower bound",
+    ),
+    "divisor": (("n", "n-1"), str, "of the variance: n-1 is Bessel's correction"),
+    "weight_offset": ((0, 1), int, "1 where the factor is 1 + weight"),
+    "weight_cast": (
+        ("before", "after"),
+        str,
+        "whether the weight multiplies before or after the cast back to 16 bits",
+    ),
+    "momentum": (None, float, "weight of the new batch in the running statistics"),
+    "num_groups": (None, int, "groups of channels"),
+}
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(p) for p in text.replace("x", ",").strip("()[] ").split(",") if p)
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 0:
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected sizes such as 4,16")
+    return sizes
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected a number of seconds above 0")
+    return seconds
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def make_parser(families: tuple[str, ...]) -> argparse.ArgumentParser:
+    """The command line.
+
+    Args:
+        families: names of the norms that `check` knows.
+    """
+    parser = argparse.ArgumentParser(
+        prog="normlab",
+        description="Is this norm right, which norm is it, and what is wrong around it?",
+        epilog="Exit status: 0; 1 does not conform, has faults, not understood, not all right; "
+        "2 could not run or be tested.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, text: str, shape: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("object", help="module:Object or path/to/file.py:Object")
+        command.add_argument(
+            "--init", metavar="ARGS", help="to construct it, such as '16, eps=1e-6'"
+        )
+        command.add_argument("--shape", type=_sizes, action="append", metavar="SIZES", help=shape)
+        _add_common(command)
+        return command
+
+    _add_check(
+        add(
+            "check",
+            "Compare a layer with the formula of a norm, and name the mistake.",
+            "of an input, such as 4,16; inferred where possible",
+        ),
+        families,
+    )
+    add(
+        "identify",
+        "Find out which norm a layer computes, and with which conventions.",
+        "of an input, such as 4,16; once more for each further argument, as a condition",
+    )
+    _add_doctor(
+        add(
+            "doctor",
+            "Look through a model for what usually goes wrong around norms.",
+            "of an input, such as 2,3,32,32; once for each input",
+        )
+    )
+    text = "Run a notebook's own cells in a fresh process and report what its checks say."
+    answers = commands.add_parser("grade", help=text, description=text)
+    answers.add_argument("notebook", help="path of a notebook with answers to exercises")
+    answers.add_argument("--limit", type=_seconds, default=600.0, help="seconds for all of it")
+    answers.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _add_common(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument(
+        "--limit", type=_seconds, metavar="SECONDS", help="stop after so many seconds, status 2"
+    )
+
+
+def _add_check(check: argparse.ArgumentParser, families: tuple[str, ...]) -> None:
+    check.add_argument("--like", required=True, choices=families, help="family")
+    group = check.add_argument_group("how it is called")
+    group.add_argument(
+        "--call", metavar="CALL", help="such as 'f(x, weight)' or 'f(x, torch.zeros_like(x))'"
+    )
+    group.add_argument("--select", metavar="PART", help="of the result, such as '[0]' of a tuple")
+    group = check.add_argument_group("what is asked of it")
+    group.add_argument("--dtype", help="of the inputs, for a layer that takes no float32")
+    group.add_argument("--dtypes", type=_names, help="those to try, such as float32,bfloat16")
+    group.add_argument("--forward-only", action="store_true", help="compare no gradients")
+    group.add_argument(
+        "--no-empty", dest="empty", action="store_false", help="give no input without rows"
+    )
+    group.add_argument(
+        "--no-batch-of-one", dest="batch_of_one", action="store_false", help="nor a single sample"
+    )
+    group.add_argument("--double-backward", action="store_true", help="also differentiate twice")
+    group = check.add_argument_group("conventions, which do not count as mistakes")
+    for name, (allowed, kind, text) in CONVENTIONS.items():
+        flag = "--" + name.replace("_", "-")
+        group.add_argument(flag, type=kind, choices=allowed, help=text)
+
+
+def _add_doctor(model: argparse.ArgumentParser) -> None:
+    group = model.add_argument_group("the model and its input")
+    group.add_argument(
+        "--config",
+        metavar="OBJECT(ARGS)",
+        help="first argument of the constructor, such as 'transformers:BertConfig(vocab_size=99)'",
+    )
+    group.add_argument("--eval", action="store_true", help="look at it in evaluation mode")
+    group.add_argument(
+        "--integers", type=int, metavar="N", help="give token numbers below N as the input"
+    )
+    group.add_argument(
+        "--example",
+        metavar="OBJECT",
+        help="module:Object, the input itself: a tensor, a tuple of arguments or a dict of named "
+        "ones, or a function that gives one",
+    )
+    group.add_argument(
+        "--optimizer",
+        metavar="OBJECT(ARGS)",
+        help="such as 'torch.optim:AdamW(weight_decay=0.1)', to look at weight decay",
+    )
+    group = model.add_argument_group("the report")
+    group.add_argument("--all", action="store_true", help="name all modules of a group")
+    group.add_argument(
+        "--ignore", type=_names, action="extend", default=[], metavar="RULES", help="leave out"
+    )
+    group.add_argument(
+        "--select", type=_names, action="extend", default=[], metavar="RULES", help="only these"
+    )
+    group.add_argument(
+        "--allow-unknown",
+        action="store_true",
+        help="exit status 0 also where something looks like a norm and was not understood",
+    )

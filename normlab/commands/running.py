@@ -1,0 +1,127 @@
+"""The commands themselves: from the options to a report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normlab.checks import CONVENTIONS, check_layer
+from normlab.commands.loading import CommandError, construct, construct_named, load_object
+from normlab.fingerprint import identify
+from normlab.grading import grade_notebook
+from normlab.inspection import doctor
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command has to say.
+
+    Attributes:
+        values: the report as plain values.
+        report: itself.
+        status: exit status.
+    """
+
+    values: dict[str, Any]
+    report: Any
+    status: int
+
+
+def run(options: argparse.Namespace) -> Answer:
+    """Run the command that the options name."""
+    if options.command == "grade":
+        graded = grade_notebook(options.notebook, limit=options.limit)
+        return Answer(graded.to_dict(), graded, 0 if graded.passed else 1)
+    commands = {"check": _check, "identify": _identify, "doctor": _doctor}
+    return commands[options.command](options)
+
+
+def _check(options: argparse.Namespace) -> Answer:
+    layer = construct(load_object(options.object), options.init)
+    given = {name: getattr(options, name) for name in CONVENTIONS}
+    report = check_layer(
+        layer,
+        like=options.like,
+        shape=_one_shape(options),
+        double_backward=options.double_backward,
+        call=options.call,
+        select=options.select,
+        dtype=options.dtype,
+        dtypes=options.dtypes,
+        forward_only=options.forward_only,
+        empty=options.empty,
+        batch_of_one=options.batch_of_one,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    return Answer(report.to_dict(), report, 0 if report.passed else 1)
+
+
+def _one_shape(options: argparse.Namespace) -> tuple[int, ...] | None:
+    if options.shape and len(options.shape) > 1:
+        raise CommandError("--shape: check takes one; give the other arguments with --call")
+    return options.shape[0] if options.shape else None
+
+
+def _identify(options: argparse.Namespace) -> Answer:
+    layer = construct(load_object(options.object), options.init)
+    if not options.shape:
+        raise CommandError("--shape: identify needs the shape of an input, such as --shape 4,16")
+    first, *others = options.shape
+    g = torch.Generator().manual_seed(0)
+    found = identify(layer, shape=first, others=[torch.randn(s, generator=g) for s in others])
+    return Answer(found.to_dict(), found, 0)
+
+
+def _doctor(options: argparse.Namespace) -> Answer:
+    found = load_object(options.object)
+    before = [construct_named(options.config, "--config")] if options.config else []
+    factory = not isinstance(found, nn.Module)
+    model = construct(found, options.init or ("" if factory else None), *before)
+    if not isinstance(model, nn.Module):
+        raise CommandError(
+            f"{options.object}: got {type(model).__name__}; doctor needs a module, its class, or a "
+            "function that returns one"
+        )
+    if options.eval:
+        model.eval()
+    optimizer = None
+    if options.optimizer:
+        optimizer = construct_named(options.optimizer, "--optimizer", model.parameters())
+    examined = doctor(
+        model,
+        _example(options),
+        optimizer=optimizer,
+        ignore=options.ignore,
+        select=options.select,
+        progress=_progress if sys.stderr.isatty() else None,
+    )
+    faults = any(f.severity != "note" for f in examined.findings)
+    failed = faults or (bool(examined.unknown) and not options.allow_unknown)
+    return Answer(examined.to_dict(), examined, 1 if failed else 0)
+
+
+def _progress(done: int, total: int) -> None:
+    end = "\r" if done + 1 < total else "\r\033[K"
+    print(f"{done + 1} of {total} modules", end=end, file=sys.stderr, flush=True)
+
+
+def _example(options: argparse.Namespace) -> Any:
+    if options.example is not None:
+        example = load_object(options.example)
+        return example() if callable(example) and not isinstance(example, Tensor) else example
+    if not options.shape:
+        raise CommandError(
+            "--shape: doctor needs an input: --shape 4,3,32,32, with --integers 1000 for token "
+            "numbers, or --example module:Object for anything else"
+        )
+    g = torch.Generator().manual_seed(0)
+    if options.integers is not None:
+        if options.integers < 1:
+            raise CommandError(f"--integers: got {options.integers}; expected a number above 0")
+        return tuple(torch.randint(options.integers, s, generator=g) for s in options.shape)
+    return tuple(torch.randn(shape, generator=g) for shape in options.shape)

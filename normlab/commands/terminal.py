@@ -1,0 +1,79 @@
+"""A report on a terminal: tables, colors and links; plain text where it is piped."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+_COLORS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+
+
+def page_address(page: str) -> str | None:
+    """Address of a page of the book; None unless NORMLAB_BOOK says where the book is.
+
+    Args:
+        page: chapter#target.
+    """
+    book = os.environ.get("NORMLAB_BOOK", "")
+    chapter, _, target = page.partition("#")
+    return f"{book.rstrip('/')}/{chapter}.html#{target}" if book else None
+
+
+def show(report: Any, *, every: bool = False) -> None:
+    """Print a report.
+
+    Args:
+        report: of any command.
+        every: name all modules of a group.
+    """
+    if not sys.stdout.isatty():
+        print(report.to_text(every=every) if hasattr(report, "to_text") else report)
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if hasattr(report, "findings"):
+        show_examination(console, report, every=every)
+    else:
+        for k, line in enumerate(str(report).splitlines()):
+            passed = getattr(report, "passed", None)
+            color = {True: "bold green", False: "bold red", None: "bold"}[passed]
+            console.print(line, style=color if k == 0 else None, markup=False)
+
+
+def show_examination(console: Any, examined: Any, *, every: bool) -> None:
+    """The report of the doctor as tables.
+
+    Args:
+        console: of rich.
+        examined: an :class:`normlab.inspection.Examination`.
+        every: name all modules of a group.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from normlab.inspection.report import COLUMNS, name_modules, rows
+
+    console.print(examined.summary, style="bold green" if examined.passed else "bold", markup=False)
+    if examined.findings or examined.unknown:
+        table = Table("", "rule", "modules", "what", show_lines=True)
+        for f in examined.findings:
+            address = page_address(f.page)
+            rule = Text(f.rule, style=f"link {address}" if address else "")
+            text = Text(f.message if address else f"{f.message} (book: {f.page})")
+            where = Text(name_modules(f.modules, every=every))
+            table.add_row(Text(f.severity, style=_COLORS[f.severity]), rule, where, text)
+        for name in examined.unknown:
+            unknown = Text("not understood", style="magenta")
+            table.add_row(unknown, "", Text(name or "(the model)"), Text(examined.reasons[name]))
+        console.print(table)
+    for note in examined.notes:
+        console.print(f"note: {note}", markup=False)
+    if examined.norms:
+        table = Table(*COLUMNS)
+        for row in rows(examined.norms, every=every):
+            table.add_row(*map(Text, row))
+        console.print(table)
+    if examined.peak_memory is not None:
+        console.print(f"memory: {examined.peak_memory / 2**20:.0f} MiB above the model at most")

@@ -1,0 +1,128 @@
+"""A layer that is called otherwise, or returns more: made into one that the checks can call."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normlab.norms import NORMS
+
+_SELECTION = re.compile(r"(\[(-?\d+|'[^']*'|\"[^\"]*\")\]|\.[A-Za-z_]\w*)+")
+
+
+def _selection(select: str | None) -> CodeType | None:
+    if select is None:
+        return None
+    if not _SELECTION.fullmatch(select):
+        raise ValueError(f"select: got {select!r}; expected what stands behind a result, as '[0]'")
+    return compile(f"result{select}", "select", "eval")
+
+
+def _call(call: str | None, roles: tuple[str, ...]) -> tuple[CodeType, list[str]]:
+    """The call as code, and the parameters of the norm in it."""
+    try:
+        tree = ast.parse(call or "f(x)", mode="eval")
+    except SyntaxError as error:
+        raise ValueError(f"call: got {call!r}; expected a call, as 'f(x, weight)'") from error
+    names = dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
+    unknown = [n for n in names if n not in (*roles, "f", "x", "torch")]
+    if unknown or not {"f", "x"} <= set(names):
+        wrong = f"{unknown[0]!r} in it is unknown" if unknown else "f or x is missing"
+        raise ValueError(
+            f"call: got {call!r}; {wrong}. Expected an expression with f, the layer, x, the input, "
+            f"and any of {', '.join(roles)}, as 'f(x, weight)'"
+        )
+    return compile(tree, "call", "eval"), [n for n in names if n in roles]
+
+
+class _Adapted(nn.Module):
+    """A module under another way to call it."""
+
+    def __init__(self, layer: nn.Module, call: str | None, select: str | None):
+        super().__init__()
+        self.layer = layer
+        self.call, self.select = call, select
+
+    def forward(self, x: Tensor) -> Any:
+        """The result that counts, of the call that was given."""
+        code, _ = _call(self.call, ())
+        result = eval(code, {"f": self.layer, "x": x, "torch": torch})
+        chosen = _selection(self.select)
+        return result if chosen is None else eval(chosen, {"result": result})
+
+
+def adapt(
+    layer: Callable[..., Any], like: str, call: str | None, select: str | None
+) -> Callable[..., Any]:
+    """A layer that is called in the usual way and gives one tensor.
+
+    Args:
+        layer: a module or a function.
+        like: family, whose parameters may stand in `call`.
+        call: expression with `f`, the layer, `x`, the input, and parameters of a function.
+        select: what stands behind the result, such as "[0]".
+
+    Raises:
+        ValueError: an expression cannot be read, or has names that are unknown.
+
+    Example:
+        >>> def backwards(weight, x):
+        ...     return x * weight, x
+        >>> f = adapt(backwards, "rms_norm", "f(weight, x)", "[0]")
+        >>> f(torch.ones(2), weight=3)
+        tensor([3., 3.])
+    """
+    if call is None and select is None:
+        return layer
+    chosen = _selection(select)
+    if isinstance(layer, nn.Module):
+        _call(call, ())
+        return _Adapted(layer, call, select)
+    if call is None:
+        signature = _signature_of(layer)
+
+        def selected(*args: Any, **kwargs: Any) -> Any:
+            result = layer(*args, **kwargs)
+            return result if chosen is None else eval(chosen, {"result": result})
+
+        if signature is not None:
+            selected.__signature__ = signature  # type: ignore[attr-defined]
+        return selected
+    code, roles = _call(call, NORMS[like].roles)
+    names = ["x", *roles]
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    signature = inspect.Signature(
+        [inspect.Parameter("x", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+        + [inspect.Parameter(role, by_name, default=_default(like, role)) for role in roles]
+    )
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = {name: bound.arguments[name] for name in names}
+        result = eval(code, {"f": layer, "torch": torch} | given)
+        return result if chosen is None else eval(chosen, {"result": result})
+
+    called.__signature__ = signature  # type: ignore[attr-defined]
+    return called
+
+
+def _default(like: str, role: str) -> Any:
+    """Weight and bias have to be given; all else has the default of the norm."""
+    if role in ("weight", "bias"):
+        return inspect.Parameter.empty
+    return dict(zip(NORMS[like].roles, NORMS[like].arguments(), strict=True))[role]
+
+
+def _signature_of(layer: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(layer)
+    except (TypeError, ValueError):  # a C function without a signature
+        return None

@@ -1,0 +1,230 @@
+"""Bad command lines: no traceback, exit status 2, and a sentence with the remedy in its words."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from normlab.commands import main
+from normlab.commands.entry import in_flags
+
+SOURCE = """
+import sys
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+class Noisy(nn.LayerNorm):
+    def forward(self, x):
+        print("a word from the layer")
+        return super().forward(x)
+
+class Exits(nn.Module):
+    def forward(self, x):
+        sys.exit(3)
+
+class Slow(nn.Module):
+    def forward(self, x):
+        import time
+        time.sleep(0.05)
+        return F.layer_norm(x, x.shape[-1:])
+
+class Refuses(nn.Module):
+    def forward(self, x):
+        raise RuntimeError("no input is good enough")
+
+class TwoInputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+    def forward(self, x, y):
+        return self.norm(x + y)
+
+class Configured(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(5, config.size), nn.LayerNorm(config.size)
+    def forward(self, x):
+        return self.norm(self.linear(x))
+
+class Config:
+    def __init__(self, size=8):
+        self.size = size
+
+def pair(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    return F.layer_norm(x, normalized_shape, weight, bias, eps), x
+
+def half(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+    if x.dtype != torch.bfloat16:
+        raise TypeError("bfloat16 alone")
+    return F.layer_norm(x, normalized_shape, weight, bias, eps)
+
+scripted = None
+number = 3
+"""
+LINE = "torch.nn:LayerNorm --init 16"
+LIKE = "--like layer_norm"
+BAD = [
+    ("", "usage: normlab"),
+    ("cure x:y", "invalid choice: 'cure'"),
+    (f"check {LINE}", "--like"),
+    (f"check {LINE} --like layernorm", "invalid choice: 'layernorm'"),
+    (f"check {LINE} {LIKE} --shape four", "expected sizes such as 4,16"),
+    (f"check {LINE} {LIKE} --shape ,", "expected sizes such as 4,16"),
+    (f"check {LINE} {LIKE} --shape 4,-16", "expected sizes such as 4,16"),
+    (f"check {LINE} {LIKE} --divisor m", "invalid choice: 'm'"),
+    (f"check {LINE} {LIKE} --eps small", "invalid float value"),
+    (f"check {LINE} {LIKE} --eps=-1", "--eps: got -1.0; expected a number that is not negative"),
+    (f"check {LINE} {LIKE} --limit 0", "expected a number of seconds above 0"),
+    (f"check {LINE} {LIKE} --limit soon", "expected a number of seconds above 0"),
+    (f"check {LINE} {LIKE} --dtype float12", "--dtype: got 'float12'; expected one of float32"),
+    (f"check {LINE} {LIKE} --dtypes half", "--dtypes: got 'half'; expected one of float32"),
+    (f"check {LINE} {LIKE} --select 0", "--select: got '0'; expected what stands behind"),
+    (f"check {LINE} {LIKE} --call f(x", "--call: got 'f(x'; expected a call"),
+    (f"check {LINE} {LIKE} --call f(y)", "'y' in it is unknown"),
+    (f"check {LINE} {LIKE} --shape 4,16 --shape 4,8", "--shape: check takes one"),
+    (f"check {{file}}:pair {LIKE}", "--select '[0]'"),
+    (f"check {{file}}:half {LIKE}", "Pass --dtype 'bfloat16'"),
+    (f"check {{file}}:Refuses {LIKE} --shape 4,5", "no input is good enough"),
+    (f"check {{file}}:Refuses {LIKE}", "--shape 4,16"),
+    (f"check {{file}}:Exits {LIKE} --shape 4,5", "calls sys.exit(3)"),
+    (f"check {{file}}:number {LIKE}", "expected a module or a function"),
+    (f"check {{file}}:Slow {LIKE} --shape 4,8 --limit 0.3", "stopped after 0.3 seconds (--limit)"),
+    ("check torch.nn:GroupNorm --init 3,7 --like group_norm", "must be divisible"),
+    ("identify LayerNorm --shape 4,6", "expected module:Object"),
+    ("identify :LayerNorm --shape 4,6", "expected module:Object"),
+    ("identify no_such_module:X --shape 4,6", "name the file"),
+    ("identify no_such_file.py:X --shape 4,6", "no such file"),
+    ("identify torch.nn:layernorm --shape 4,6", "Did you mean LayerNorm"),
+    ("identify torch.nn:LayerNorm --shape 4,6", "Pass its arguments with --init"),
+    ("identify torch.nn:LayerNorm --init size --shape 4,6", "--init: got 'size'"),
+    (f"identify {LINE}", "such as --shape 4,16"),
+    (f"identify {LINE} --shape 4,5", "Pass the shape of an input that it takes"),
+    ("identify {file}:number --init 3 --shape 4,6", "--init: int takes no arguments"),
+    ("identify {file}:Slow --shape 4,8 --limit 0.2", "stopped after 0.2 seconds (--limit)"),
+    (f"doctor {LINE}", "--shape 4,3,32,32"),
+    (f"doctor {LINE} --shape 4,16 --ignore no_rule", "--ignore: got 'no_rule'; expected one of"),
+    (f"doctor {LINE} --shape 4,16 --select no_rule", "--select: got 'no_rule'; expected one of"),
+    (f"doctor {LINE} --shape 4,16 --integers 0", "--integers: got 0"),
+    (f"doctor {LINE} --shape 4,15", "--shape or --example: the model raises"),
+    ("doctor {file}:TwoInputs --shape 4,8", "--shape or --example: the model raises"),
+    ("doctor {file}:Configured --shape 4,5", "Pass its arguments with --init"),
+    ("doctor {file}:Configured --config {file}:Config(size --shape 4,5", "--config: got"),
+    ("doctor {file}:Configured --config {file}:Config(3,4) --shape 4,5", "with --config"),
+    (f"doctor {LINE} --shape 4,16 --optimizer torch.optim:Adm", "has no 'Adm'"),
+    ("doctor {file}:pair --shape 4,8", "missing"),
+    ("doctor {file}:number --shape 4,8", "takes no arguments"),
+    (f"doctor {LINE} --example {{file}}:absent", "has no 'absent'"),
+    ("grade no_such_notebook.ipynb", "no_such_notebook.ipynb"),
+]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("lines") / "layers_of_mine.py"
+    path.write_text(SOURCE)
+    return str(path)
+
+
+def test_there_are_forty():
+    assert len(BAD) >= 40
+
+
+@pytest.mark.parametrize(("line", "text"), BAD)
+def test_a_bad_line_says_what_to_do(line, text, file, capsys):
+    words = [w.replace("{file}", file) for w in line.split()]
+    try:
+        status = main(words)
+    except SystemExit as stop:
+        status = stop.code
+    out, err = capsys.readouterr()
+    assert status == 2, out
+    assert text in err
+    assert "Traceback" not in err
+    assert out == ""
+    assert err.startswith(("normlab ", "usage: normlab"))
+
+
+def test_json_is_valid_whatever_a_layer_prints(file, capsys):
+    arguments = [f"{file}:Noisy", "--init", "16", "--json"]
+    for line in (
+        ["check", *arguments, "--like", "layer_norm"],
+        ["identify", *arguments, "--shape", "4,16"],
+        ["doctor", *arguments, "--shape", "4,16"],
+    ):
+        assert main(line) == 0
+        out, err = capsys.readouterr()
+        assert isinstance(json.loads(out), dict)
+        assert "a word from the layer" in err
+    assert main(["check", f"{file}:Exits", "--like", "layer_norm", "--shape", "4,5", "--json"]) == 2
+    assert "sys.exit(3)" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_what_the_new_flags_do(file, capsys):
+    check = ["check", f"{file}:pair", "--like", "layer_norm", "--select", "[0]"]
+    assert main([*check, "--dtypes", "float32", "--forward-only", "--no-empty"]) == 0
+    assert "not tested: bfloat16 input, as asked for" in capsys.readouterr().out
+    assert main(["check", f"{file}:half", "--like", "layer_norm", "--dtype", "bfloat16"]) == 0
+    assert main(["doctor", f"{file}:TwoInputs", "--shape", "4,8", "--shape", "4,8"]) == 0
+    config = f"{file}:Config(size=4)"
+    assert main(["doctor", f"{file}:Configured", "--config", config, "--shape", "4,5"]) == 0
+    capsys.readouterr()
+    model = ["doctor", f"{file}:Configured", "--config", config, "--shape", "4,5"]
+    assert main([*model, "--optimizer", "torch.optim:AdamW(weight_decay=0.1)"]) == 1
+    assert "decayed_norm" in capsys.readouterr().out
+    ignore = ["--ignore", "decayed_norm,two_eps", "--all", "--eval"]
+    assert main([*model, "--optimizer", "torch.optim:AdamW(weight_decay=0.1)", *ignore]) == 0
+    assert main(["identify", f"{file}:TwoInputs", "--shape", "4,8", "--shape", "4,8"]) == 0
+    assert "layer_norm" in capsys.readouterr().out
+
+
+def test_messages_name_flags():
+    assert in_flags("pass shape=, such as shape=(4, 16)") == "pass --shape, such as --shape 4,16"
+    assert in_flags("declare it: check_layer(..., eps=...)") == "declare it: --eps ..."
+    assert in_flags("num_groups: got 0") == "--num-groups: got 0"
+    assert in_flags("a.select='x' stays") == "a.select='x' stays"
+
+
+def run_python(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("command", ["", "check", "identify", "doctor", "grade"])
+def test_help_imports_no_torch(command):
+    words = [command] * bool(command) + ["--help"]
+    done = run_python(
+        "import sys\nfrom normlab.commands import main\n"
+        f"try:\n    main({words!r})\nfinally:\n    assert 'torch' not in sys.modules\n"
+        "    assert 'rich' not in sys.modules\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "usage: normlab" in done.stdout
+    assert "a choice that is not a mistake" not in done.stdout
+
+
+def test_the_flags_of_the_conventions_are_those_of_the_checks():
+    from normlab.checks import CONVENTIONS
+    from normlab.commands import parser
+
+    assert {k: v[0] for k, v in parser.CONVENTIONS.items()} == CONVENTIONS
+    texts = [v[2] for v in parser.CONVENTIONS.values()]
+    assert len(set(texts)) == len(texts)
+
+
+def test_a_terminal_gets_tables_and_links(file, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("NORMLAB_BOOK", "https://example.org/book/")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert main(["doctor", "torch.nn:BatchNorm1d", "--init", "6", "--shape", "1,6,3"]) == 1
+    out = capsys.readouterr().out
+    assert "┃" in out or "│" in out
+    assert "https://example.org/book/debugging.html#debugging-batch-of-one" in out
+    assert main(["identify", "torch.nn:LayerNorm", "--init", "6", "--shape", "4,6"]) == 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert "family: layer_norm" in plain
