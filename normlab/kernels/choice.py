@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
@@ -126,6 +127,15 @@ def backend() -> ModuleType | None:
             give_up(f"it cannot be imported here: {error}")
         _State.resolved = True
     return _State.module
+
+
+@functools.cache
+def gpu_backend() -> ModuleType | None:
+    """The Triton kernels, or None where Triton cannot be imported."""
+    try:
+        return importlib.import_module("normlab.kernels.triton")
+    except Exception:  # missing, or unable to find a compiler or a driver
+        return None
 
 
 def other_backend() -> ModuleType:

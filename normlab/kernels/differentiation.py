@@ -13,9 +13,13 @@ from normlab.kernels import choice
 Composition = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 
 
+def _on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
+
+
 def compute(kernel: str, x: Tensor, *rest: Any) -> Any:
     """Call `kernel` of the chosen back end; where numba cannot compile it, of the chunked one."""
-    module = choice.backend()
+    module = choice.gpu_backend() if _on_gpu(x) else choice.backend()
     assert module is not None
     if not getattr(module, "MAY_FAIL", False):
         return getattr(module, kernel)(x, *rest)

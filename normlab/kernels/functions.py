@@ -21,10 +21,10 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def _fits(input: Tensor, *parameters: Tensor | None) -> bool:
-    """Plain tensors on the CPU, of a dtype that the kernels know, with something in them."""
+    """Plain tensors on one device, of a dtype that the kernels know, with something in them."""
     if (
         type(input) not in _PLAIN
-        or not input.is_cpu
+        or not (input.is_cpu or input.is_cuda)
         or input.dtype not in _DTYPES
         or input.layout is not torch.strided
         or input.numel() == 0
@@ -34,7 +34,7 @@ def _fits(input: Tensor, *parameters: Tensor | None) -> bool:
     for p in parameters:
         if p is None:
             continue
-        if type(p) not in _PLAIN or not p.is_cpu:
+        if type(p) not in _PLAIN or p.device != input.device:
             return False
         if p.dtype != dtype:
             if dtype is not None or p.dtype not in (input.dtype, torch.float32):
@@ -109,6 +109,8 @@ def _features(input: Tensor, normalized_shape: Sequence[int], *parameters: Tenso
         if type(n) is not int and not isinstance(n, torch.SymInt):
             return 0
         features *= n
+    if input.is_cuda and not _fits_gpu(features):
+        return 0
     # of one value nothing is left but rounding, which the composition has less of
     return features if features > 1 else 0
 
@@ -202,9 +204,17 @@ def instance_norm(
     return _call("group_norm", again, input, weight, bias, channels, eps)[0]
 
 
+def _fits_gpu(features: int) -> bool:
+    """Whether Triton can compute rows of this size; torch.compile has kernels of its own."""
+    module = choice.gpu_backend()
+    return module is not None and features <= module.LARGEST and not torch.compiler.is_compiling()
+
+
 def _is_channel_norm(input: Tensor, *vectors: Tensor | None) -> bool:
     """Whether the input has channels, and all else a number for each of them."""
     if not choice.wanted() or not _fits(input, *vectors) or input.dim() < 2:
+        return False
+    if input.is_cuda:
         return False
     channels = (input.shape[1],)
     return all(v is None or v.shape == channels for v in vectors)

@@ -1,0 +1,162 @@
+"""Layer norm and RMS norm in Triton, forward and backward; the extra `normlab[gpu]`.
+
+These are read and run in Triton's interpreter, on a CPU. Their speed on a GPU has not been
+measured. Each function has a namesake with the same arguments in `normlab.kernels.chunked`.
+
+A program has one row in registers in the forward pass. In the backward pass it takes every
+`PROGRAMS`-th row, and sums the weight's gradient over its rows in float32; the sums of all programs
+are added by torch.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from normlab.kernels.pieces import Gradients, Needs
+
+PROGRAMS = 128  # of a backward pass, about one for each multiprocessor of a large GPU
+LARGEST = 16384  # features; longer rows do not fit the registers of a program
+
+
+@triton.jit
+def _forward(x, y, weight, bias, stats, rows, n, eps, CENTERED: tl.constexpr,
+             HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < n
+    t = tl.load(x + row * n + columns, mask=inside, other=0.0).to(tl.float32)
+    if CENTERED:
+        mean = tl.sum(t, 0) / n
+        t = tl.where(inside, t - mean, 0.0)
+        missed = tl.sum(t, 0) / n  # what the rounding of the mean left
+        t = tl.where(inside, t - missed, 0.0)
+        tl.store(stats + row, mean)
+        tl.store(stats + rows + row, missed)
+    rstd = 1.0 / tl.sqrt(tl.sum(t * t, 0) / n + eps)
+    tl.store(stats + (2 * rows if CENTERED else 0) + row, rstd)
+    value = t * rstd
+    if HAS_WEIGHT:
+        value *= tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
+    if HAS_BIAS:
+        value += tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
+    tl.store(y + row * n + columns, value.to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _backward(dy, x, dx, weight, stats, partial, rows, n, CENTERED: tl.constexpr,
+              HAS_WEIGHT: tl.constexpr, BLOCK: tl.constexpr, EACH: tl.constexpr):  # fmt: skip
+    columns = tl.arange(0, BLOCK)
+    w = tl.full([BLOCK], 1.0, tl.float32)
+    if HAS_WEIGHT:
+        w = tl.load(weight + columns, mask=columns < n, other=0.0).to(tl.float32)
+    dweight = tl.zeros([BLOCK], tl.float32)
+    dbias = tl.zeros([BLOCK], tl.float32)
+    for i in range(EACH):
+        row = (i * tl.num_programs(0) + tl.program_id(0)).to(tl.int64)
+        # a mask instead of a bound that depends on the program: it runs in the interpreter, too
+        inside = (columns < n) & (columns * 0 + row < rows)
+        here = columns * 0 + row < rows
+        at = row * n + columns
+        g = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
+        t = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+        safe = columns * 0 + row
+        if CENTERED:
+            t = t - tl.load(stats + safe, mask=here, other=0.0)
+            t = t - tl.load(stats + rows + safe, mask=here, other=0.0)
+        rstd = tl.load(stats + (2 * rows if CENTERED else 0) + safe, mask=here, other=0.0)
+        x_hat = tl.where(inside, t * rstd, 0.0)
+        dweight += g * x_hat
+        dbias += g
+        g = g * w
+        h = g - x_hat * (tl.sum(g * x_hat, 0) / n)
+        if CENTERED:
+            h = h - tl.sum(g, 0) / n
+        tl.store(dx + at, (h * rstd).to(dx.dtype.element_ty), mask=inside)
+    place = partial + tl.program_id(0) * 2 * n + columns
+    tl.store(place, dweight, mask=columns < n)
+    tl.store(place + n, dbias, mask=columns < n)
+
+
+def _normalize(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, eps: float, centered: bool
+) -> tuple[Tensor, Tensor]:
+    x = x.contiguous()
+    rows = x.numel() // n
+    y = torch.empty_like(x)
+    stats = x.new_empty((3 if centered else 1, rows), dtype=torch.float32)
+    w, b = (x if p is None else p.contiguous() for p in (weight, bias))  # not read where None
+    _forward[(rows,)](
+        x, y, w, b, stats, rows, n, eps, CENTERED=centered, HAS_WEIGHT=weight is not None,
+        HAS_BIAS=bias is not None, BLOCK=triton.next_power_of_2(n), num_warps=_warps(n),
+    )  # fmt: skip
+    return y, stats
+
+
+def _differentiate(
+    dy: Tensor,
+    x: Tensor,
+    stats: Tensor,
+    weight: Tensor | None,
+    needs: Needs,
+    n: int,
+    centered: bool,
+) -> Gradients:
+    dy, x = dy.contiguous(), x.contiguous()
+    rows = x.numel() // n
+    dx = torch.empty_like(x)
+    programs = min(rows, PROGRAMS)
+    partial = x.new_empty((programs, 2, n), dtype=torch.float32)
+    w = x if weight is None else weight.contiguous()
+    _backward[(programs,)](
+        dy, x, dx, w, stats, partial, rows, n, CENTERED=centered, HAS_WEIGHT=weight is not None,
+        BLOCK=triton.next_power_of_2(n), EACH=triton.cdiv(rows, programs), num_warps=_warps(n),
+    )  # fmt: skip
+    dweight, dbias = partial.sum(0)
+    return dx, dweight if needs[1] else None, dbias if needs[2] else None
+
+
+def _warps(n: int) -> int:
+    return min(32, max(1, triton.next_power_of_2(n) // 256))
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, features: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Layer norm of rows; returns y and, in rows of the second, mean, missed, rstd."""
+    return _normalize(x, weight, bias, features, eps, True)
+
+
+def layer_norm_backward(
+    dy: Tensor,
+    x: Tensor,
+    stats: Tensor,
+    weight: Tensor | None,
+    needs: Needs,
+    features: int,
+    eps: float,
+) -> Gradients:
+    """Gradients of :func:`layer_norm`."""
+    return _differentiate(dy, x, stats, weight, needs, features, True)
+
+
+def rms_norm(
+    x: Tensor, weight: Tensor | None, bias: None, features: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    """RMS norm of rows; returns y and rstd."""
+    return _normalize(x, weight, bias, features, eps, False)
+
+
+def rms_norm_backward(
+    dy: Tensor,
+    x: Tensor,
+    stats: Tensor,
+    weight: Tensor | None,
+    needs: Needs,
+    features: int,
+    eps: float,
+) -> Gradients:
+    """Gradients of :func:`rms_norm`."""
+    return _differentiate(dy, x, stats, weight, needs, features, False)

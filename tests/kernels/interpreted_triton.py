@@ -1,0 +1,63 @@
+"""The kernels for GPUs, in Triton's interpreter on a CPU; `test_triton.py` runs this file."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+
+import pytest
+import torch
+from calls import Call, layer, oracle, relative_error, rms
+from torch import Tensor
+
+CALLS = [f(*shape) for f in (layer, rms) for shape in ((1, 9), (5, 16), (33, 7), (3, 100))]
+CALLS += [layer(140, 5), rms(140, 5)]  # more rows than programs
+
+
+@pytest.fixture
+def interpreted() -> ModuleType:
+    assert os.environ["TRITON_INTERPRET"] == "1"
+    return importlib.import_module("normlab.kernels.triton")
+
+
+def run(module: ModuleType, call: Call, tensors: list[Tensor], dy: Tensor) -> list[Tensor]:
+    x, weight, bias = [*tensors, None][:3]
+    constants = (call.shape[-1], 1e-5)
+    y, stats = getattr(module, call.name)(x, weight, bias, *constants)
+    needs = (True, True, bias is not None)
+    backward = getattr(module, f"{call.name}_backward")
+    found = backward(dy, x, stats, weight, needs, *constants)
+    return [y, *(g for g in found if g is not None)]
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e4])
+@pytest.mark.parametrize("call", CALLS, ids=str)
+def test_float32(interpreted: ModuleType, call: Call, mean: float) -> None:
+    tensors, dy = call.tensors(mean=mean)
+    got = run(interpreted, call, tensors, dy)
+    for value, expected in zip(got, oracle(call, tensors, dy), strict=True):
+        assert relative_error(value, expected) < 2e-6
+
+
+@pytest.mark.parametrize("call", [layer(5, 16), rms(33, 7)], ids=str)
+def test_bfloat16(interpreted: ModuleType, call: Call) -> None:
+    """Within a unit in the last place: the interpreter truncates where a GPU rounds."""
+    tensors, dy = call.tensors(torch.bfloat16)
+    got = run(interpreted, call, tensors, dy)
+    for value, expected in zip(got, oracle(call, tensors, dy), strict=True):
+        assert relative_error(value, expected) < 2**-7
+
+
+def test_a_wrong_kernel_is_seen(interpreted: ModuleType) -> None:
+    call = layer(5, 16)
+    tensors, dy = call.tensors()
+    wrong = run(interpreted, call, tensors, dy + 1)
+    assert relative_error(wrong[1], oracle(call, tensors, dy)[1]) > 1e-2
+
+
+def test_missing_parameters(interpreted: ModuleType) -> None:
+    call = layer(5, 16)
+    (x, *_), _ = call.tensors()
+    y, _ = interpreted.layer_norm(x, None, None, 16, 1e-5)
+    assert relative_error(y, call.theirs(x.double())) < 2e-6
