@@ -26,6 +26,7 @@ from torch.multiprocessing.spawn import start_processes
 
 # A forked server imports torch once for all processes of all pools; Windows has only spawn.
 _METHOD = "forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn"
+_START_LIMIT = 120.0
 _IN_VAIN = ("Timed out waiting", "Connection closed by peer", "Connection reset by peer")
 
 
@@ -175,6 +176,11 @@ class Processes:
         for end in theirs:
             end.close()
         self._stop = weakref.finalize(self, _stop, self._ends, self._started.processes, folder)
+        for rank, end in enumerate(self._ends):  # importing torch counts for no call's time limit
+            if not end.poll(_START_LIMIT):
+                self.close()
+                raise TimeoutError(f"rank {rank} did not start within {_START_LIMIT:g} s")
+            end.recv_bytes()
 
     def _collect(self) -> list[_Outcome]:
         """One outcome of each rank, as they come."""
@@ -257,6 +263,7 @@ def _serve(rank: int, ends: Sequence[Connection], folder: str, size: int, backen
     if backend == "nccl":
         torch.cuda.set_device(rank % torch.cuda.device_count())
     joined = -1
+    ends[rank].send_bytes(b"started")
     while True:
         try:
             attempt, patience, task = pickle.loads(ends[rank].recv_bytes())

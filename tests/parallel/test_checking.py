@@ -30,7 +30,7 @@ RIGHT = [
 
 @pytest.fixture(scope="module")
 def impatient():
-    with Processes(2, time_limit=20, patience=0.7) as processes:
+    with Processes(2, time_limit=20, patience=2) as processes:
         yield processes
 
 

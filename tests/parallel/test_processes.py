@@ -18,7 +18,7 @@ from normlab.parallel import Processes, RankFailed
 
 @pytest.fixture(scope="module")
 def impatient():
-    with Processes(2, time_limit=3, patience=1) as processes:
+    with Processes(2, time_limit=20, patience=2) as processes:
         yield processes
 
 
@@ -29,7 +29,7 @@ def test_the_traceback_is_of_the_rank_that_failed(impatient):
     assert "rank 1 raised; rank 0 waited" in str(caught.value)
     assert "raise_on_one" in caught.value.tracebacks[1]
     assert caught.value.waited == (0,)
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 15
 
 
 def test_a_rank_that_skips_a_collective(impatient):
@@ -40,11 +40,13 @@ def test_a_rank_that_skips_a_collective(impatient):
     assert "rank 0 waited in a collective for another process, in vain; rank 1 returned" in str(
         caught.value
     )
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 15
 
 
-def test_a_rank_that_does_not_return_is_killed(impatient):
-    with pytest.raises(TimeoutError, match="rank 1 of 2 did not return within 3 s"):
+def test_a_rank_that_does_not_return_is_killed(impatient, monkeypatch):
+    impatient.run(on_ranks.identity_of_sum)
+    monkeypatch.setattr(impatient, "time_limit", 1.0)
+    with pytest.raises(TimeoutError, match="rank 1 of 2 did not return within 1 s"):
         impatient.run(on_ranks.sleep_on_one)
 
 
