@@ -222,3 +222,16 @@ def test_one_line_a_mistake_with_its_inputs_counted():
     assert len(lines) == 1
     assert "inputs)" in lines[0]
     assert sum(f.mistake == "eps_outside" for f in report.failures) > 1
+
+
+def doubling(graph, inputs):
+    """A compiler that is wrong: it doubles every result."""
+    return lambda *args: tuple(2 * y for y in graph(*args))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("backend", ["eager", doubling], ids=["right", "wrong"])
+def test_a_compiled_layer_is_compared_once_compiled(backend):
+    report = check_layer(torch.compile(nn.LayerNorm(6), backend=backend), like="layer_norm")
+    assert "compiled" in report.checks
+    assert [f.mistake for f in report.failures] == ["compiled_differs"] * (backend is doubling)
