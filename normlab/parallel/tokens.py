@@ -51,7 +51,7 @@ class SequenceParallelLayerNorm(layer_file.LayerNorm):
         bias: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        process_group: Group = None,
+        process_group: torch.distributed.ProcessGroup | None = None,
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
         self.process_group = process_group
@@ -95,7 +95,7 @@ class SequenceParallelRMSNorm(rms_file.RMSNorm):
         elementwise_affine: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        process_group: Group = None,
+        process_group: torch.distributed.ProcessGroup | None = None,
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
         self.process_group = process_group
@@ -142,7 +142,7 @@ class ParallelQKNorm(nn.Module):
         eps: float | None = 1e-6,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        process_group: Group = None,
+        process_group: torch.distributed.ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         self.head_dim, self.heads, self.eps = head_dim, heads, eps
