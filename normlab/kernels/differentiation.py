@@ -40,39 +40,43 @@ class _Norm(torch.autograd.Function):
         kernel: str,
         constants: tuple[Any, ...],
         composition: Composition,
+        statistics: list[Tensor],
         x: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Tensor:
         y, stats = compute(kernel, x, weight, bias, *constants)
+        statistics.append(stats)  # a second output would cost some microseconds
         ctx.save_for_backward(x, weight, stats)
-        ctx.mark_non_differentiable(stats)
-        ctx.set_materialize_grads(False)
         ctx.kernel, ctx.constants, ctx.composition = kernel, constants, composition
         ctx.bias = None if bias is None else (bias.shape, bias.dtype)  # its values are not needed
-        return y, stats
+        return y
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
-        needs = ctx.needs_input_grad[3:]
-        if dy is None:
-            return (None,) * 6
+    def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+        needs = ctx.needs_input_grad[4:]
         x, weight, stats = ctx.saved_tensors
         if torch.is_grad_enabled():  # somebody will differentiate this gradient again
             bias = None
             if ctx.bias is not None:
                 bias = x.new_zeros(ctx.bias[0], dtype=ctx.bias[1], requires_grad=needs[2])
-            return None, None, None, *_differentiable(ctx.composition, dy, (x, weight, bias), needs)
+            return *(None,) * 4, *_differentiable(ctx.composition, dy, (x, weight, bias), needs)
         if dy.is_neg():
             dy = dy.resolve_neg()
         dx, dweight, dbias = compute(
             f"{ctx.kernel}_backward", dy, x, stats, weight, needs, *ctx.constants
         )
         if dweight is not None:
-            dweight = dweight.to(weight.dtype).view(weight.shape)
+            dweight = _shaped(dweight, weight.shape, weight.dtype)
         if dbias is not None:
-            dbias = dbias.to(ctx.bias[1]).view(ctx.bias[0])
-        return None, None, None, dx, dweight, dbias
+            dbias = _shaped(dbias, *ctx.bias)
+        return None, None, None, None, dx, dweight, dbias
+
+
+def _shaped(gradient: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    if gradient.dtype != dtype:
+        gradient = gradient.to(dtype)
+    return gradient if gradient.shape == shape else gradient.view(shape)
 
 
 def _differentiable(
@@ -101,5 +105,7 @@ def apply(
         or (weight is not None and weight.requires_grad)
         or (bias is not None and bias.requires_grad)
     ):
-        return _Norm.apply(kernel, constants, composition, x, weight, bias)
+        statistics: list[Tensor] = []
+        y = _Norm.apply(kernel, constants, composition, statistics, x, weight, bias)
+        return y, statistics[0]
     return compute(kernel, x, weight, bias, *constants)

@@ -124,3 +124,13 @@ def test_the_command_writes_its_numbers(tmp_path: Path, capsys: pytest.CaptureFi
     assert record["machine"]["processor"]
     assert record["cases"][0]["case"]["shape"] == [16, 32]
     assert "allocator: MALLOC_MMAP_MAX_=" in capsys.readouterr().out
+
+
+def test_the_record_names_its_processor_and_concludes_nothing_from_a_bad_control() -> None:
+    path = Path(__file__).resolve().parents[2] / "book" / "_data" / "kernel_times.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert record["machine"]["processor"]
+    assert {case["case"]["norm"] for case in record["cases"]} >= {"layer_norm", "rms_norm"}
+    for case in record["cases"]:
+        assert case["conclusive"] == (case["control"] <= 0.10)
+        assert case["conclusive"] == all(row["ratio"] is not None for row in case["rows"])

@@ -66,7 +66,7 @@ def layer_norm_backward(
     features: int,
     eps: float,
 ) -> Gradients:
-    """Gradients of :func:`layer_norm`; those of weight and bias in float64."""
+    """Gradients of :func:`layer_norm`; those of 16-bit parameters in float64."""
     dy, x = dy.contiguous(), x.contiguous()
     dx = torch.empty_like(x)
     rows = x.numel() // features
@@ -84,7 +84,10 @@ def layer_norm_backward(
 
     run(block, rows, blocks)
     both = sums[0] if blocks == 1 else sums.sum(0)
-    return dx, both[0] if needs[1] else None, both[1] if needs[2] else None
+    if weight is None or weight.dtype == torch.float32:
+        both = both.float()  # once for the two of them
+    dweight, dbias = both.unbind()
+    return dx, dweight if needs[1] else None, dbias if needs[2] else None
 
 
 def rms_norm(
@@ -132,4 +135,4 @@ def rms_norm_backward(
         loops.rms_norm_backward(kind, *at, p, s, first, last, features, streaming)
 
     run(block, rows, blocks)
-    return dx, sums.sum(0) if needs[1] else None, None
+    return dx, (sums[0] if blocks == 1 else sums.sum(0)) if needs[1] else None, None

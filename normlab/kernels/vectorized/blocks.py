@@ -39,6 +39,9 @@ def count_blocks(rows: int, size: int) -> int:
 
 def run(block: Callable[[int, int, int], Any], rows: int, blocks: int) -> None:
     """Call block(number, first row, last row) for all blocks, on as many threads as torch has."""
+    if blocks == 1:
+        block(0, 0, rows)
+        return
     threads = min(torch.get_num_threads(), blocks)
     edges = [rows * i // blocks for i in range(blocks + 1)]
     if threads == 1:
