@@ -92,11 +92,12 @@ def _identify(layer: Callable[[Tensor], Any], shape: tuple[int, ...]) -> Fingerp
         try:
             _fill(found)
         except NoNorm as reason:
+            why = _true_reason(found.probe, str(reason))  # with parameters away from 0 and 1
             found.probe.assign(own)
             report = _before_function(original)
             if report is not None:
                 return report
-            report = found.report.undecided(_true_reason(found.probe, str(reason)))
+            report = found.report.undecided(why)
             with contextlib.suppress(Exception):  # a layer may refuse an input in any way
                 report.resembles_norm = resembles_norm(found.probe)
             return report

@@ -16,8 +16,9 @@ _TORCH_NORMS = (
 )
 # layers with matrices or filters, which no norm has
 _OTHERS = (nn.Linear, nn.Embedding, nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention)
-# "norm" in any spelling, but for "normal", unless that goes on to "normalize"
-_CLASS = re.compile(r"[Nn]orm(?!al(?!i[sz]))|NORM|BN(?![a-z])")
+# "norm" in any spelling, but for "normal", unless that goes on to "normalize"; and what takes the
+# place of a norm
+_CLASS = re.compile(r"[Nn]orm(?!al(?!i[sz]))|NORM|BN(?![a-z])|DyT|Derf|DynamicTanh")
 _ATTRIBUTE = re.compile(r"norm(?!al(?!i[sz]))|(^|_)(bn|ln|gn|rms)\d*($|_)", re.IGNORECASE)
 
 

@@ -217,3 +217,18 @@ def test_a_filter_response_norm_has_its_threshold_named():
 
     found = identify(FilterResponse(), shape=IMAGES)
     assert (found.reduced_axes, found.centered, found.followed_by) == ((2, 3), False, "threshold")
+
+
+def test_a_reason_is_told_of_weights_that_are_not_zero():
+    class Response(nn.Module):
+        """Begins as the identity, since its weight begins at 0."""
+
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(6, 1, 1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            size = x.square().sum((2, 3), keepdim=True).sqrt()
+            return x + self.weight * x * size / (size.mean(1, keepdim=True) + 1e-6)
+
+    assert "64 times the input" in identify(Response(), shape=IMAGES).reasons["family"]

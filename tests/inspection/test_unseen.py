@@ -237,6 +237,7 @@ def test_a_norm_of_a_weight_is_a_note():
         ("x", "FrozenBN", True),
         ("rms", "Thing", True),
         ("abnormal", "Thing", False),
+        ("x", "DyT", True),
     ],
 )
 def test_names(name, class_name, answer):
