@@ -169,21 +169,6 @@ def finish_streams(context: Any) -> Any:
 
 
 @intrinsic
-def prefetch(context: Any, kind: Any, base: Any, i: Any) -> Any:
-    """Ask for the cache line of element i, to be written."""
-
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        _, base, i = args
-        byte = ir.IntType(8).as_pointer()
-        pointer = builder.bitcast(_pointer(builder, base, i, _element(kind)[0]), byte)
-        flag = ir.IntType(32)
-        function = _declare(builder, "llvm.prefetch.p0", ir.VoidType(), [byte, flag, flag, flag])
-        builder.call(function, [pointer, flag(1), flag(3), flag(1)])
-
-    return types.void(kind, types.int64, types.int64), generate
-
-
-@intrinsic
 def add_double(context: Any, base: Any, i: Any, k: Any, value: Any) -> Any:
     """Add the first k lanes to the float64 numbers at element i and behind it."""
 
