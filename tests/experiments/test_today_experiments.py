@@ -165,6 +165,18 @@ def test_the_table_is_what_the_classes_do():
     assert [vars(outcome) for outcome in found.outcomes] == rows
 
 
+def test_marks_of_the_picture():
+    def row(**fields):
+        given = {"placement": "pre", "qk_norm": "none", "weight": "w"} | fields
+        return type("Row", (), given)
+
+    assert model_table.marks(row()) == ("dot", "", "", "")
+    assert model_table.marks(row(placement="output", weight="1 + w")) == ("", "dot", "", "dot")
+    assert model_table.marks(row(placement="sandwich", qk_norm="latent")) == ("dot", "dot", "", "")
+    bare = row(placement="pre, parallel", weight="none", qk_norm="per head, no weight")
+    assert model_table.marks(bare) == ("ring", "", "ring", "")
+
+
 def make_layer(*, before: bool, behind: bool, parallel: bool = False) -> torch.nn.Module:
     class Layer(torch.nn.Module):
         def __init__(self):

@@ -196,6 +196,25 @@ def find_qk_norm(calls: list[Call], heads: int) -> str:
     )
 
 
+def marks(row: Any) -> tuple[str, ...]:
+    """What a picture of the table shows of one outcome.
+
+    Returns:
+        for a norm before the branches, one behind them, one of queries and keys, and a weight
+        stored as 1 + w: "dot" where it is there, "ring" where it has no weight, else "".
+    """
+    place = row.placement.split(",")[0]
+    block = "ring" if row.weight == "none" else "dot"
+    return (
+        block if place in ("pre", "sandwich") else "",
+        block if place in ("output", "sandwich") else "",
+        ("ring" if "no weight" in row.qk_norm else "dot")
+        if row.qk_norm not in ("none", "latent")
+        else "",
+        "dot" if row.weight == "1 + w" else "",
+    )
+
+
 def run_one(config: Config, model: str) -> dict[str, Any]:
     """Run one small network and look at its layers.
 

@@ -30,25 +30,17 @@ class Config:
         steps: updates.
     """
 
-    placements: tuple[Placement, ...] = (
-        "post",
-        "pre",
-        "sandwich",
-        "output",
-        "scaled_pre",
-        "mix",
-        "keel",
-    )
+    placements: tuple[Placement, ...] = ("post", "pre", "sandwich", "output", "keel")
     warmups: tuple[Index, ...] = (0, 100)
     lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    layers: Count = 6
+    layers: Count = 4
     width: Count = 32
     heads: Count = 2
     symbols: Several = 16
     length: Several = 12
     batch_size: Count = 16
-    steps: Count = 400
+    steps: Count = 250
 
     def __post_init__(self) -> None:
         check_divides(self, "heads", "width")

@@ -1,0 +1,89 @@
+"""Graders of the exercises on the norms after 2016; each returns a sentence with the mistake."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from normlab.exercises.grading import Answer, Grading, Question, grader, random
+from normlab.layers import global_response_norm
+
+__all__ = ["check_batch_renorm", "check_global_response", "check_rms_weight"]
+
+
+@grader
+def check_rms_weight(answer: Answer) -> Grading:
+    """Grade `answer(g, size)`, the weight of RMS norm that equals ScaleNorm's length g."""
+    for g, size in ((10.0, 4), (3.0, 64)):
+        mistakes = {
+            "RMS norm leaves the length at the root of the size, so divide by it": g,
+            "divide, do not multiply: RMS norm makes vectors longer than ScaleNorm's unit": g
+            * math.sqrt(size),
+            "the length of the output is the root of the size, not the size": g / size,
+        }
+        yield Question((g, size), g / math.sqrt(size), mistakes)
+
+
+@grader
+def check_batch_renorm(answer: Answer) -> Grading:
+    """Grade `answer(x, batch_mean, batch_std, mean, std, r_max, d_max) -> y`.
+
+    Source:
+        ioffe2017batch, Algorithm 1.
+    """
+    for given in (
+        (4.0, 1.0, 3.0, 0.5, 2.0, 3.0, 5.0),
+        (2.5, 1.0, 3.0, 0.2, 2.0, 1.25, 0.15),
+        (-1.0, 2.0, 0.5, 4.0, 2.5, 3.0, 0.6),
+    ):
+        x, batch_mean, batch_std, mean, std, r_max, d_max = given
+        x_hat = (x - batch_mean) / batch_std
+        factor, shift = batch_std / std, (batch_mean - mean) / std
+        r = min(max(factor, 1 / r_max), r_max)
+        d = min(max(shift, -d_max), d_max)
+        mistakes = {
+            "that is batch norm; r and d are missing": x_hat,
+            "that is evaluation; r and d have bounds": (x - mean) / std,
+            "r is bounded from below, too, by 1/r_max": x_hat * min(factor, r_max) + d,
+            "d is bounded from below, too, by -d_max": x_hat * r + min(shift, d_max),
+            "r is the batch's spread over the running one": x_hat / r + d,
+            "d is the batch's mean minus the running one": x_hat * r - d,
+            "d is added behind the factor": (x_hat + d) * r,
+        }
+        right = x_hat * r + d
+        yield Question(given, right, {k: v for k, v in mistakes.items() if abs(v - right) > 1e-9})
+
+
+@grader
+def check_global_response(answer: Answer) -> Grading:
+    """Grade `answer(x, weight, bias, eps) -> y` for images (N, C, H, W).
+
+    Source:
+        woo2023convnext.
+    """
+    x = random(2, 3, 4, 5, seed=0)
+    weight, bias = 1.5 + 0.5 * random(3, seed=1), random(3, seed=2)
+    w, b = weight[:, None, None], bias[:, None, None]
+    eps = 0.1
+
+    def contrast(length: Tensor, mean: Tensor) -> Tensor:
+        return w * x * (length / (mean + eps)) + b + x
+
+    length = x.square().sum((2, 3), keepdim=True).sqrt()
+    squares = x.square().sum((2, 3), keepdim=True)
+    mistakes = {
+        "the input is added at the end": contrast(length, length.mean(1, keepdim=True)) - x,
+        "the mean runs over the channels": contrast(length, length.mean(0, keepdim=True)),
+        "a length is the root of the sum of squares": contrast(
+            squares, squares.mean(1, keepdim=True)
+        ),
+        "each channel has a length of its own": contrast(
+            x.square().sum((1, 2, 3), keepdim=True).sqrt(), torch.ones(())
+        ),
+        "eps is added to the mean length": w * x * length / length.mean(1, keepdim=True) + b + x,
+        "the sum of the lengths needs its 1/C": contrast(length, length.sum(1, keepdim=True)),
+    }
+    right = global_response_norm(x, weight, bias, eps)
+    yield Question((x, weight, bias, eps), right, mistakes, "wrong value")

@@ -1,0 +1,81 @@
+"""Graders of the exercises on today's models; each returns a sentence that names the mistake."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from normlab.exercises.grading import Answer, Grading, Question, grader, random
+from normlab.layers import rms_norm
+
+__all__ = ["check_largest_weight", "check_sandwich", "check_stream"]
+
+
+@grader
+def check_largest_weight(answer: Answer) -> Grading:
+    """Grade `answer(tokens, size)`, the largest weight that QK-norm with unit weights allows."""
+    for tokens, size in ((3, 9), (64, 16), (1, 8)):
+        root = math.sqrt(size)
+
+        def weight(gap: float, others: int) -> float:
+            return 1 / (1 + others * math.exp(-gap))
+
+        mistakes = {
+            "the other logits can be as low as minus the bound": weight(root, tokens - 1),
+            "one of the keys is the one that is looked at": weight(2 * root, tokens),
+            "the bound of a logit is the root of the size": weight(2 * size, tokens - 1),
+            "the bound already holds after the division by the root": weight(2.0, tokens - 1),
+        }
+        right = weight(2 * root, tokens - 1)
+        mistakes = {k: v for k, v in mistakes.items() if abs(v - right) > 1e-6}
+        yield Question((tokens, size), right, mistakes)
+
+
+@grader
+def check_sandwich(answer: Answer) -> Grading:
+    """Grade `answer(x, branch, norm_in, norm_out) -> y`, the block with two norms.
+
+    Source:
+        ding2021cogview.
+    """
+    x, matrix = random(3, 5, seed=0), random(5, 5, seed=1)
+    first, last = 1.5 + 0.5 * random(5, seed=2), 0.5 + 0.2 * random(5, seed=3)
+
+    def branch(v: Tensor) -> Tensor:
+        return (v @ matrix).relu()
+
+    def norm_in(v: Tensor) -> Tensor:
+        return rms_norm(v, (5,), first)
+
+    def norm_out(v: Tensor) -> Tensor:
+        return rms_norm(v, (5,), last)
+
+    mistakes = {
+        "that is Pre-LN; the second norm is missing": x + branch(norm_in(x)),
+        "that is output norm; the first norm is missing": x + norm_out(branch(x)),
+        "the second norm belongs to the branch, before the sum": norm_out(x + branch(norm_in(x))),
+        "the skip passes no norm": norm_in(x) + norm_out(branch(norm_in(x))),
+        "the norms are exchanged": x + norm_in(branch(norm_out(x))),
+        "the skip is missing": norm_out(branch(norm_in(x))),
+    }
+    yield Question(
+        (x, branch, norm_in, norm_out), x + norm_out(branch(norm_in(x))), mistakes, "wrong value"
+    )
+
+
+@grader
+def check_stream(answer: Answer) -> Grading:
+    """Grade `answer(block, gain)`, the mean square of a Pre-LN stream before training."""
+    for block, gain in ((1, 1.0), (64, 1.0), (10, 2.0)):
+        mistakes = {
+            "the branch has two matrices, so it grows with the square of the gain": 1
+            + block * gain**2,
+            "the stream starts at mean square 1": block * gain**4,
+            "uncorrelated vectors: the mean squares add, they do not multiply": (1 + gain**4)
+            ** block,
+        }
+        right = 1 + block * gain**4
+        yield Question(
+            (block, gain), right, {k: v for k, v in mistakes.items() if abs(v - right) > 1e-3}
+        )

@@ -1,0 +1,1 @@
+"""Experiments of the chapter on the norms after 2016."""
