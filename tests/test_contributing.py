@@ -87,7 +87,7 @@ def write(tree: Path, block: Block) -> None:
         insert(path, line + 1, block.code)
     elif place == "among the imports":
         imports = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
-        insert(path, imports[-1].lineno, block.code)
+        insert(path, imports[-1].end_lineno or 0, block.code)
     else:
         insert(path, find_assignment(text, place.removeprefix("in ")) - 1, block.code)
 
