@@ -71,7 +71,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int = 0) -> Module:
 
     Returns:
         `module`, whose parameter `name` is computed from `parametrizations.NAME.original0` (g)
-        and `original1` (v), as :func:`torch.nn.utils.parametrizations.weight_norm` has it. Its
+        and `original1` (v), as ``torch.nn.utils.parametrizations.weight_norm`` has it. Its
         output is what it was.
 
     Raises:
@@ -128,11 +128,12 @@ def weight_norm_init_(module: Module, input: Tensor) -> Module:
     t = module(input)
     channel = -1 if isinstance(module, nn.Linear) else 1
     reduced = tuple(axis for axis in range(t.dim()) if axis != channel % t.dim())
-    std, mean = torch.std_mean(t, reduced, correction=0)
+    mean = t.mean(reduced, keepdim=True)
+    std = (t - mean).square().mean(reduced).sqrt()
     if not (std > 0).all():
         raise ValueError("input: an output does not vary over it; expected more or other samples")
     g.copy_((1 / std).view(g.shape))
-    bias.copy_(-mean / std)
+    bias.copy_(-mean.flatten() / std)
     return module
 
 
