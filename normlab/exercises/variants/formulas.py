@@ -231,6 +231,64 @@ NUMERICS = Variant(
     },
 )
 
+
+def _renorm(
+    x: float,
+    batch: tuple[float, float],
+    running: tuple[float, float],
+    r_max: float,
+    d_max: float,
+    *,
+    clip: bool = True,
+) -> Numbers:
+    """r, d and the output for one value; `batch` and `running` are mean and deviation."""
+    r, d = batch[1] / running[1], (batch[0] - running[0]) / running[1]
+    if clip:
+        r, d = min(max(r, 1 / r_max), r_max), min(max(d, -d_max), d_max)
+    return r, d, (x - batch[0]) / batch[1] * r + d
+
+
+def _draw_renorm(rng: np.random.Generator) -> dict[str, Any]:
+    mean, std, running = (int(v) for v in rng.permutation(np.arange(1, 8))[:3])
+    return {
+        "x": int(rng.integers(8, 15)),
+        "batch": (mean, std),
+        "running": (running, int(rng.integers(1, 6))),
+        "r_max": float(rng.choice([1.5, 2.0, 3.0])),
+        "d_max": float(rng.choice([0.5, 1.0, 2.0])),
+    }
+
+
+FAMILY = Variant(
+    question=(
+        "Batch renorm, in training and without eps, weight and bias, gets the value {x} of a "
+        "channel. Mean and standard deviation are {batch} in the batch and {running} in the "
+        "running statistics; r_max is {r_max} and d_max is {d_max}. What are r, d and the output?"
+    ),
+    draw=_draw_renorm,
+    solve=_renorm,
+    mistakes={
+        "r and d are clipped": lambda x, batch, running, r_max, d_max: _renorm(
+            x, batch, running, r_max, d_max, clip=False
+        ),
+        "that is batch norm": lambda x, batch, running, r_max, d_max: (
+            1.0,
+            0.0,
+            (x - batch[0]) / batch[1],
+        ),
+        "the difference of the means is measured in running standard deviations": (
+            lambda x, batch, running, r_max, d_max: _renorm(
+                x, batch, (batch[0] - (batch[0] - running[0]) * running[1], running[1]), r_max, 99.0
+            )
+        ),
+        "d is added, not subtracted": lambda x, batch, running, r_max, d_max: (
+            *_renorm(x, batch, running, r_max, d_max)[:2],
+            _renorm(x, batch, running, r_max, d_max)[2]
+            - 2 * _renorm(x, batch, running, r_max, d_max)[1],
+        ),
+    },
+)
+
 FORMULAS = {
     "motivation": MOTIVATION,
     "batch_norm": BATCH_NORM,
@@ -238,4 +296,5 @@ FORMULAS = {
     "rms_norm": RMS_NORM,
     "warmup": WARMUP,
     "numerics": NUMERICS,
+    "family": FAMILY,
 }
