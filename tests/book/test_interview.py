@@ -79,7 +79,7 @@ def test_each_question_has_an_answer_and_evidence() -> None:
             "It has more sentences. It has two. It has three. So is",
             "5 sent",
         ),
-        ("All features of one token share a mean, and nothing else enters it.", "All.", "24 words"),
+        ("leaves the skip connection free of norms", "leaves the skip free", "22 words"),
         ("**Follow-up**: And that of RMS norm?", "", "needs an answer"),
         (":::{dropdown} 7.", ":::{dropdown} 8.", "numbered"),
         (":name: question-9", ":name: question-8", "no name"),
