@@ -243,10 +243,47 @@ MANY_DEVICES = Variant(
     },
 )
 
+
+def _today(
+    tokens: int, size: int, gain: float, block: int, *, gap: float = 2.0, power: int = 4
+) -> tuple[float, float]:
+    """Largest attention weight under QK-norm, and the mean square of a Pre-LN stream."""
+    weight = 1 / (1 + (tokens - 1) * math.exp(-gap * size**0.5))
+    return weight, 1 + block * gain**power
+
+
+TODAY = Variant(
+    question=(
+        "What is the largest attention weight that QK-norm with unit weights allows among {tokens} "
+        "keys of {size} features? And a Pre-LN stream starts at mean square 1; each block adds an "
+        "uncorrelated vector, of mean square 1 at the usual scale of its two matrices. With all "
+        "matrices multiplied by {gain}, what is the mean square behind block {block}?"
+    ),
+    draw=lambda rng: {
+        "tokens": int(rng.integers(40, 400)),
+        "size": int(rng.choice([4, 9])),
+        "gain": round(float(rng.uniform(1.2, 1.8)), 2),
+        "block": int(rng.integers(3, 13)),
+    },
+    solve=_today,
+    mistakes={
+        "the other logits can be as low as minus the bound": (
+            lambda tokens, size, gain, block: _today(tokens, size, gain, block, gap=1.0)
+        ),
+        "a branch has two matrices": lambda tokens, size, gain, block: _today(
+            tokens, size, gain, block, power=2
+        ),
+        "a mean square grows with the square of the vector": (
+            lambda tokens, size, gain, block: _today(tokens, size, gain, block, power=1)
+        ),
+    },
+)
+
 LAYERS = {
     "pytorch_source": PYTORCH_SOURCE,
     "bn_vs_ln": BN_VS_LN,
     "paper_experiments": PAPER_EXPERIMENTS,
     "debugging": DEBUGGING,
     "many_devices": MANY_DEVICES,
+    "today": TODAY,
 }
