@@ -10,6 +10,8 @@ import warnings
 from types import ModuleType, TracebackType
 
 NAMES = ("auto", "composition", "chunked", "numba")
+# elements; below, the Python of the chunked back end takes longer than that of the composition
+SMALL = 4096
 _MODULES = {"chunked": "normlab.kernels.chunked", "numba": "normlab.kernels.vectorized"}
 
 
@@ -52,7 +54,8 @@ class use:
     Args:
         name: "composition", the operations of torch that the layers are written in; "chunked",
             the same in pieces that fit the cache; "numba", compiled loops; "auto", numba where it
-            can be imported and chunked elsewhere. The environment variable `NORMLAB_KERNELS`
+            can be imported and chunked elsewhere, but the composition there for fewer than 4096
+            elements, where it is the faster. The environment variable `NORMLAB_KERNELS`
             holds the choice at the start, else it is "auto".
 
     Raises:
@@ -127,6 +130,13 @@ def backend() -> ModuleType | None:
             give_up(f"it cannot be imported here: {error}")
         _State.resolved = True
     return _State.module
+
+
+def is_too_small(count: int) -> bool:
+    """Whether "auto" means the composition for so few elements, having found no numba."""
+    if count >= SMALL or _State.asked != "auto":
+        return False
+    return getattr(backend(), "__name__", None) == _MODULES["chunked"]
 
 
 @functools.cache

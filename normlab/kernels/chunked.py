@@ -35,13 +35,18 @@ __all__ = [
 
 
 def layer_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, features: int, eps: float
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    features: int,
+    eps: float,
+    out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Layer norm of the rows of x; returns y and, in rows of the second, mean, missed, rstd."""
+    """Layer norm of rows; gives y (`out`, if there is one) and rows of mean, missed, rstd."""
     rows = x.reshape(-1, features).contiguous()
     wide = wide_dtype(x.dtype)
     w, b = (None if p is None else p.to(wide).reshape(-1) for p in (weight, bias))
-    y = torch.empty_like(rows)
+    y = torch.empty_like(rows) if out is None else out.view(rows.shape)
     stats = rows.new_empty((3, len(rows)), dtype=wide)
     for piece in pieces(*rows.shape):
         xs = rows[piece].to(wide)
@@ -63,12 +68,13 @@ def layer_norm_backward(
     needs: Needs,
     features: int,
     eps: float,
+    out: Tensor | None = None,
 ) -> Gradients:
     """Gradients of :func:`layer_norm`; those not needed are None."""
     rows, dys = (t.reshape(-1, features) for t in (x, dy))
     wide = stats.dtype
     w = None if weight is None else weight.to(wide).reshape(-1)
-    dx = torch.empty(rows.shape, dtype=x.dtype, device=x.device) if needs[0] else None
+    dx = _empty(rows, x.dtype, out) if needs[0] else None
     dweight, dbias = _sums(rows, wide, features, needs)
     for piece in pieces(*rows.shape):
         mean, missed, rstd = (s[piece, None] for s in stats)
@@ -89,13 +95,18 @@ def layer_norm_backward(
 
 
 def rms_norm(
-    x: Tensor, weight: Tensor | None, bias: None, features: int, eps: float
+    x: Tensor,
+    weight: Tensor | None,
+    bias: None,
+    features: int,
+    eps: float,
+    out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """RMS norm of the rows of x; returns y and rstd in a tensor of one row."""
+    """RMS norm of rows; gives y (`out`, if there is one) and rstd in a tensor of one row."""
     rows = x.reshape(-1, features)
     wide = wide_dtype(x.dtype)
     w = None if weight is None else weight.to(wide).reshape(-1)
-    y = torch.empty(rows.shape, dtype=x.dtype, device=x.device)
+    y = torch.empty(rows.shape, dtype=x.dtype, device=x.device) if out is None else out
     stats = rows.new_empty((1, len(rows)), dtype=wide)
     for piece in pieces(*rows.shape):
         xs = rows[piece].to(wide)
@@ -118,12 +129,13 @@ def rms_norm_backward(
     needs: Needs,
     features: int,
     eps: float,
+    out: Tensor | None = None,
 ) -> Gradients:
     """Gradients of :func:`rms_norm`; those not needed are None."""
     rows, dys = (t.reshape(-1, features) for t in (x, dy))
     wide = stats.dtype
     w = None if weight is None else weight.to(wide).reshape(-1)
-    dx = torch.empty(rows.shape, dtype=x.dtype, device=x.device) if needs[0] else None
+    dx = _empty(rows, x.dtype, out) if needs[0] else None
     dweight, _ = _sums(rows, wide, features, (needs[0], needs[1], False))
     ones = torch.ones(features, dtype=wide, device=x.device) if w is None else w
     for piece in pieces(*rows.shape):
@@ -143,6 +155,10 @@ def rms_norm_backward(
             if out is None:
                 dx[piece] = h
     return None if dx is None else dx.view(x.shape), dweight, None
+
+
+def _empty(rows: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
+    return torch.empty(rows.shape, dtype=dtype, device=rows.device) if out is None else out
 
 
 def _sums(

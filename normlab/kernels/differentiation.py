@@ -17,16 +17,18 @@ def _on_gpu(x: Tensor) -> bool:
     return x.is_cuda
 
 
-def compute(kernel: str, x: Tensor, *rest: Any) -> Any:
+def compute(kernel: str, x: Tensor, *rest: Any, **out: Tensor | None) -> Any:
     """Call `kernel` of the chosen back end; where numba cannot compile it, of the chunked one."""
     module = choice.gpu_backend() if _on_gpu(x) else choice.backend()
     assert module is not None
     if not getattr(module, "MAY_FAIL", False):
-        return getattr(module, kernel)(x, *rest)
+        return getattr(module, kernel)(x, *rest, **out)
     try:
-        return getattr(module, kernel)(x, *rest)
+        return getattr(module, kernel)(x, *rest, **out)
     except Exception as error:
-        found = getattr(choice.other_backend(), kernel)(x, *rest)  # which may rightly fail, too
+        found = getattr(choice.other_backend(), kernel)(
+            x, *rest, **out
+        )  # which may rightly fail, too
         choice.give_up(f"{type(error).__name__}: {error}")
         return found
 

@@ -40,7 +40,9 @@ def _fits(input: Tensor, *parameters: Tensor | None) -> bool:
             if dtype is not None or p.dtype not in (input.dtype, torch.float32):
                 return False
             dtype = p.dtype
-    return torch.compiler.is_compiling() or not input.is_neg()
+    if torch.compiler.is_compiling():
+        return True
+    return not (input.is_neg() or (input.is_cpu and choice.is_too_small(input.numel())))
 
 
 def _call(
@@ -61,7 +63,7 @@ def layer_norm(
     composition: Callable[..., Tensor],
 ) -> Tensor | None:
     """Layer norm by the chosen back end, or None."""
-    features = _features(input, normalized_shape, weight, bias)
+    features = features_of(input, normalized_shape, weight, bias)
     if not features:
         return None
 
@@ -80,7 +82,7 @@ def rms_norm(
     composition: Callable[..., Tensor],
 ) -> Tensor | None:
     """RMS norm by the chosen back end, or None."""
-    features = _features(input, normalized_shape, weight)
+    features = features_of(input, normalized_shape, weight)
     if not features:
         return None
     if eps is None:
@@ -92,7 +94,7 @@ def rms_norm(
     return _call("rms_norm", again, input, weight, None, features, eps)[0]
 
 
-def _features(input: Tensor, normalized_shape: Sequence[int], *parameters: Tensor | None) -> int:
+def features_of(input: Tensor, normalized_shape: Sequence[int], *parameters: Tensor | None) -> int:
     """The size of a row, or 0 if the arguments are not for a kernel."""
     if not choice.wanted() or not _fits(input, *parameters):
         return 0

@@ -6,12 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec
 
-import torch
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack
-from torch.autograd import forward_ad
 
 from normlab import kernels
+from normlab.kernels.interception import is_plain_call
 
 P = ParamSpec("P")
 
@@ -34,25 +32,10 @@ def routed(composition: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
     @functools.wraps(composition)
     def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-        if _plain_call():
+        if is_plain_call():
             y = kernel(*args, composition=composition, **kwargs)
             if y is not None:
                 return y
         return composition(*args, **kwargs)
 
     return call
-
-
-def _plain_call() -> bool:
-    """Whether tensors are what they seem: nothing transforms, traces or intercepts the call."""
-    # torch.func shows its wrapped tensors as plain ones, and no public call tells them apart;
-    # the first of the two answers is the faster, the second is known to torch.compile
-    if forward_ad._current_level >= 0:
-        return False
-    if torch.compiler.is_compiling():
-        return not (torch._C._are_functorch_transforms_active() or torch.compiler.is_exporting())
-    return not (
-        peek_interpreter_stack() is not None
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._is_tracing()
-    )

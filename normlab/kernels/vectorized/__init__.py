@@ -39,11 +39,16 @@ MAY_FAIL = True  # a compiler may find a processor, or a folder, that it cannot 
 
 
 def layer_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, features: int, eps: float
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    features: int,
+    eps: float,
+    out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Layer norm of rows; returns y and, in rows of the second, mean, missed, rstd."""
+    """Layer norm of rows; gives y (`out`, if there is one) and rows of mean, missed, rstd."""
     x = x.contiguous()
-    y = torch.empty_like(x)
+    y = torch.empty_like(x) if out is None else out
     rows = x.numel() // features
     stats = x.new_empty((3, rows), dtype=torch.float32)
     w, b = as_vector(weight, features, 1.0), as_vector(bias, features, 0.0)
@@ -65,10 +70,11 @@ def layer_norm_backward(
     needs: Needs,
     features: int,
     eps: float,
+    out: Tensor | None = None,
 ) -> Gradients:
     """Gradients of :func:`layer_norm`; those of 16-bit parameters in float64."""
     dy, x = dy.contiguous(), x.contiguous()
-    dx = torch.empty_like(x)
+    dx = torch.empty_like(x) if out is None else out
     rows = x.numel() // features
     w = as_vector(weight, features, 1.0)
     blocks = count_blocks(rows, features)
@@ -91,11 +97,16 @@ def layer_norm_backward(
 
 
 def rms_norm(
-    x: Tensor, weight: Tensor | None, bias: None, features: int, eps: float
+    x: Tensor,
+    weight: Tensor | None,
+    bias: None,
+    features: int,
+    eps: float,
+    out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """RMS norm of rows; returns y and rstd."""
+    """RMS norm of rows; gives y (in `out`, if there is one) and rstd."""
     x = x.contiguous()
-    y = torch.empty_like(x)
+    y = torch.empty_like(x) if out is None else out
     rows = x.numel() // features
     stats = x.new_empty((1, rows), dtype=torch.float32)
     w = as_vector(weight, features, 1.0)
@@ -117,10 +128,11 @@ def rms_norm_backward(
     needs: Needs,
     features: int,
     eps: float,
+    out: Tensor | None = None,
 ) -> Gradients:
     """Gradients of :func:`rms_norm`; that of the weight in float64."""
     dy, x = dy.contiguous(), x.contiguous()
-    dx = torch.empty_like(x)
+    dx = torch.empty_like(x) if out is None else out
     rows = x.numel() // features
     w = as_vector(weight, features, 1.0)
     blocks = count_blocks(rows, features)

@@ -63,8 +63,11 @@ def run(block: Callable[[int, int, int], Any], rows: int, blocks: int) -> None:
 
 def streams(result: Tensor, size: int) -> bool:
     """Whether rows of `size` elements of a result are written past the cache."""
-    width = result.element_size()
-    return result.numel() * width >= STREAMED and size % 32 == 0 and result.data_ptr() % 64 == 0
+    return (
+        result.untyped_storage().nbytes() >= STREAMED
+        and size % 32 == 0
+        and result.data_ptr() % 64 == 0
+    )
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,0 +1,166 @@
+"""Autograd functions of a norm with its neighbor, a megabyte at a time, by any back end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from normlab.kernels.differentiation import compute
+from normlab.kernels.pieces import pieces, wide_dtype
+
+ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
+    "silu": (F.silu, torch.ops.aten.silu_backward),
+    "gelu": (F.gelu, torch.ops.aten.gelu_backward),
+}
+
+
+class Added(torch.autograd.Function):
+    """(y, total) of a sum and its norm; saved are the sum and a few numbers a row."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kernel: str,
+        composition: Callable[..., Any],
+        features: int,
+        eps: float,
+        x: Tensor,
+        residual: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        rows, others = (t.reshape(-1, features) for t in (x, residual))
+        total, y = (torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in "ab")
+        stats = []
+        for piece in pieces(*rows.shape):
+            here = torch.add(rows[piece], others[piece], out=total[piece])
+            _, found = compute(kernel, here, weight, bias, features, eps, out=y[piece])
+            stats.append(found)
+        y, total = y.view(x.shape), total.view(x.shape)
+        ctx.save_for_backward(weight, bias, total, *stats)
+        ctx.kernel, ctx.composition, ctx.constants = kernel, composition, (features, eps)
+        ctx.set_materialize_grads(False)
+        return y, total
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor | None, dtotal: Tensor | None) -> tuple[Any, ...]:
+        weight, bias, total, *stats = ctx.saved_tensors
+        needs = ctx.needs_input_grad[4:]
+        wanted = (needs[0] or needs[1], *needs[2:])
+        if torch.is_grad_enabled():  # somebody will differentiate this gradient again
+            dx, *more = _again(ctx.composition, (total, weight, bias), wanted, dy)
+            if dtotal is not None:
+                dx = dtotal if dx is None else dx + dtotal
+            return *(None,) * 4, dx, dx, *more
+        if dy is None:
+            return *(None,) * 4, dtotal, dtotal, None, None
+        features = ctx.constants[0]
+        rows, upstream = (t.resolve_neg().reshape(-1, features) for t in (total, dy))
+        beside = None if dtotal is None else dtotal.reshape(-1, features)
+        dx = torch.empty_like(rows) if wanted[0] else None
+        sums: list[Tensor | None] = [None, None]
+        for piece, found in zip(pieces(*rows.shape), stats, strict=True):
+            here, *more = compute(
+                f"{ctx.kernel}_backward",
+                upstream[piece], rows[piece], found, weight, wanted, *ctx.constants,
+                out=None if dx is None else dx[piece],
+            )  # fmt: skip
+            _accumulate(sums, more)
+            if dx is not None and beside is not None:
+                here += beside[piece]
+        dx = None if dx is None else dx.view(total.shape)
+        return (
+            *(None,) * 4,
+            dx if needs[0] else None,
+            dx if needs[1] else None,
+            *_shaped(sums, weight, bias),
+        )
+
+
+class Activated(torch.autograd.Function):
+    """The activation of a norm; saved is the input, and its norm is computed again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kernel: str,
+        activation: str,
+        composition: Callable[..., Any],
+        features: int,
+        eps: float,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+    ) -> Tensor:
+        rows = x.reshape(-1, features)
+        y = torch.empty_like(rows, memory_format=torch.contiguous_format)
+        w, b = _wide(x.dtype, weight, bias)
+        for piece in pieces(*rows.shape):
+            wide = rows[piece].to(wide_dtype(x.dtype))
+            z, _ = compute(kernel, wide, w, b, features, eps)
+            y[piece] = ACTIVATIONS[activation][0](z)
+        ctx.save_for_backward(x, weight, bias)
+        ctx.kernel, ctx.composition, ctx.constants = kernel, composition, (features, eps)
+        ctx.differentiate = ACTIVATIONS[activation][1]
+        return y.view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+        x, weight, bias = ctx.saved_tensors
+        needs = ctx.needs_input_grad[5:]
+        if torch.is_grad_enabled():
+            return *(None,) * 5, *_again(ctx.composition, (x, weight, bias), needs, dy)
+        rows, upstream = (t.resolve_neg().reshape(-1, ctx.constants[0]) for t in (x, dy))
+        dx = torch.empty_like(rows, memory_format=torch.contiguous_format) if needs[0] else None
+        sums: list[Tensor | None] = [None, None]
+        dtype = wide_dtype(x.dtype)
+        w, b = _wide(x.dtype, weight, bias)
+        for piece in pieces(*rows.shape):
+            wide = rows[piece].to(dtype)
+            z, stats = compute(ctx.kernel, wide, w, b, *ctx.constants)
+            dz = ctx.differentiate(upstream[piece].to(dtype), z)
+            here, *more = compute(
+                f"{ctx.kernel}_backward", dz, wide, stats, w, needs, *ctx.constants
+            )
+            _accumulate(sums, more)
+            if dx is not None:
+                dx[piece] = here
+        dx = None if dx is None else dx.view(x.shape)
+        return *(None,) * 5, dx, *_shaped(sums, weight, bias)
+
+
+def _wide(dtype: torch.dtype, *parameters: Tensor | None) -> list[Tensor | None]:
+    return [None if p is None else p.to(wide_dtype(dtype)) for p in parameters]
+
+
+def _accumulate(sums: list[Tensor | None], more: list[Tensor | None]) -> None:
+    """Add the gradients of a piece in float64, so that many pieces cost no digit."""
+    for i, gradient in enumerate(more):
+        if gradient is not None:
+            before = sums[i]
+            sums[i] = gradient.double() if before is None else before + gradient
+
+
+def _shaped(sums: list[Tensor | None], *parameters: Tensor | None) -> list[Tensor | None]:
+    return [
+        None if s is None or p is None else s.to(p.dtype).view(p.shape)
+        for s, p in zip(sums, parameters, strict=True)
+    ]
+
+
+def _again(
+    composition: Callable[..., Tensor],
+    tensors: tuple[Tensor, Tensor | None, Tensor | None],
+    needs: tuple[bool, ...],
+    dy: Tensor | None,
+) -> list[Tensor | None]:
+    """The gradients by torch, which can differentiate them."""
+    if dy is None:
+        return [None, None, None]
+    wanted = [t for t, need in zip(tensors, needs, strict=True) if need and t is not None]
+    found = iter(torch.autograd.grad(composition(*tensors), wanted, dy, create_graph=True))
+    return [next(found) if need else None for need in needs]
