@@ -29,7 +29,7 @@ def copy_batches(*, symbols: int, length: int, batch_size: int, seed: int) -> Se
     Example:
         >>> x, y = next(copy_batches(symbols=9, length=3, batch_size=1, seed=0))
         >>> x.tolist(), y.tolist()
-        ([[8, 3, 1, 8, 3]], [[3, 1, 8, 3, 1]])
+        ([[8, 0, 2, 8, 0]], [[0, 2, 8, 0, 2]])
     """
     generator = torch.Generator().manual_seed(seed)
     while True:
