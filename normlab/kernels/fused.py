@@ -33,7 +33,7 @@ def add_layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> tuple[Tensor, Tensor]:
-    """Give the layer norm of `input + residual`, and the sum.
+    r"""Give the layer norm of `input + residual`, and the sum.
 
     Args:
         input: what a sublayer returned.
@@ -44,7 +44,7 @@ def add_layer_norm(
         eps: added to the variance.
 
     Shape:
-        input, residual, and both results: (*, *normalized_shape).
+        input, residual, and both results: (\*, normalized_shape).
 
     Returns:
         the output of the norm and the sum, both in the input's dtype.
@@ -102,7 +102,7 @@ def rms_norm_silu(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    """Give SiLU of the RMS norm.
+    r"""Give SiLU of the RMS norm.
 
     Args:
         input: what is normalized.
@@ -111,7 +111,7 @@ def rms_norm_silu(
         eps: added to the mean square; None for the smallest step of the dtype that computes.
 
     Shape:
-        input and result: (*, *normalized_shape).
+        input and result: (\*, normalized_shape).
 
     Returns:
         the activations, in the input's dtype.

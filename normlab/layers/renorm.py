@@ -32,10 +32,11 @@ def batch_renorm(
 ) -> Tensor:
     r"""Normalize by the batch, then correct towards the running statistics within bounds.
 
-    .. math:: y = \left( \frac{x - \mu_B}{\sigma_B} \, r + d \right) w_c + b_c, \quad
-              r = \mathrm{clip}\!\left(\frac{\sigma_B}{\sigma}, \frac{1}{r_{max}}, r_{max}\right),
-              \quad
-              d = \mathrm{clip}\!\left(\frac{\mu_B - \mu}{\sigma}, -d_{max}, d_{max}\right)
+    .. math::
+
+       y &= \left( \frac{x - \mu_B}{\sigma_B} \, r + d \right) w_c + b_c \\
+       r &= \mathrm{clip}\!\left(\frac{\sigma_B}{\sigma}, \frac{1}{r_{max}}, r_{max}\right) \\
+       d &= \mathrm{clip}\!\left(\frac{\mu_B - \mu}{\sigma}, -d_{max}, d_{max}\right)
 
     Args:
         input: (N, C, \*).

@@ -18,8 +18,10 @@ def filter_response_norm(
 ) -> Tensor:
     r"""Divide each channel of a sample by its root mean square, and cut it off from below.
 
-    .. math:: y = \max\!\left(\frac{x}{\sqrt{\nu^2 + |\epsilon|}} \, w_c + b_c, \; \tau_c\right),
-              \qquad \nu^2 = \frac1P \sum_p x_p^2
+    .. math::
+
+       y &= \max\!\left(\frac{x}{\sqrt{\nu^2 + |\epsilon|}} \, w_c + b_c, \; \tau_c\right) \\
+       \nu^2 &= \frac1P \sum_p x_p^2
 
     Args:
         input: a floating tensor.
@@ -76,8 +78,10 @@ def global_response_norm(
 ) -> Tensor:
     r"""Strengthen the channels that are long beside their neighbors, and add the input.
 
-    .. math:: y = x + w_c \, x \, \frac{G_c}{\frac1C \sum_k G_k + \epsilon} + b_c, \qquad
-              G_c = \sqrt{\sum_p x_p^2}
+    .. math::
+
+       y &= x + w_c \, x \, \frac{G_c}{\frac1C \sum_k G_k + \epsilon} + b_c \\
+       G_c &= \sqrt{\sum_p x_p^2}
 
     Args:
         input: a floating tensor.
