@@ -19,7 +19,8 @@ def _on_gpu(x: Tensor) -> bool:
 
 def compute(kernel: str, x: Tensor, *rest: Any, **out: Tensor | None) -> Any:
     """Call `kernel` of the chosen back end; where numba cannot compile it, of the chunked one."""
-    module = choice.gpu_backend() if _on_gpu(x) else choice.backend()
+    # where the choice has changed to the composition since forward, what was saved fits this one
+    module = choice.gpu_backend() if _on_gpu(x) else choice.backend() or choice.other_backend()
     assert module is not None
     if not getattr(module, "MAY_FAIL", False):
         return getattr(module, kernel)(x, *rest, **out)

@@ -126,6 +126,13 @@ def by_many_devices(counts, means, variances):
     return np.concatenate(values).mean(), np.concatenate(values).var()
 
 
+def by_fast_norms(rows, features, width, speed):
+    """Tensors of that size, counted in bytes: x and y; x, dy and dx."""
+    dtype = {2: torch.bfloat16, 4: torch.float32}[width]
+    moved = sum(torch.empty(rows, features, dtype=dtype, device="meta").nbytes for _ in range(5))
+    return moved / 1e6, 1e3 * moved / (speed * 1e9)
+
+
 def by_today(tokens, size, gain, block):
     """A softmax over the sharpest logits, and a sum of branches one by one."""
     logits = torch.full((tokens,), -(size**0.5), dtype=torch.float64)

@@ -78,6 +78,20 @@ def test_kernels_compute_forward_and_backward(backend: str, call: Call, counter:
 
 
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
+def test_backward_after_another_choice(call: Call) -> None:
+    tensors, dy = call.tensors()
+    expected = gradients(call.ours, tensors, dy)
+    for name in ("chunked", "numba"):
+        leaves = [t.clone().requires_grad_() for t in tensors]
+        with kernels.use(name):
+            y = call.ours(*leaves)
+        with kernels.use("composition"):
+            found = torch.autograd.grad(y, leaves, dy)
+        for value, wanted in zip(found, expected[1:], strict=True):
+            torch.testing.assert_close(value, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("call", ONE_EACH, ids=str)
 def test_composition_asks_no_kernel(call: Call, counter: Counter) -> None:
     with kernels.use("composition"):
         gradients(call.ours, *call.tensors())

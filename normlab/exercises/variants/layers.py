@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from normlab.exercises.variants.speed import FAST_NORMS
 from normlab.exercises.variants.variant import Variant
 
 __all__ = ["LAYERS"]
@@ -279,6 +280,7 @@ TODAY = Variant(
     },
 )
 
+
 LAYERS = {
     "pytorch_source": PYTORCH_SOURCE,
     "bn_vs_ln": BN_VS_LN,
@@ -286,4 +288,5 @@ LAYERS = {
     "debugging": DEBUGGING,
     "many_devices": MANY_DEVICES,
     "today": TODAY,
+    "fast_norms": FAST_NORMS,
 }
