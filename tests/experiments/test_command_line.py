@@ -5,6 +5,7 @@ import dataclasses
 import importlib
 import json
 import typing
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -128,6 +129,6 @@ def test_bad_settings_are_named(arguments, words, capsys):
 
 def test_files_have_no_command_line_of_their_own():
     for name, module in EXPERIMENTS.items():
-        source = importlib.util.find_spec(module).loader.get_source(module)
+        source = Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8")
         tests = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
         assert not tests, name
