@@ -28,9 +28,10 @@ for part in {parts!r}:
 EXTRAS = {
     *("IPython", "PIL", "dask", "hypothesis", "ipykernel", "joblib", "jupyter_book", "matplotlib"),
     *("myst_nb", "nbclient", "nbformat", "pytest", "sklearn", "sphinx", "threadpoolctl", "tqdm"),
-    *("tyro", "yaml"),
+    *("numba", "transformers", "triton", "tyro", "yaml"),
 }
-NEED_EXTRAS = {"experiments", "plotting"}
+# pytest itself imports its plugin.
+NEED_EXTRAS = {"experiments", "plotting", "pytest_plugin"}
 
 
 def main() -> None:
