@@ -12,8 +12,10 @@ from normlab.layers.validation import ShapeError
 class QKNorm(nn.Module):
     r"""RMS norm of queries and keys, per head or over all heads.
 
-    .. math:: \hat q = \mathrm{RMSNorm}(q), \quad \hat k = \mathrm{RMSNorm}(k), \qquad
-              \frac{|\hat q \cdot \hat k|}{\sqrt d} \le \sqrt d \text{ while the weights are } 1
+    .. math::
+
+       & \hat q = \mathrm{RMSNorm}(q), \quad \hat k = \mathrm{RMSNorm}(k) \\
+       & \frac{|\hat q \cdot \hat k|}{\sqrt d} \le \sqrt d \text{ while the weights are } 1
 
     Args:
         head_dim: size d of a head.
