@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import LambdaLR
 
 from normlab.experiments.data.sequences import SequenceBatches
-from normlab.experiments.networks.decoder import Decoder
+from normlab.experiments.networks.decoder import Decoder, make_decoder
 from normlab.experiments.recording import rounded
 
 
@@ -79,3 +80,45 @@ def train_to_copy(
         losses.append(loss.item())
     last = sum(losses[-20:]) / len(losses[-20:])
     return float(rounded(last if math.isfinite(last) and last < guessing else guessing))
+
+
+def learn_to_copy(
+    config: Any, *, lr: float, seed: int, warmup: int = 0, **choices: Any
+) -> tuple[float, Decoder]:
+    """Build and train one decoder of an experiment of this chapter.
+
+    Args:
+        config: has the sizes layers, width, heads, symbols, length, batch_size and steps.
+        lr: learning rate, after the warmup.
+        seed: of the weights; the texts are drawn from another.
+        warmup: see :func:`train_to_copy`.
+        choices: of :func:`normlab.experiments.networks.decoder.make_decoder`.
+
+    Returns:
+        the loss, see :func:`train_to_copy`, and the trained decoder.
+    """
+    model = make_decoder(
+        layers=config.layers,
+        width=config.width,
+        heads=config.heads,
+        vocabulary=config.symbols,
+        length=2 * config.length,
+        seed=seed,
+        **choices,
+    )
+    batches = copy_batches(
+        symbols=config.symbols,
+        length=config.length,
+        batch_size=config.batch_size,
+        seed=1000 + seed,
+    )
+    loss = train_to_copy(
+        model,
+        batches,
+        length=config.length,
+        lr=lr,
+        steps=config.steps,
+        warmup=warmup,
+        guessing=math.log(config.symbols),
+    )
+    return loss, model

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
-from normlab.experiments.networks.decoder import Placement, make_decoder
+from normlab.experiments.networks.decoder import Placement
 from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
 from normlab.experiments.sweep import Sweep
-from normlab.experiments.today.copying import copy_batches, train_to_copy
+from normlab.experiments.today.copying import learn_to_copy
 
 
 @dataclass(frozen=True)
@@ -55,30 +54,7 @@ def run_one(
         loss: mean over the last 20 updates, in nats for a symbol; guessing has log(symbols), and
             a larger loss counts as that.
     """
-    model = make_decoder(
-        placement=placement,
-        layers=config.layers,
-        width=config.width,
-        heads=config.heads,
-        vocabulary=config.symbols,
-        length=2 * config.length,
-        seed=seed,
-    )
-    batches = copy_batches(
-        symbols=config.symbols,
-        length=config.length,
-        batch_size=config.batch_size,
-        seed=1000 + seed,
-    )
-    loss = train_to_copy(
-        model,
-        batches,
-        length=config.length,
-        lr=lr,
-        steps=config.steps,
-        warmup=warmup,
-        guessing=math.log(config.symbols),
-    )
+    loss, _ = learn_to_copy(config, lr=lr, seed=seed, warmup=warmup, placement=placement)
     return {"loss": loss}
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from normlab.experiments.networks.decoder import make_decoder
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
 from normlab.experiments.sweep import Sweep
-from normlab.experiments.today.copying import copy_batches, train_to_copy
+from normlab.experiments.today.copying import learn_to_copy
 
 QK = Literal["none", "qk_norm"]
 
@@ -55,29 +53,7 @@ def run_one(config: Config, group: QK, lr: float, seed: int) -> dict[str, Any]:
             a larger loss counts as that.
         largest_logit: the largest magnitude of an attention logit in any step.
     """
-    model = make_decoder(
-        qk_norm=group == "qk_norm",
-        layers=config.layers,
-        width=config.width,
-        heads=config.heads,
-        vocabulary=config.symbols,
-        length=2 * config.length,
-        seed=seed,
-    )
-    batches = copy_batches(
-        symbols=config.symbols,
-        length=config.length,
-        batch_size=config.batch_size,
-        seed=1000 + seed,
-    )
-    loss = train_to_copy(
-        model,
-        batches,
-        length=config.length,
-        lr=lr,
-        steps=config.steps,
-        guessing=math.log(config.symbols),
-    )
+    loss, model = learn_to_copy(config, lr=lr, seed=seed, qk_norm=group == "qk_norm")
     return {"loss": loss, "largest_logit": rounded(model.largest_logit)}
 
 
