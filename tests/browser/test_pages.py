@@ -149,7 +149,10 @@ def test_axe_finds_nothing_serious(visit, theme, rules):
 def test_search_finds(context, words, title):
     tab = context.new_page()
     tab.goto((site.BUILT / "search.html").as_uri() + f"?q={words}")
-    tab.wait_for_selector("#search-results li a")
+    # Results arrive one by one; the line above them counts them when all are there.
+    tab.wait_for_function(
+        "/\\d/.test(document.querySelector('#search-results .search-summary')?.innerText)"
+    )
     titles = " ".join(tab.locator("#search-results li a").all_inner_texts())
     tab.close()
     assert title in titles
