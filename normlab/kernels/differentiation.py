@@ -22,6 +22,8 @@ def compute(kernel: str, x: Tensor, *rest: Any, **out: Tensor | None) -> Any:
     # where the choice has changed to the composition since forward, what was saved fits this one
     module = choice.gpu_backend() if _on_gpu(x) else choice.backend() or choice.other_backend()
     assert module is not None
+    if x.dtype in getattr(module, "LACKS", ()):
+        module = choice.other_backend()
     if not getattr(module, "MAY_FAIL", False):
         return getattr(module, kernel)(x, *rest, **out)
     try:

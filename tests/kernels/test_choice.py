@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,28 @@ def test_a_broken_numba_is_left_and_named(break_it: str, reason: str) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("chunked 1 numba does not work"), done.stdout
     assert reason in done.stdout
+
+
+HALVES = """
+import torch
+from normlab import kernels, layers
+from normlab.kernels import vectorized
+x = torch.randn(6, 8, dtype=torch.float16, requires_grad=True)
+y = layers.layer_norm(x, (8,))
+y.square().sum().backward()
+torch.testing.assert_close(y, torch.nn.functional.layer_norm(x, (8,)))
+print(kernels.chosen(), vectorized.LACKS)
+"""
+
+
+def test_a_processor_without_float16_leaves_it_to_the_chunked_kernels() -> None:
+    if platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("other processors have no such choice of features")
+    done = run(HALVES, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="+sse2")
+    assert done.returncode == 0, done.stderr  # it would have been killed by LLVM
+    assert done.stdout.strip() == "numba (torch.float16,)"
+    program = "from normlab.kernels import vectorized; print(vectorized.LACKS)"
+    assert run(program, NUMBA_CPU_FEATURES="+sse2,+f16c").stdout.strip() == "()"
 
 
 def test_kernels_are_compiled_anew_where_no_folder_can_be_written(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from normlab.kernels import choice, fused, fused_differentiation, pieces
 
 ADDED = ["add_layer_norm", "add_rms_norm"]
 ACTIVATED = ["layer_norm_silu", "layer_norm_gelu", "rms_norm_silu", "rms_norm_gelu"]
-# Two roundings of float32 in a value and the error of a sum behind it, as of the norms alone.
-ALLOWED = 4e-7
+# Two roundings of float32 in a value and the error of a sum behind it, as of the norms alone; a
+# processor that rounds a product before it adds, as those without FMA do, comes to 4.8e-7.
+ALLOWED = 8e-7
 EPS = 1e-5
 
 

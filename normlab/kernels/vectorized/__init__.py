@@ -17,8 +17,10 @@ from normlab.kernels.vectorized.channels import (
     group_norm,
     group_norm_backward,
 )
+from normlab.kernels.vectorized.compiling import converts_halves
 
 __all__ = [
+    "LACKS",
     "MAY_FAIL",
     "batch_norm",
     "batch_norm_backward",
@@ -36,6 +38,7 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 Needs = tuple[bool, bool, bool]
 
 MAY_FAIL = True  # a compiler may find a processor, or a folder, that it cannot work with
+LACKS = () if converts_halves() else (torch.float16,)  # what the other back end computes
 
 
 def layer_norm(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import numba
 from numba import njit
-from numba.core import config
+from numba.core import codegen, config
 
 # A division by zero gives what it gives in torch, and costs no test.
 inlined = njit(forceinline=True, error_model="numpy")
@@ -51,3 +52,16 @@ def compiled(function: Callable[..., None]) -> Any:
         return njit(nogil=True, error_model="numpy")(function)
     finally:
         config.CACHE_DIR = before
+
+
+def converts_halves() -> bool:
+    """Whether the processor that is compiled for converts float16 to float32 and back.
+
+    Where it does not, LLVM calls functions that numba does not link, and the process ends.
+    """
+    if platform.machine().lower() not in ("x86_64", "amd64", "i386", "i686"):
+        return platform.machine().lower() in ("aarch64", "arm64")
+    features = config.CPU_FEATURES
+    if features is None:
+        features = codegen.get_host_cpu_features()
+    return "+f16c" in features.split(",")
