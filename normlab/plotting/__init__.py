@@ -14,6 +14,7 @@ from normlab.plotting.incidence import plot_incidence
 from normlab.plotting.labels import write_legend
 from normlab.plotting.matrices import plot_matrix, plot_spectrum
 from normlab.plotting.paths import plot_call_path
+from normlab.plotting.speed import plot_percents, plot_roofline
 from normlab.plotting.style import (
     NORM_COLORS,
     NORM_LINESTYLES,
@@ -43,7 +44,9 @@ __all__ = [
     "plot_matrix",
     "plot_norm_family",
     "plot_percentiles_over_steps",
+    "plot_percents",
     "plot_placement",
+    "plot_roofline",
     "plot_shared_cells",
     "plot_spectrum",
     "plot_sweep",

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch.nn.functional as F
 
-from normlab import layers
-from normlab.bench import Case, count_peak, count_saved, reporting, run_case
+from normlab import kernels, layers
+from normlab.bench import Case, count_peak, count_saved, limits, reporting, run_case
 from normlab.bench.__main__ import main
+from normlab.bench.limits import count_moved
 from normlab.bench.timing import CONTROL, control_error, measure, paired_ratio
 
 
@@ -134,3 +136,26 @@ def test_the_record_names_its_processor_and_concludes_nothing_from_a_bad_control
     for case in record["cases"]:
         assert case["conclusive"] == (case["control"] <= 0.10)
         assert case["conclusive"] == all(row["ratio"] is not None for row in case["rows"])
+
+
+def test_bytes_that_operators_move() -> None:
+    case = Case("layer_norm", "float32", (64, 512))
+    assert count_moved(case, case.bound(F)) == pytest.approx(5, abs=0.2)
+    with kernels.use("composition"):
+        assert count_moved(case, case.bound(layers)) > 8 * 5
+
+
+def test_limits_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        limits,
+        "measure",
+        lambda variants, rounds: {
+            name: [0.5 if name in ("block", "product") else 0.1] * rounds for name in variants
+        },
+    )
+    roof = limits.measure_roof(5)
+    assert roof["bytes_per_second"] == pytest.approx(2 * 8192 * 1024 * 4 / 0.1)
+    assert roof["multiply_adds_per_second"] == pytest.approx(1024**3 / 0.5)
+    assert roof["control"] == 0
+    share = limits.measure_share(32, rounds=5)["share"]
+    assert share["torch"] == pytest.approx(2 * 0.1 / 0.5) and "block" not in share

@@ -61,3 +61,14 @@ def test_missing_parameters(interpreted: ModuleType) -> None:
     (x, *_), _ = call.tensors()
     y, _ = interpreted.layer_norm(x, None, None, 16, 1e-5)
     assert relative_error(y, call.theirs(x.double())) < 2e-6
+
+
+def test_the_short_kernels_of_the_chapter(interpreted: ModuleType) -> None:
+    short = importlib.import_module("normlab.experiments.fast_norms.in_triton")
+    call = rms(6, 20)
+    (x, weight), dy = call.tensors()
+    y, dx, rrms, dweight = (torch.empty_like(t) for t in (x, x, x[:, 0], weight))
+    short.rms_norm[(6,)](x, weight, y, rrms, 20, 1e-5, SIZE=32)
+    short.rms_norm_backward[(6,)](dy, x, weight, rrms, dx, dweight.zero_(), 20, SIZE=32)
+    for value, expected in zip((y, dx, dweight), oracle(call, [x, weight], dy), strict=True):
+        assert relative_error(value, expected) < 2e-6

@@ -1,0 +1,163 @@
+"""What bounds a norm on this machine: `python -m normlab.bench.limits FILE` records it.
+
+Two numbers make a roofline: the bytes that a copy moves in a second, and the multiplications with
+their additions that a core does in a second where memory does not matter. A third says whether the
+norm matters at all: its share of the time of a Transformer block.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from normlab import kernels
+from normlab.bench.cases import Case, make_variants
+from normlab.bench.reporting import describe_machine
+from normlab.bench.timing import CONTROL, control_error, measure, paired_ratio
+
+COPIED = (8192, 1024)  # float32: 32 MB, which is larger than the caches of a core
+SIDE = 1024  # of the square matrices of a product, whose values are used 1024 times each
+TOKENS = 512
+WIDTHS = (64, 256, 1024)
+
+
+def measure_roof(rounds: int = 15) -> dict[str, Any]:
+    """Bytes a second of a copy, and multiply-adds a second of a product of matrices, in float32.
+
+    Args:
+        rounds: how often both run, interleaved, with a second copy as the control.
+
+    Returns:
+        "bytes_per_second", "multiply_adds_per_second" and "control", the error of the control.
+
+    Conventions:
+        a copy of n bytes moves 2 n: it reads and writes. That a processor reads what it is about
+        to write is not counted.
+    """
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(COPIED, generator=g)
+    y = torch.empty_like(x)
+    a, b = (torch.randn(SIDE, SIDE, generator=g) for _ in range(2))
+    out = torch.empty_like(a)
+    times = measure(
+        {
+            "copy": lambda: y.copy_(x),
+            CONTROL: lambda: y.copy_(x),
+            "product": lambda: torch.mm(a, b, out=out),
+        },
+        rounds=rounds,
+    )
+    return {
+        "bytes_per_second": 2 * x.nbytes / statistics.median(times["copy"]),
+        "multiply_adds_per_second": SIDE**3 / statistics.median(times["product"]),
+        "control": control_error(times, "copy"),
+    }
+
+
+def measure_share(width: int, *, rounds: int = 9) -> dict[str, Any]:
+    """Share of two layer norms in forward and backward of a Transformer block.
+
+    Args:
+        width: features of a token; there are 512 tokens, heads of 32 features and a feed-forward
+            layer four times as wide.
+        rounds: how often all of them run.
+
+    Returns:
+        "width", "control", and under "share" for "torch", "numba" and the others the time of two
+        norms over that of the block with two norms of torch.
+    """
+    block = torch.nn.TransformerEncoderLayer(
+        width, max(1, width // 32), 4 * width, dropout=0.0, batch_first=True, norm_first=True
+    )
+    x = torch.randn(1, TOKENS, width, generator=torch.Generator().manual_seed(0))
+    dy = torch.ones_like(x)
+    parameters = list(block.parameters())
+
+    def step() -> object:
+        return torch.autograd.grad(block(x), parameters, dy)
+
+    with kernels.use(kernels.chosen()):
+        norms = make_variants(Case("layer_norm", "float32", (TOKENS, width)))
+        norms.pop("copy")
+        times = measure({**norms, "block": step}, rounds=rounds)
+    return {
+        "width": width,
+        "control": control_error(times, "torch"),
+        "share": {
+            name: 2 * paired_ratio(values, times["block"]).median
+            for name, values in times.items()
+            if name not in ("block", CONTROL)
+        },
+    }
+
+
+class _Traffic(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        read = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if _is_plain(t)]
+        written = [t for t in torch.utils._pytree.tree_leaves(result) if _is_plain(t)]
+        places = {t.untyped_storage().data_ptr() for t in read}
+        is_view = not func._schema.is_mutable and all(
+            t.untyped_storage().data_ptr() in places for t in written
+        )
+        if not is_view:
+            self.bytes += sum(
+                min(t.numel() * t.element_size(), t.untyped_storage().nbytes())
+                for t in (*read, *written)
+            )
+        return result
+
+
+def _is_plain(t: object) -> bool:
+    return isinstance(t, Tensor)
+
+
+def count_moved(case: Case, function: Callable[..., Tensor]) -> float:
+    """Bytes that the operators of forward and backward read and write, over those of the input.
+
+    Each operator counts what it is given and what it makes, views do not; what a cache saves is
+    not known here. Under this count the composition computes, whatever back end was chosen.
+
+    Example:
+        >>> case = Case("layer_norm", "float32", (64, 128))
+        >>> round(count_moved(case, case.bound(F)))
+        5
+    """
+    tensors, dy = case.tensors()
+    with _Traffic() as traffic:
+        torch.autograd.grad(function(*tensors), tensors, dy)
+    return traffic.bytes / (tensors[0].numel() * tensors[0].element_size())
+
+
+def main(path: str) -> None:
+    """Measure all of it and write it to a file."""
+    torch.set_num_threads(1)
+    found = {
+        "machine": describe_machine(),
+        "roof": measure_roof(),
+        "shares": [measure_share(width) for width in WIDTHS],
+    }
+    text = json.dumps(found, indent=1)
+    print(text)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python -m normlab.bench.limits FILE")
+    main(sys.argv[1])
