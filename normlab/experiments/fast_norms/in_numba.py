@@ -1,4 +1,4 @@
-"""RMS norm as two loops for numba, in the fewest lines: one dtype, one thread, no vectors by hand."""
+"""RMS norm as loops for numba, in the fewest lines: one dtype, one thread, no vectors by hand."""
 
 from __future__ import annotations
 
