@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from normlab.experiments.fast_norms import in_numba, survival
+from normlab.experiments.fast_norms import survival
 from normlab.experiments.fast_norms.limits import PASSED, Limits, place
 from normlab.experiments.fast_norms.times import Record, Times
+from normlab.kernels.short import in_numba
 
 # torch's own forward-mode machinery scripts its decompositions on first use.
 pytestmark = [

@@ -64,7 +64,7 @@ def test_missing_parameters(interpreted: ModuleType) -> None:
 
 
 def test_the_short_kernels_of_the_chapter(interpreted: ModuleType) -> None:
-    short = importlib.import_module("normlab.experiments.fast_norms.in_triton")
+    short = importlib.import_module("normlab.kernels.short.in_triton")
     call = rms(6, 20)
     (x, weight), dy = call.tensors()
     y, dx, rrms, dweight = (torch.empty_like(t) for t in (x, x, x[:, 0], weight))
