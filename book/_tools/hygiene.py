@@ -63,6 +63,11 @@ FOLDED = re.compile(
 )
 CODE_DIRECTIVES = {"{code}", "{code-block}", "{literalinclude}", "{math}", "{raw}"}
 CITATION = re.compile(r"\{cite(?::\w+)?\}`")
+OPPONENT = re.compile(
+    r"^(:{3,})\{admonition\} Often told otherwise\n(.*?)^\1", re.DOTALL | re.MULTILINE
+)
+# A value of another page, `page.ipynb::key`, without the format that would stand behind the key.
+UNFORMATTED = re.compile(r"\{glue:text\}`([^`]*::[^`:]*)`")
 
 
 @dataclass(frozen=True)
@@ -298,6 +303,15 @@ def prompts_are_few(notebook: Notebook) -> Iterator[str]:
 
 
 @rule
+def opponents_are_quoted(notebook: Notebook) -> Iterator[str]:
+    """A page argues with words that a reader can look up."""
+    for cell in notebook.prose:
+        for _, box in OPPONENT.findall(cell.source):
+            if not re.search(r"[\"“]", box) or not re.search(r"\{cite(?::\w+)?\}`|\]\(http", box):
+                yield f"cell {cell.number} argues with nobody; quote somebody and cite the source"
+
+
+@rule
 def assertions_are_hidden(notebook: Notebook) -> Iterator[str]:
     """A reader sees numbers; the cell that asserts them folds or stays unseen."""
     for cell in notebook.code:
@@ -442,6 +456,18 @@ def numbers_come_from_cells(notebook: Notebook) -> Iterator[str]:
         for number in typed_decimals(cell.source):
             if number not in notebook.typed_numbers:
                 yield f"cell {cell.number} types {number} by hand; glue it or cite its source"
+
+
+@rule
+def values_of_other_pages_have_a_format(notebook: Notebook) -> Iterator[str]:
+    for cell in notebook.prose:
+        for value in unformatted_values(cell.source):
+            yield f"cell {cell.number} glues {value} without a format; write {value}:s"
+
+
+def unformatted_values(source: str) -> list[str]:
+    """Values of other pages that Markdown glues without a format, which fails late in the build."""
+    return UNFORMATTED.findall(source)
 
 
 @rule

@@ -251,3 +251,8 @@ def verify_notes(section: Section) -> None:
     assert torch.allclose(plain.group_norm(x, 1), plain.layer_norm(x, x.shape[1:]))
     assert torch.allclose(plain.group_norm(x, SIZES["C"]), plain.instance_norm(x))
     assert "One group is layer norm" in section.rest and "C groups are instance" in section.rest
+    weight, bias = torch.rand(2, 3) + 1
+    left = plain.group_norm(torch.randn(4, 3), 3, weight, bias)
+    assert torch.allclose(left, bias.expand(4, 3), atol=1e-4)
+    assert not torch.allclose(plain.group_norm(torch.randn(4, 3), 1, weight, bias), left)
+    assert "at a single position only the bias is left" in " ".join(section.rest.split())

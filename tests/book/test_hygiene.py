@@ -19,12 +19,18 @@ BOOK = ROOT / "book"
 
 hygiene = load(BOOK / "_tools" / "hygiene.py")
 NOTEBOOKS = hygiene.find_notebooks()
+PAGES = sorted(p for p in BOOK.rglob("*.md") if not p.relative_to(BOOK).parts[0].startswith("_"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.relative_to(BOOK).as_posix())
 @pytest.mark.parametrize("rule", hygiene.RULES)
 def test_notebook_keeps_the_rule(path: Path, rule: str) -> None:
     assert list(hygiene.RULES[rule](hygiene.load_notebook(path))) == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(BOOK).as_posix())
+def test_values_of_other_pages_have_a_format(path: Path) -> None:
+    assert hygiene.unformatted_values(path.read_text(encoding="utf-8")) == []
 
 
 # What follows tests the rules themselves.
@@ -185,6 +191,16 @@ BAD: list[tuple[str, str, Any]] = [
         "four boxes",
         [prose(":::{admonition} Often told otherwise\nx\n:::\n" * 4)],
     ),
+    (
+        "opponents_are_quoted",
+        "without a source",
+        [prose(":::{admonition} Often told otherwise\n“It cures all.” It does not.\n:::")],
+    ),
+    (
+        "opponents_are_quoted",
+        "without words",
+        [prose(":::{admonition} Often told otherwise\n{cite:t}`a` err.\n:::")],
+    ),
     ("assertions_are_hidden", "one in sight", [code("assert x")]),
     ("assertions_are_hidden", "one in a loop", [code("for i in x:\n    assert i")]),
     ("definitions_live_in_the_package", "a class", [code("class Norm:\n    pass")]),
@@ -210,6 +226,11 @@ BAD: list[tuple[str, str, Any]] = [
     ("numbers_come_from_cells", "beside a place", [prose("In Eq. 3 it is 0.25.")]),
     ("numbers_come_from_cells", "in a table", [prose("| a |\n|---|\n| 1.5 % |")]),
     ("numbers_come_from_cells", "far from its source", [prose("{cite:p}`a`.\n\nIt is 0.5.")]),
+    (
+        "values_of_other_pages_have_a_format",
+        "none",
+        [prose("From {glue:text}`numerics.ipynb::low:s` to {glue:text}`numerics.ipynb::high`.")],
+    ),
     ("prose_is_calm", "a mark", [prose("It works!")]),
     ("proofs_open_with_prose", "a formula", [prose("```{prf:proof}\n$$ x $$\n```")]),
     ("proofs_open_with_prose", "a list", [prose("```{prf:proof}\n:label: p\n\n- x\n```")]),
@@ -237,6 +258,15 @@ def test_every_rule_has_been_shown_to_reject() -> None:
         make_notebook(code("for i in range(3):\n    print(i)", OK)),
         make_notebook(prose("Tables 1.2 and 1.3, Sections 4.1, 4.2 and 4.3; ![alt](x.png)")),
         make_notebook(prose("`0.1`, $$\n0.1\n$$\n\n    code\n\n{glue:text}`a:.2f`")),
+        make_notebook(
+            prose("{glue:text}`a.ipynb::b:d`, {glue:text}`../a.ipynb::b-c:s`, {glue:text}`b`")
+        ),
+        make_notebook(
+            prose(
+                ":::{admonition} Often told otherwise\n“It cures all” ({cite:t}`a`).\n:::\n"
+                "\n:::{admonition} A recipe\nStart here.\n:::"
+            )
+        ),
     ],
 )
 def test_no_rule_is_too_strict(good: Any) -> None:

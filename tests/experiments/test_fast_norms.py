@@ -23,6 +23,8 @@ def test_a_case_is_found_with_torch_as_one():
     found = Record(PATH).find("layer_norm", "float32", 4096, 768)
     assert found.ratio["torch"] == 1 and found.of("torch") == found.milliseconds
     assert found.percent_of_copy["copy"] == pytest.approx(100)
+    low, high = found.interval["composition"]
+    assert low < found.ratio["composition"] < high and "torch" not in found.interval
     assert found.percent_of_copy["numba"] > found.percent_of_copy["composition"]
 
 

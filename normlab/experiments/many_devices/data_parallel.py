@@ -5,7 +5,7 @@ Each function runs on every process of a group: `Processes(2).run(compare_gradie
 
 from __future__ import annotations
 
-import warnings
+import inspect
 from typing import NamedTuple
 
 import torch
@@ -75,6 +75,14 @@ def compare_gradients(norm: FeatureNorm, synchronized: bool = False, seed: int =
     return Gaps(_gap(parallel, whole), _gap(parallel, accumulated), largest)
 
 
+def _keep_buffers(model: nn.Module) -> DistributedDataParallel:
+    """Data parallel training in which each process keeps the buffers that its own batches made."""
+    # torch 2.13 has the first argument and warns of the second; older ones have only the second.
+    if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters:
+        return DistributedDataParallel(model, forward_sync_buffers=False)
+    return DistributedDataParallel(model, broadcast_buffers=False)
+
+
 def follow_running_mean(kind: str, steps: int = 3) -> float:
     """Running mean of this process; the samples of rank r lie around 10 r.
 
@@ -86,13 +94,34 @@ def follow_running_mean(kind: str, steps: int = 3) -> float:
     model: nn.Module = nn.Sequential(nn.BatchNorm1d(1))
     if kind == "synchronized":
         model = convert_sync_batchnorm(model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 renames the argument
-        parallel = DistributedDataParallel(model, broadcast_buffers=kind != "buffers kept")
+    parallel = _keep_buffers(model) if kind == "buffers kept" else DistributedDataParallel(model)
     for _ in range(steps):
         x = torch.randn(512, 1, generator=g) + 10.0 * dist.get_rank()
         parallel(x).square().mean().backward()
     return float(dict(model.named_buffers())["0.running_mean"])
+
+
+def passes_before_one_backward(passes: int = 2) -> float:
+    """Data parallel forward passes of a batch norm before one backward pass, as in a GAN.
+
+    The first process copies its buffers to the others before each forward pass.
+
+    Args:
+        passes: forward passes.
+
+    Returns:
+        Length of the gradient by the weight.
+
+    Raises:
+        RuntimeError: a copy changed what an earlier pass had kept for its backward pass.
+    """
+    g = torch.Generator().manual_seed(dist.get_rank())
+    model = DistributedDataParallel(nn.Sequential(nn.BatchNorm1d(3)))
+    outputs = [model(torch.randn(8, 3, generator=g)) for _ in range(passes)]
+    (torch.cat(outputs) - 1).pow(4).mean().backward()
+    (gradient,) = (p.grad for n, p in model.named_parameters() if n.endswith("weight"))
+    assert gradient is not None
+    return float(gradient.norm())
 
 
 class MergeErrors(NamedTuple):
