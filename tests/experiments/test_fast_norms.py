@@ -69,7 +69,7 @@ def test_a_norm_at_the_speed_of_a_copy_lies_on_the_roof():
     limits = Limits(LIMITS)
     values = 1 << 20
     copied = PASSED * 4 * values / limits.bytes_per_second
-    times = Times(1e3 * copied, {"torch": 1.0, "half": 2.0}, {})
+    times = Times(1e3 * copied, {"torch": 1.0, "half": 2.0}, {}, {})
     found = place(times, values, {"torch": PASSED, "half": 2 * PASSED})
     for name, factor in (("torch", 1), ("half", 2)):
         intensity, rate = found[name]
