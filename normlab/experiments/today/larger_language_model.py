@@ -1,0 +1,247 @@
+"""Does QK-norm widen the range of rates in a language model of ten million parameters, too?"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear
+from torch.nn.utils import clip_grad_norm_
+
+from normlab.experiments.checkpoints import Checkpoint
+from normlab.experiments.data.library import PINNED, Library, load_library
+from normlab.experiments.data.sequences import Text, text_batches
+from normlab.experiments.networks.decoder import CausalAttention, Decoder, make_decoder
+from normlab.experiments.recording import rounded
+from normlab.experiments.rms_norm.norm_times import processor_name
+from normlab.experiments.settings import (
+    Count,
+    Index,
+    Positive,
+    Several,
+    check_at_most,
+    check_divides,
+)
+from normlab.experiments.sweep import Sweep
+from normlab.experiments.today.qk_norm import QK
+from normlab.schedules import linear_then_cosine
+
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Pre-norm decoders predict the next byte of Python's standard library.
+
+    Attributes:
+        groups: with RMS norms of queries and keys in each head, or without.
+        lrs: peaks of AdamW, reached by a warmup and left along a cosine.
+        seeds: of weights and batches.
+        layers: of the decoder.
+        width: D.
+        heads: of each attention.
+        length: T, bytes of a window.
+        batch_size: N, windows of a batch.
+        steps: updates.
+        warmup: updates of them until the peak.
+        max_grad_norm: a larger gradient of all parameters together is scaled to this norm.
+        precision: of the products with weight matrices; all else is float32.
+        points: of the recorded curves.
+        held_out: windows of the last files, on which the loss is measured.
+        text_sha256: of the text that is expected; "" takes the library that is there.
+        checkpoints: folder for one file a run, from which the same command continues; "" for none.
+        checkpoint_minutes: from one checkpoint to the next.
+    """
+
+    groups: tuple[QK, ...] = ("none", "qk_norm")
+    lrs: tuple[Positive, ...] = (1e-3, 1e-2, 3e-2)
+    seeds: tuple[Index, ...] = (0, 1)
+    layers: Count = 6
+    width: Count = 384
+    heads: Count = 6
+    length: Count = 256
+    batch_size: Count = 8
+    steps: Count = 100
+    warmup: Several = 20
+    max_grad_norm: Positive = 1.0
+    precision: Precision = "bfloat16"
+    points: Count = 10
+    held_out: Count = 16
+    text_sha256: str = PINNED.sha256
+    checkpoints: str = ""
+    checkpoint_minutes: Positive = 10.0
+
+    def __post_init__(self) -> None:
+        check_divides(self, "heads", "width")
+        check_divides(self, "points", "steps")
+        check_at_most(self, "warmup", "steps")
+
+
+class Bfloat16Linear(nn.Module):
+    """A linear layer that multiplies in bfloat16 and keeps its parameters as they are.
+
+    Args:
+        weight: (out, in), a parameter.
+        bias: (out,), a parameter, or None.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.weight, self.bias = weight, bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply in bfloat16; give what came in."""
+        half = torch.bfloat16
+        bias = None if self.bias is None else self.bias.to(half)
+        return linear(x.to(half), self.weight.to(half), bias).to(x.dtype)
+
+
+def multiply_in_bfloat16_(model: nn.Module) -> None:
+    """Put a :class:`Bfloat16Linear` with the same weight into the place of every linear layer."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(parent, name, Bfloat16Linear(child.weight, child.bias))
+
+
+def make_model(config: Config, group: QK, seed: int) -> Decoder:
+    """The decoder at its first weights; one seed gives both groups the same."""
+    model = make_decoder(
+        qk_norm=group == "qk_norm",
+        layers=config.layers,
+        width=config.width,
+        heads=config.heads,
+        vocabulary=256,
+        length=config.length,
+        seed=seed,
+    )
+    if config.precision == "bfloat16":
+        multiply_in_bfloat16_(model)
+    return model
+
+
+def take_largest_logit(model: nn.Module) -> float:
+    """The largest magnitude of an attention logit since the last call."""
+    attentions = [m for m in model.modules() if isinstance(m, CausalAttention)]
+    largest = max(m.largest_logit for m in attentions)
+    for attention in attentions:
+        attention.largest_logit = 0.0
+    return largest
+
+
+def byte_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean cross-entropy of the next byte, in nats."""
+    x, y = batch
+    return cross_entropy(model(x).flatten(0, 1), y.flatten())
+
+
+def _windows(tokens: Tensor, length: int, count: int, seed: int) -> Any:
+    return text_batches(Text(tokens, 256, math.nan), length=length, batch_size=count, seed=seed)
+
+
+class Training:
+    """One run: what it has reached, and how to take it further.
+
+    Args:
+        config: settings.
+        group: with QK-norm or without.
+        lr: peak of the rate.
+        seed: of weights and batches.
+        library: the text.
+    """
+
+    def __init__(self, config: Config, group: QK, lr: float, seed: int, library: Library) -> None:
+        self.config = config
+        self.model = make_model(config, group, seed)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=lr, betas=(0.9, 0.95), fused=True
+        )
+        self.schedule = linear_then_cosine(
+            self.optimizer, warmup_steps=config.warmup, total_steps=config.steps
+        )
+        self.batches = _windows(library.train, config.length, config.batch_size, seed)
+        # the same windows for all runs
+        self.held_out = next(_windows(library.held_out, config.length, config.held_out, 0))
+        varied = {"groups", "lrs", "seeds", "checkpoints", "checkpoint_minutes", "text_sha256"}
+        settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in varied}
+        self.checkpoint = Checkpoint(
+            Path(config.checkpoints, f"{group}-{lr:g}-{seed}.pt") if config.checkpoints else None,
+            {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule},
+            settings={**settings, "text_sha256": library.sha256},
+            minutes=config.checkpoint_minutes,
+        )
+        empty: dict[str, Any] = {"losses": [], "curve": [], "held_out": [], "largest_logits": []}
+        self.progress = self.checkpoint.load({"step": 0, "logit": 0.0, "seconds": 0.0, **empty})
+
+    def run(self) -> None:
+        """Train to the last step, or until the loss is no longer finite."""
+        config, done = self.config, self.progress
+        started = time.process_time() - done["seconds"]
+        for batch in islice(self.batches, done["step"], config.steps):
+            loss = byte_loss(self.model, batch)
+            if not math.isfinite(loss.item()):
+                break
+            self.optimizer.zero_grad()
+            loss.backward()
+            clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
+            self.optimizer.step()
+            self.schedule.step()
+            done["step"] += 1
+            done["losses"].append(loss.item())
+            done["logit"] = max(done["logit"], take_largest_logit(self.model))
+            if done["step"] % (config.steps // config.points) == 0:
+                self._note()
+            done["seconds"] = time.process_time() - started
+            self.checkpoint.save_if_due(done)
+
+    @torch.no_grad()
+    def _note(self) -> None:
+        """Append a point to every curve."""
+        done = self.progress
+        held_out = byte_loss(self.model, self.held_out).item()
+        take_largest_logit(self.model)  # of training alone
+        done["curve"].append(rounded(sum(done["losses"]) / len(done["losses"])))
+        done["held_out"].append(rounded(held_out) if math.isfinite(held_out) else None)
+        done["largest_logits"].append(rounded(done["logit"]))
+        done["losses"], done["logit"] = [], 0.0
+
+
+def run_one(config: Config, seed: int, lr: float, group: QK) -> dict[str, Any]:
+    """Train one decoder, or continue from its checkpoint.
+
+    Measures:
+        loss: of the held-out windows after the last update, in nats for a byte; None where the
+            training loss was no longer finite. Guessing all bytes alike has log(256).
+        curve: mean training loss of each part of the steps, as many parts as `points`.
+        held_out: the loss of the held-out windows at the end of each part.
+        largest_logits: largest magnitude of an attention logit in the training steps of each part.
+        parameters: of the decoder.
+        tokens: bytes that were predicted in training.
+        core_minutes: of computing, on one core.
+        processor: its name.
+    """
+    training = Training(config, group, lr, seed, load_library(config.text_sha256))
+    training.run()
+    done = training.progress
+    training.checkpoint.remove()
+    return {
+        "loss": done["held_out"][-1] if done["step"] == config.steps else None,
+        "curve": tuple(done["curve"]),
+        "held_out": tuple(done["held_out"]),
+        "largest_logits": tuple(done["largest_logits"]),
+        "parameters": sum(p.numel() for p in training.model.parameters()),
+        "tokens": done["step"] * config.batch_size * config.length,
+        "core_minutes": rounded(done["seconds"] / 60),
+        "processor": processor_name(),
+    }
+
+
+# the first seed of everything comes before the second of anything
+run = Sweep(run_one, seed="seeds", lr="lrs", group="groups")
