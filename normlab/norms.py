@@ -72,8 +72,10 @@ class Norm:
             the mean of the magnitudes; None for a pointwise map, which has no statistics.
         eps: torch's default; None for the machine epsilon of the dtype of the statistics.
         eps_placement: "inside" the root, added "outside" it, or a lower bound ("clamp").
+        eps_bounds: whether a lower bound is one of the "square" of the spread, or of its "root".
         parameters: what weight (and bias) have one entry for: each "channel", each cell of the
             normalized "shape"; "scalar" is one number for all, "none" no weight.
+        weight_offset: what is added to the weight before it multiplies.
         signature: parameters of the function after the input, in their order.
         torch: dotted name of torch's function, or None where torch has none.
         modules: names in `normlab.layers`, and in `torch.nn` where torch has the norm.
@@ -85,6 +87,8 @@ class Norm:
         linestyle: of curves.
         marker: of points.
         label: for readers.
+        in_chapters: the tables and records of the main chapters, which compare all norms, have it;
+            the explorer, the checks and the API page have every norm.
         page: chapter#target that explains the norm.
         take_it_for: what it is good for, in the cheat sheet; text of MyST.
         think_twice: where it fails, in the cheat sheet; text of MyST.
@@ -100,7 +104,9 @@ class Norm:
     spread: Literal["mean square", "sum of squares", "mean magnitude"] | None = "mean square"
     eps: float | None = 1e-5
     eps_placement: Literal["inside", "outside", "clamp"] = "inside"
+    eps_bounds: Literal["square", "root"] = "square"
     parameters: Literal["channel", "shape", "scalar", "none"]
+    weight_offset: int = 0
     signature: tuple[str, ...]
     torch: str | None = None
     modules: tuple[str, ...]
@@ -111,6 +117,7 @@ class Norm:
     linestyle: LineStyle
     marker: str
     label: str
+    in_chapters: bool = True
     page: str
     take_it_for: str = ""
     think_twice: str = ""
@@ -146,6 +153,11 @@ class Norm:
     def has_running(self) -> bool:
         """Whether the function takes running statistics."""
         return "running_mean" in self.signature
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether a learned lower bound of the output belongs to the norm."""
+        return "threshold" in self.signature
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -334,6 +346,58 @@ NORMS: dict[str, Norm] = {
             "<numerics-masks>`"
         ),
         source="ulyanov2016instance",
+    ),
+    "filter_response_norm": Norm(
+        kind="channel",
+        over_batch=False,
+        over_channels="none",
+        reads="one channel, over all positions of a sample",
+        centered=False,
+        eps=1e-6,
+        parameters="channel",
+        signature=("weight", "bias", "threshold", "eps"),
+        modules=("FilterResponseNorm",),
+        cases=(
+            Case((3, 5, 4), (5,)),
+            Case((2, 3, 6, 5), (3,)),
+            Case((3, 4, 7), (4,), weight=False, bias=False),
+        ),
+        invariances=("weight_rescale", "row_rescale", "data_rescale", "case_rescale"),
+        color="#8c564b",
+        linestyle=(0, (1.2, 1.2)),
+        marker="<",
+        label="filter response norm",
+        in_chapters=False,
+        page="family#family-positions",
+        source="singh2020filter",
+        absent={"cheat sheet": "its columns are the norms that torch has"},
+    ),
+    "scale_norm": Norm(
+        kind="shape",
+        over_batch=False,
+        over_channels="all",
+        reads="the last axis, for each leading index",
+        centered=False,
+        spread="sum of squares",
+        eps_placement="clamp",
+        eps_bounds="root",
+        parameters="scalar",
+        signature=("weight", "eps"),
+        modules=("ScaleNorm",),
+        cases=(
+            Case((5, 4), (), bias=False),
+            Case((3, 7, 64), (), bias=False),
+            Case((6, 9), (), weight=False, bias=False),
+        ),
+        invariances=("weight_rescale", "data_rescale", "case_rescale"),
+        color="#17a2b8",
+        linestyle=(0, (9.0, 2.0)),
+        marker=">",
+        label="ScaleNorm",
+        in_chapters=False,
+        page="family#family-length",
+        source="nguyen2019transformers",
+        absent={"cheat sheet": "its columns are the norms that torch has"},
     ),
 }
 

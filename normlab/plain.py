@@ -19,6 +19,8 @@ __all__ = [
     "batch_norm_backward",
     "batch_norm_eval",
     "batch_norm_eval_backward",
+    "filter_response_norm",
+    "filter_response_norm_backward",
     "group_norm",
     "group_norm_backward",
     "instance_norm",
@@ -27,6 +29,8 @@ __all__ = [
     "layer_norm_backward",
     "rms_norm",
     "rms_norm_backward",
+    "scale_norm",
+    "scale_norm_backward",
 ]
 
 
@@ -165,6 +169,46 @@ def instance_norm_backward(dy, cache):
     dweight = (dy * x_hat).sum((0, *dims))  # (C,)
     dbias = dy.sum((0, *dims))  # (C,)
     return dx, dweight, dbias
+
+
+def scale_norm(x, weight, eps):
+    """Give each vector of x, `(*, D)`, the length weight; shorter than eps, it stays shorter."""
+    length = x.square().sum(-1, keepdim=True).sqrt()  # (*, 1)
+    rlength = 1 / length.clamp(min=eps)  # (*, 1)
+    x_hat = x * rlength  # (*, D)
+    y = x_hat * weight  # (*, D), weight is one number
+    return y, (x_hat, rlength, weight)
+
+
+def scale_norm_backward(dy, cache):
+    """Give dx and dweight, from dy and the cache of scale_norm; no vector is shorter than eps."""
+    x_hat, rlength, weight = cache  # (*, D), (*, 1), ()
+    along = (dy * x_hat).sum(-1, keepdim=True)  # (*, 1), the part of dy along the vector
+    dx = weight * rlength * (dy - x_hat * along)  # (*, D)
+    dweight = along.sum()  # ()
+    return dx, dweight
+
+
+def filter_response_norm(x, weight, bias, threshold, eps):
+    """Divide each channel of a sample of x, `(N, C, *)`, by its root mean square, and bound it."""
+    dims, shape = tuple(range(2, x.ndim)), (-1, *[1] * (x.ndim - 2))  # (2, 3) and (C, 1, 1)
+    rrms = torch.rsqrt(x.square().mean(dims, keepdim=True) + eps)  # (N, C, 1, 1)
+    x_hat = x * rrms  # (N, C, *)
+    y = x_hat * weight.reshape(shape) + bias.reshape(shape)  # (N, C, *)
+    limit = threshold.reshape(shape)  # (C, 1, 1)
+    return torch.maximum(y, limit), (x_hat, rrms, weight, y < limit)
+
+
+def filter_response_norm_backward(dy, cache):
+    """Give dx, dweight, dbias and dthreshold, from dy and the cache of filter_response_norm."""
+    x_hat, rrms, weight, cut = cache  # (N, C, *), (N, C, 1, 1), (C,), (N, C, *)
+    dims, rows = tuple(range(2, dy.ndim)), (0, *range(2, dy.ndim))  # (2, 3) and (0, 2, 3)
+    passed = dy.masked_fill(cut, 0.0)  # (N, C, *), what is cut off goes to the threshold
+    g = passed * weight.reshape(-1, *[1] * len(dims))  # (N, C, *)
+    dx = rrms * (g - x_hat * (g * x_hat).mean(dims, keepdim=True))  # (N, C, *)
+    dweight, dbias = (passed * x_hat).sum(rows), passed.sum(rows)  # (C,), (C,)
+    dthreshold = (dy - passed).sum(rows)  # (C,)
+    return dx, dweight, dbias, dthreshold
 
 
 class DeepNormBlock(torch.nn.Module):

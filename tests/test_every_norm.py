@@ -13,6 +13,7 @@ from normlab import layers, plain, reference
 from normlab.checks import CheckFailed, check_backward
 from normlab.norms import NORMS, Case
 
+LEARNED = ("weight", "bias", "threshold")
 CASES = [(name, case) for name, norm in NORMS.items() for case in norm.cases]
 
 
@@ -27,8 +28,9 @@ def make_values(case: Case, *, shift: float = 0.5) -> dict[str, Any]:
     return {
         "x": shift + rng.normal(size=case.shape),
         "dy": rng.normal(size=case.shape),
-        "weight": 1.5 + 0.4 * rng.normal(size=size) if case.weight else None,
-        "bias": rng.normal(size=size) if case.bias else None,
+        "weight": np.array(1.5 + 0.4 * rng.normal(size=size)) if case.weight else None,
+        "bias": np.array(rng.normal(size=size)) if case.bias else None,
+        "threshold": np.array(rng.normal(size=size)) if case.weight else None,
         "normalized_shape": case.shape[len(case.shape) - case.normalized_ndim :],
         "num_groups": case.num_groups,
         "eps": 1e-3,
@@ -50,7 +52,8 @@ def by_layer(name: str, values: dict[str, Any]) -> list[np.ndarray]:
     }
     y = getattr(layers, name)(tensors["x"], *NORMS[name].arguments(**tensors))
     y.backward(tensors["dy"].detach())
-    leaves = [tensors[key] for key in ("x", "weight", "bias") if values[key] is not None]
+    roles = ("x", *(role for role in LEARNED if role in NORMS[name].signature))
+    leaves = [tensors[key] for key in roles if values[key] is not None]
     return [y.detach().numpy(), *(leaf.grad.numpy() for leaf in leaves)]
 
 
@@ -66,10 +69,10 @@ def by_plain(name: str, values: dict[str, Any]) -> list[np.ndarray]:
 
 
 def largest_difference(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
-    """Relative to the largest entry of each result."""
+    """Relative to the largest entry of each result; a threshold far below has no gradient."""
     assert [a.shape for a in found] == [b.shape for b in expected]
     pairs = zip(found, expected, strict=True)
-    return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
+    return max(float(np.abs(a - b).max() / (np.abs(b).max() or 1.0)) for a, b in pairs)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.5, 1e3])

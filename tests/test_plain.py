@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from normlab import plain, reference
+from normlab import layers, plain, reference
 from normlab.experiments.networks.transformer import Attention, FeedForward
 from normlab.layers import LayerNorm
 from normlab.residual import DeepNorm, PreNorm, deep_norm_constants, deep_norm_init_
@@ -36,7 +36,11 @@ CASES = {
     "rms_norm": [((4,), 1), ((5, 4), 1), ((3, 5, 64), 1), ((2, 3, 4, 5), 2), ((3, 4, 5), 3)],
     "group_norm": [((3, 6), 2), ((2, 6, 5), 3), ((2, 6, 5, 4), 3), ((4, 6, 5), 1), ((2, 6, 5), 6)],
     "instance_norm": [((3, 4, 5), None), ((2, 3, 5, 4), None), ((4, 2, 3, 5, 6), None)],
+    "scale_norm": [((4,), None), ((5, 4), None), ((3, 5, 64), None)],
+    "filter_response_norm": [((3, 4, 5), None), ((2, 3, 5, 4), None)],
 }
+RESULTS = ("y", "dx", "dweight", "dbias", "dthreshold")
+LEARNED = ("weight", "bias", "threshold")
 ALL = [(name, *case) for name, cases in CASES.items() for case in cases]
 
 
@@ -44,9 +48,12 @@ def make_arrays(name, shape, option, seed=0):
     """Inputs, parameters and upstream gradient of ordinary size, in float64."""
     rng = np.random.default_rng(seed)
     size = shape[-option:] if name in ("layer_norm", "rms_norm") else shape[1:2]
+    size = () if name == "scale_norm" else size
     found = {"x": 0.5 + rng.normal(size=shape), "weight": 1.5 + 0.5 * rng.normal(size=size)}
-    if name != "rms_norm":
+    if name not in ("rms_norm", "scale_norm"):
         found["bias"] = rng.normal(size=size)
+    if name == "filter_response_norm":
+        found["threshold"] = rng.normal(size=size)
     if name == "batch_norm_eval":
         found["running_mean"] = rng.normal(size=size)
         found["running_var"] = 0.5 + rng.random(size)
@@ -67,7 +74,7 @@ def compute(name, shape, option, functions=plain, dtype=torch.float64):
     tensors = {k: torch.tensor(v, dtype=dtype) for k, v in arrays.items()}
     y, cache = getattr(functions, name)(**tensors, **fixed_arguments(name, shape, option), eps=EPS)
     gradients = getattr(functions, f"{name}_backward")(torch.tensor(dy, dtype=dtype), cache)
-    return dict(zip(("y", "dx", "dweight", "dbias"), (y, *gradients), strict=False))
+    return dict(zip(RESULTS, (y, *gradients), strict=False))
 
 
 def by_reference(name, shape, option):
@@ -86,14 +93,15 @@ def by_reference(name, shape, option):
 def by_autograd(name, shape, option):
     arrays, dy = make_arrays(name, shape, option)
     tensors = {k: torch.tensor(v) for k, v in arrays.items()}
-    wanted = [tensors[k].requires_grad_() for k in ("x", "weight", "bias") if k in tensors]
+    wanted = [tensors[k].requires_grad_() for k in ("x", *LEARNED) if k in tensors]
     fixed = fixed_arguments(name, shape, option)
     if name == "batch_norm":
         fixed = {"running_mean": None, "running_var": None, "training": True}
-    torchs = getattr(F, name.removesuffix("_eval"))
+    name = name.removesuffix("_eval")
+    torchs = getattr(F, name, None) or getattr(layers, name)
     y = torchs(tensors.pop("x"), **tensors, **fixed, eps=EPS)
     gradients = torch.autograd.grad(y, wanted, torch.tensor(dy))
-    return dict(zip(("y", "dx", "dweight", "dbias"), (y.detach(), *gradients), strict=False))
+    return dict(zip(RESULTS, (y.detach(), *gradients), strict=False))
 
 
 def disagreements(found, expected, dtype=torch.float64):
@@ -139,7 +147,8 @@ def test_gradients_are_finite_differences(name, shape, option):
         given = {k: torch.tensor(v) for k, v in (arrays | {key: values}).items()}
         return float((getattr(plain, name)(**given, **fixed, eps=EPS)[0].numpy() * dy).sum())
 
-    for key in set(arrays) & {"x", "weight", "bias"}:
+    for key in set(arrays) & {"x", *LEARNED}:
+        arrays[key] = np.asarray(arrays[key])
         slopes = np.zeros_like(arrays[key])
         for cell in np.ndindex(slopes.shape):
             move = np.zeros_like(slopes)

@@ -7,11 +7,13 @@
   const EPS = 1e-5;
   // generated: norms
   const NORMS = {
-    batch_norm: {"name": "Batch norm", "color": "#0072b2", "trailing": false, "overBatch": true, "grouped": false, "needsPositions": false, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside"},
-    layer_norm: {"name": "Layer norm", "color": "#d55e00", "trailing": true, "overBatch": false, "grouped": false, "needsPositions": false, "centered": true, "spread": "mean square", "parameters": "shape", "epsPlacement": "inside"},
-    rms_norm: {"name": "RMS norm", "color": "#009e73", "trailing": true, "overBatch": false, "grouped": false, "needsPositions": false, "centered": false, "spread": "mean square", "parameters": "shape", "epsPlacement": "inside"},
-    group_norm: {"name": "Group norm", "color": "#cc79a7", "trailing": false, "overBatch": false, "grouped": true, "needsPositions": false, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside"},
-    instance_norm: {"name": "Instance norm", "color": "#e69f00", "trailing": false, "overBatch": false, "grouped": false, "needsPositions": true, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside"},
+    batch_norm: {"name": "Batch norm", "color": "#0072b2", "trailing": false, "overBatch": true, "grouped": false, "needsPositions": false, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside", "epsBounds": "square"},
+    layer_norm: {"name": "Layer norm", "color": "#d55e00", "trailing": true, "overBatch": false, "grouped": false, "needsPositions": false, "centered": true, "spread": "mean square", "parameters": "shape", "epsPlacement": "inside", "epsBounds": "square"},
+    rms_norm: {"name": "RMS norm", "color": "#009e73", "trailing": true, "overBatch": false, "grouped": false, "needsPositions": false, "centered": false, "spread": "mean square", "parameters": "shape", "epsPlacement": "inside", "epsBounds": "square"},
+    group_norm: {"name": "Group norm", "color": "#cc79a7", "trailing": false, "overBatch": false, "grouped": true, "needsPositions": false, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside", "epsBounds": "square"},
+    instance_norm: {"name": "Instance norm", "color": "#e69f00", "trailing": false, "overBatch": false, "grouped": false, "needsPositions": true, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside", "epsBounds": "square"},
+    filter_response_norm: {"name": "Filter response norm", "color": "#8c564b", "trailing": false, "overBatch": false, "grouped": false, "needsPositions": true, "centered": false, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside", "epsBounds": "square"},
+    scale_norm: {"name": "ScaleNorm", "color": "#17a2b8", "trailing": true, "overBatch": false, "grouped": false, "needsPositions": false, "centered": false, "spread": "sum of squares", "parameters": "scalar", "epsPlacement": "clamp", "epsBounds": "root"},
   };
   // end
   // The axes of a layout in the order of memory; channels are C, or D where there is no C.
@@ -58,7 +60,8 @@
 
   function withEps(norm, size) {
     if (norm.epsPlacement === "outside") return size + EPS;
-    return norm.epsPlacement === "clamp" ? Math.max(size, Math.sqrt(EPS)) : Math.sqrt(size ** 2 + EPS);
+    const least = norm.epsBounds === "root" ? EPS : Math.sqrt(EPS);
+    return norm.epsPlacement === "clamp" ? Math.max(size, least) : Math.sqrt(size ** 2 + EPS);
   }
 
   /* Standardize a tensor, given as its values in the order of memory. */
@@ -69,7 +72,8 @@
     const labels = cells.map((index) => shareMean(norm, axes, index, groups, sizes));
     const weights = cells.map((index) => shareWeight(norm, axes, index));
     if (labels.includes(null)) {
-      return { error: `${norm.name} needs positions: over one value per channel nothing is left.` };
+      const left = norm.centered ? "nothing" : "only its sign";
+      return { error: `${norm.name} needs positions: over one value per channel ${left} is left.` };
     }
     const members = new Map();
     labels.forEach((label, i) => members.set(label, [...(members.get(label) || []), i]));
@@ -230,10 +234,12 @@
         draw();
         readout.querySelector(by > 0 ? "[data-step='1']" : "[data-step='-1']").focus();
       };
-      const what = NORMS[state.norm].centered ? "means" : "mean squares";
+      const squares = NORMS[state.norm].spread === "sum of squares" ? "sums of squares" : "mean squares";
+      const what = NORMS[state.norm].centered ? "means" : squares;
       readout.replaceChildren(
         make("p", {}, `${NORMS[state.norm].name}: ${found.means} ${what}, each over ${found.perMean} ` +
-          `cells (filled). ${found.parameters} weights; dots mark the cells that share one.`),
+          `cells (filled). ${found.parameters} weight${found.parameters === 1 ? "" : "s"}; dots mark the ` +
+          "cells that share one."),
         make("p", {}, `Cell ${label(cells[i])}: value ${minus(values[i], 1)} `,
           make("button", { type: "button", "data-step": "-1", "aria-label": "make the value smaller",
             onclick: step(-0.5) }, "−"), " ",

@@ -59,7 +59,7 @@ def write_formula(norm: Norm) -> str:
     below = {
         "inside": f"sqrt({squares} + eps)",
         "outside": f"({root} + eps)",
-        "clamp": f"max({root}, sqrt(eps))",
+        "clamp": f"max({root}, {'eps' if norm.eps_bounds == 'root' else 'sqrt(eps)'})",
     }[norm.eps_placement]
     weight = " * weight" if norm.has_weight else ""
     return f"`{shifted} / {below}{weight}{' + bias' if norm.has_bias else ''}`"
@@ -180,6 +180,7 @@ def write_explorer() -> str:
             "spread": norm.spread,
             "parameters": norm.parameters,
             "epsPlacement": norm.eps_placement,
+            "epsBounds": norm.eps_bounds,
         }
         for name, norm in NORMS.items()
         if "explorer" not in norm.absent and norm.spread is not None

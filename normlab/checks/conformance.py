@@ -12,6 +12,7 @@ from torch import Tensor
 from normlab.checks.compiled import check_compiled, is_compiled
 from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.half import check_half_precision, check_weight_cast
+from normlab.checks.inputs import conventions_of
 from normlab.checks.mistakes import make_failure
 from normlab.checks.numerics import check_values
 from normlab.checks.report import CheckFailed, Failure, Report
@@ -19,6 +20,7 @@ from normlab.checks.robustness import check_double_backward, check_handling, che
 from normlab.checks.running import check_running
 from normlab.checks.scope import Scope
 from normlab.checks.state import check_evaluation, check_saved_state
+from normlab.checks.threshold import check_threshold
 from normlab.norms import NORMS
 from normlab.probing.adapting import adapt
 from normlab.probing.modules import ModuleSubject, make_subject
@@ -63,13 +65,11 @@ def _expected_formula(
     eps = conventions.get("eps")
     if eps is None:
         eps = declared_eps if declared_eps is not None else default_eps(like)
-    return Formula(
-        like,
-        eps=eps,
-        eps_placement=conventions.get("eps_placement", NORMS[like].eps_placement),
-        divisor=conventions.get("divisor", "n"),
-        weight_offset=float(conventions.get("weight_offset", 0)),
-    )
+    kept = ("eps_placement", "divisor")
+    chosen: dict[str, Any] = {key: conventions[key] for key in kept if key in conventions}
+    if "weight_offset" in conventions:
+        chosen["weight_offset"] = float(conventions["weight_offset"])
+    return Formula(like, eps=eps, **(conventions_of(like) | chosen))
 
 
 def check_layer(
@@ -104,7 +104,7 @@ def check_layer(
 
     Args:
         layer: a function or a module.
-        like: "layer_norm", "rms_norm", "batch_norm", "group_norm" or "instance_norm".
+        like: a name of :data:`normlab.norms.NORMS`, such as "layer_norm" or "scale_norm".
         shape: shape of an input; for a module it is inferred where possible, and every rank that
             its parameters fit is asked of it, but one rank alone of a batch or instance norm. A
             layer or RMS norm whose parameters fit axis 1 alone is one over the channels of
@@ -215,6 +215,7 @@ def examine(
             check_handling(subject, actual, report)
             if NORMS[like].has_running and (NORMS[like].over_batch or subject.has_running):
                 check_running(subject, actual, formula, report, conventions.get("momentum"))
+            check_threshold(subject, report)
             check_evaluation(subject, actual, formula, report)
             check_saved_state(subject, report)
             if double_backward:

@@ -77,7 +77,7 @@ def _estimate_eps(changes: dict[str, Any], evidence: Sequence[Evidence]) -> floa
         x_hat = e.got
     else:
         x_hat = e.got / (formula.weight_offset + e.weight).view(formula.parameter_view(e.x))
-    mean, var, _ = formula.statistics(e.x)
+    mean, var, count = formula.statistics(e.x)
     view, dims = formula.view(e.x)
     numerator = formula.numerator(view, mean)
     x_hat = x_hat.reshape(view.shape)
@@ -85,6 +85,8 @@ def _estimate_eps(changes: dict[str, Any], evidence: Sequence[Evidence]) -> floa
     value = float(eps_in_root(root, var, formula.eps_placement).median())
     if not math.isfinite(value) or value <= 1e-3 * float(var.median()):
         return 0.0
+    if formula.eps_placement == "clamp" and formula.clamp_of != "variance":
+        return math.sqrt(value * (count if formula.clamp_of == "norm" else 1))
     return value
 
 

@@ -108,9 +108,19 @@ def formula_for(formula: Formula, case: Case) -> Formula:
     )
 
 
+def conventions_of(like: str) -> dict[str, Any]:
+    """Where the record wants eps, and what it adds to the weight."""
+    norm = NORMS[like]
+    return {
+        "eps_placement": norm.eps_placement,
+        "clamp_of": "root" if norm.eps_bounds == "root" else "variance",
+        "weight_offset": float(norm.weight_offset),
+    }
+
+
 def torch_formula(like: str) -> Formula:
     """The formula with the default conventions of torch, or of the record."""
-    return Formula(like, eps=default_eps(like), eps_placement=NORMS[like].eps_placement)
+    return Formula(like, eps=default_eps(like), **conventions_of(like))
 
 
 def _leaf(value: Tensor) -> Tensor:

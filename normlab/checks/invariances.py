@@ -98,6 +98,7 @@ INVARIANCES: dict[str, dict[str, bool]] = {
         for change in TRANSFORMATIONS
     }
     for name in LINEAR_NORMS
+    if name not in NORMS or NORMS[name].in_chapters
 }
 
 
@@ -264,7 +265,7 @@ def _excuse(settings: dict[str, Any]) -> str:
 
 
 def measure_table(
-    layers: Iterable[str] = tuple(LINEAR_NORMS),
+    layers: Iterable[str] = tuple(INVARIANCES),
     transformations: Iterable[str] = tuple(TRANSFORMATIONS),
     *,
     scale: float = 2.5,

@@ -33,7 +33,7 @@ from normlab.checks.mistakes import make_failure
 from normlab.checks.refusals import attribute_refusal, call_each, charge_refusals, takes
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
-from normlab.norms import Case
+from normlab.norms import NORMS, Case
 from normlab.probing import AnySubject, FunctionSubject
 
 _NEAR_EPS = "input near eps"
@@ -46,6 +46,8 @@ def _scales(formula: Formula) -> list[Scale]:
     near = {"inside": formula.eps**0.5, "outside": formula.eps, "clamp": formula.floor(1)}[
         formula.eps_placement
     ]
+    if NORMS[formula.like].spread == "sum of squares":
+        near /= 10  # up to a hundred entries are together as long as that
     scales = [ORDINARY, SMALL]
     if near > 0 and not 1 / 3 < near / SMALL.rms < 3:
         scales.append(Scale(_NEAR_EPS, rms=near, mean=0.0, factor=8.0))

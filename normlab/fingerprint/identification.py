@@ -27,7 +27,7 @@ from normlab.fingerprint.report import Fingerprint
 from normlab.norms import NORMS
 from normlab.probing.arguments import Arguments, OneTensor
 from normlab.probing.groups import find_groups, moved_outputs
-from normlab.probing.measurements import Affine, fit_affine
+from normlab.probing.measurements import Affine, fit_affine, shortest
 from normlab.probing.opening import choose_probe, open_probe, uncompiled
 from normlab.probing.parameters import find_roles
 from normlab.probing.probe import NoNorm, Probe
@@ -247,6 +247,16 @@ def _read_evaluation(found: Findings) -> None:
         )
 
 
+def _count_in_eps(found: Findings) -> None:
+    """What was read as an eps of the mean square, as one of the sum where the norm takes that."""
+    report = found.report
+    record = NORMS.get(str(report.family))
+    if report.eps and record is not None and record.spread == "sum of squares":
+        n = float(found.count)
+        n = math.sqrt(n) if report.eps_placement == "outside" else n
+        report.eps = shortest(report.eps * n, max(found.eps_doubt, 1e-9))
+
+
 def _name(found: Findings) -> None:
     report, groups, shape = found.report, found.groups, found.real_shape
     family = name_family(found)
@@ -254,6 +264,7 @@ def _name(found: Findings) -> None:
         report.reasons["family"] = family.removeprefix("none: ")
     else:
         report.family = family
+        _count_in_eps(found)
     if report.family not in NORMS or not NORMS[report.family].grouped:
         report.reasons["num_groups"] = "only group norm has groups"
     elif groups.split is not None:

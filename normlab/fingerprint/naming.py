@@ -68,9 +68,13 @@ def _by_record(found: Findings, carried: set[int]) -> str:
             "scalar": set[int](),
             "none": set[int](),
         }[record.parameters]
-        fits = carried <= allowed and scalar == (record.parameters == "scalar")
-        if fits and any(
-            set(reduced_axes(name, ndim, normalized_ndim=n)) == found.reduced for n in sizes
+        fits = carried <= allowed and scalar == (record.parameters == "scalar" and found.has_weight)
+        # whichever holds the features; those of torch were looked for by their axes
+        one_axis = record.torch is None and record.trailing and len(found.reduced) == 1
+        one_axis = one_axis and 0 not in found.reduced
+        if fits and (
+            one_axis
+            or any(set(reduced_axes(name, ndim, normalized_ndim=n)) == found.reduced for n in sizes)
         ):
             return name
     return ""

@@ -60,8 +60,16 @@ def read_precision(found: Findings) -> None:
     if found.has_weight and not any(role.kind == "weight" for role in roles.values()):
         reasons["statistics_dtype"] = "the weight could not be found and set to 1"
         return
+    if found.following is not None and found.following.name == "threshold":
+        reasons["statistics_dtype"] = (
+            "not read behind a threshold, which hides a part of the output"
+        )
+        reasons.setdefault("weight_cast", reasons["statistics_dtype"])
+        return
     n, shape = found.count, found.layer.shape
     gain = math.sqrt((n - 1) / n) if report.divisor == "n-1" else 1.0
+    if found.spread == "sum of squares":
+        gain = 1 / math.sqrt(n)
     # what the layer computes without weight and bias, in exact arithmetic
     model = found.model.with_affine(torch.full(shape, gain), torch.zeros(shape))
     low = _half_probe(bare(found.layer))

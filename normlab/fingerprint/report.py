@@ -9,6 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from normlab.norms import NORMS
+
 # of the last four, None, False and 0 are answers
 _NOT_FIELDS = {"reasons", "equivalents", "notes", "state"} | {
     "followed_by",
@@ -32,14 +34,15 @@ class Fingerprint:
     """Result of :func:`normlab.identify`. A field that cannot be decided is None.
 
     Attributes:
-        family: "batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm",
-            "identity", or None.
+        family: a name of :data:`normlab.norms.NORMS`, such as "batch_norm" or "scale_norm";
+            "identity"; or None.
         reduced_axes: axes of the input that share statistics, the channel axis of a group norm
             with more than one channel in a group included.
         num_groups: groups of channels, for a group norm.
         centered: whether the mean is subtracted.
         eps: "inside": added to the mean square; "outside": added to the root; "clamp": the root
-            is at least the root of eps, as in :func:`normlab.checks.check_layer`.
+            is at least the root of eps, as in :func:`normlab.checks.check_layer`. A norm that
+            divides by a length has the sum of squares in place of their mean.
         eps_placement: "inside", "outside" or "clamp".
         divisor: "n" or "n-1".
         weight_offset: 0, or 1 where the factor is 1 + weight.
@@ -113,6 +116,9 @@ class Fingerprint:
         """eps for readers, with its place where that is not inside the root."""
         if self.eps is None:
             return "-"
+        record = NORMS.get(str(self.family))
+        if self.eps_placement == "clamp" and record and record.spread == "sum of squares":
+            return f"{math.sqrt(self.eps):.6g} on the L2 norm at least"
         if self.eps_placement == "clamp" and self.count:
             readings = {
                 "on the mean square": self.eps,

@@ -183,8 +183,11 @@ def _conform(found: Recognized, out: Examination) -> list[Finding]:
     findings = []
     for norm, alike in one_of_each(found.norms):
         print_ = norm.fingerprint
+        record = norm.record
         usual = print_.nearest_torch is not None or print_.eps_placement != "inside"
-        after = print_.followed_by is not None or print_.modulated
+        usual |= record.torch is None  # so that none of torch's layers comes nearest
+        own = "threshold" if record.has_threshold else None  # a part of the norm
+        after = print_.followed_by not in (None, own) or print_.modulated
         if not usual or after or print_.eps is None or norm.module.endswith("()"):
             continue
         conventions: dict[str, Any] = {

@@ -18,7 +18,8 @@ from normlab.parallel.gradients import reduce_norm_gradients
 from normlab.parallel.processes import Processes, RankFailed
 
 _LIMIT = 1e-12
-SUPPORTED = tuple(n for n, r in NORMS.items() if (r.over_batch or r.trailing) and r.has_weight)
+# of what torch does not have either, there is no form for several processes
+SUPPORTED = tuple(n for n, r in NORMS.items() if (r.over_batch or r.trailing) and r.torch)
 
 
 def check_parallel(

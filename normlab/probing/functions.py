@@ -50,6 +50,8 @@ def _roles(parameters: list[inspect.Parameter], like: str) -> list[str] | None:
     return roles
 
 
+# a lower bound below the outputs of all cases, and so near that relu(y - bound) + bound is right
+UNBOUND = -32.0
 _INPUTS = ("x", "input", "inputs", "hidden_states")
 
 
@@ -84,6 +86,7 @@ class FunctionSubject:
         known = self.known = norm.roles if self._roles is None else tuple(self._roles)
         self.has_running = "running_mean" in known and "running_var" in known
         self.has_training = "training" in known
+        self.has_threshold = "threshold" in known
         self.has_momentum = "momentum" in known
         self.takes_eps = "eps" in known and self._parameters is not None
         self.cases = [
@@ -117,7 +120,10 @@ class FunctionSubject:
         momentum: float = 0.1,
         eps: float | None = None,
         half_parameters: bool = True,
+        threshold: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor | None]]:
+        if threshold is None and self.has_threshold and not self.admits_none("threshold"):
+            threshold = torch.full(case.parameter_shape, UNBOUND, dtype=x.dtype)
         if running is None and self.needs_running:
             size = case.parameter_shape
             running = torch.zeros(size, dtype=x.dtype), torch.ones(size, dtype=x.dtype)
@@ -129,11 +135,12 @@ class FunctionSubject:
             "running_var": var,
             "weight": weight,
             "bias": bias,
+            "threshold": threshold,
             "training": training,
             "momentum": momentum,
             "eps": eps,
         }
-        return self._call(x, values), [weight, bias]
+        return self._call(x, values), [weight, bias, threshold]
 
     def _call(self, x: Tensor, values: dict[str, Any]) -> Tensor:
         if self._parameters is None or self._roles is None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from normlab.norms import NORMS, Case
-from normlab.probing.functions import FunctionSubject
+from normlab.probing.functions import UNBOUND, FunctionSubject
 from normlab.probing.names import find_attribute, find_name, find_running_names
 from normlab.probing.parameters import find_kinds
 from normlab.probing.probe import Probe
@@ -43,6 +43,7 @@ class ModuleSubject:
         self.weight_name, self.bias_name = (
             find_name(parameters, role) or find_name(plain, role) for role in ("weight", "bias")
         )
+        self.threshold_name = self._lower_threshold(parameters)
         self.declared_eps = find_attribute(self.module, "eps")
         main = tensors[self.weight_name] if self.weight_name else None
         if main is None:
@@ -75,6 +76,19 @@ class ModuleSubject:
                 self.weight_name = name
             elif kind == "bias" and self.bias_name is None and name not in known:
                 self.bias_name = name
+
+    def _lower_threshold(self, parameters: Mapping[str, Tensor]) -> str | None:
+        """The bound of the output, which is set where it binds nowhere; checked by itself."""
+        name = find_name(parameters, "threshold") if NORMS[self.like].has_threshold else None
+        if name is not None:
+            with torch.no_grad():
+                parameters[name].fill_(UNBOUND)
+        return name
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether the module has a learned lower bound of its output."""
+        return self.threshold_name is not None
 
     def _find_running(
         self, probe: Probe, plain: Mapping[str, Tensor]
@@ -126,11 +140,13 @@ class ModuleSubject:
         weight: Tensor | None = None,
         bias: Tensor | None = None,
         running: tuple[Tensor, Tensor] | None = None,
+        threshold: Tensor | None = None,
     ) -> nn.Module:
         """A copy with these parameters and buffers."""
         module = self.with_dtype(dtype)
         self._fill(module, self.weight_name, weight)
         self._fill(module, self.bias_name, bias)
+        self._fill(module, self.threshold_name, threshold)
         if running is not None:
             self._fill(module, self.mean_name, running[0])
             self._fill(module, self.var_name, running[1])
@@ -154,12 +170,14 @@ class ModuleSubject:
         running: tuple[Tensor, Tensor] | None = None,
         momentum: float = 0.1,
         half_parameters: bool = True,
+        threshold: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor | None]]:
         dtype = x.dtype if half_parameters else torch.float32
-        module = self.prepare(dtype, weight, bias, running).train(training)
+        module = self.prepare(dtype, weight, bias, running, threshold).train(training)
         y = module(x)
         named: Mapping[str, Tensor] = dict(module.named_parameters())
-        leaves = [named.get(self.weight_name or ""), named.get(self.bias_name or "")]
+        names = (self.weight_name, self.bias_name, self.threshold_name)
+        leaves = [named.get(name or "") for name in names]
         if running is not None:
             after = self.running_of(module)
             if after is not None:

@@ -15,6 +15,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "running_var": ("running_var", "moving_var", "moving_variance", "var", "running_variance"),
     "weight": ("weight", "gamma", "g", "gain", "scale", "a_2", "w"),
     "bias": ("bias", "beta", "b", "shift", "b_2", "offset"),
+    "threshold": ("threshold", "tau"),
     "training": ("training", "train", "is_training", "use_input_stats"),
     "momentum": ("momentum", "m", "mom"),
     "num_features": ("num_features", "num_channels"),

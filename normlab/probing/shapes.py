@@ -34,6 +34,9 @@ def _parameter_shape(
                 return (declared,)
             if isinstance(declared, Sequence) and len(declared):
                 return tuple(declared)
+    if NORMS[like].parameters == "scalar":
+        size = find_attribute(module, "normalized_shape")  # "dim" may be an axis, too
+        return (int(size),) if size is not None and size > 0 else None
     return None
 
 

@@ -27,10 +27,15 @@ def _expected(norm: str, layout: str, x: np.ndarray, groups: int) -> np.ndarray:
     if norm in ("layer_norm", "rms_norm"):
         shape = x.shape[2:] if layout == "N, T, D" else x.shape[1:]
         return getattr(reference, norm)(x, shape, eps=1e-5)[0]
+    if norm == "scale_norm":
+        rows = x if layout == "N, T, D" else x.reshape(len(x), -1)
+        return reference.scale_norm(rows)[0].reshape(x.shape)
     if norm == "batch_norm":
         y, _ = reference.batch_norm(channels_first, None, None, training=True)
     elif norm == "group_norm":
         y, _ = reference.group_norm(channels_first, groups)
+    elif norm == "filter_response_norm":
+        y, _ = reference.filter_response_norm(channels_first, eps=1e-5)
     else:
         y, _ = reference.instance_norm(channels_first)
     return np.moveaxis(y, 1, -1) if layout == "N, T, D" else y
@@ -38,7 +43,16 @@ def _expected(norm: str, layout: str, x: np.ndarray, groups: int) -> np.ndarray:
 
 @pytest.mark.parametrize("layout", SIZES)
 @pytest.mark.parametrize(
-    "norm", ["batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm"]
+    "norm",
+    [
+        "batch_norm",
+        "layer_norm",
+        "rms_norm",
+        "group_norm",
+        "instance_norm",
+        "filter_response_norm",
+        "scale_norm",
+    ],
 )
 def test_agrees_with_the_reference(tab, norm, layout):
     x = np.random.default_rng(0).normal(1.0, 2.0, SIZES[layout])
@@ -46,7 +60,7 @@ def test_agrees_with_the_reference(tab, norm, layout):
         "([x, layout, norm]) => normlabExplorer.normalize(x, layout, norm)",
         [x.ravel().tolist(), layout, norm],
     )
-    if norm == "instance_norm" and layout == "N, D":
+    if norm in ("instance_norm", "filter_response_norm") and layout == "N, D":
         assert "needs positions" in found["error"]
         return
     np.testing.assert_allclose(

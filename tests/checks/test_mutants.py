@@ -14,7 +14,7 @@ from normlab.checks.mutants.modules import WrongModule, WrongRunningModule
 from normlab.checks.mutants.with_running import make_wrong_running
 from normlab.norms import NORMS
 
-ALL = list(mutants())
+ALL = [mutant for like in FAMILIES for mutant in mutants(like)]
 
 
 @functools.cache

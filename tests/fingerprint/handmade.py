@@ -107,6 +107,28 @@ class ScaleNorm(nn.Module):
         return self.g * x / x.norm(dim=-1, keepdim=True).clamp_min(1e-5)
 
 
+class OneWeight(nn.Module):
+    """An RMS norm with one weight for all entries."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.g = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.g * F.rms_norm(x, x.shape[-1:], eps=1e-6)
+
+
+class L2Norm(nn.Module):
+    """As in SSD: a length over the channels, and a weight for each."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((size,), 20.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.normalize(x, dim=1) * self.weight.view(-1, 1)
+
+
 class PartialRMS(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x * (x[..., :4].square().mean(-1, keepdim=True) + 1e-5).rsqrt()
@@ -161,8 +183,8 @@ NO_NORMS = {
     "norm and tanh": (nn.Sequential(nn.BatchNorm1d(6), nn.Tanh()), (4, 6), "mixed in"),
     "convolution": (nn.Conv1d(6, 6, 3, padding=1), (4, 6, 5), "nothing is normalized"),
     "response": (nn.LocalResponseNorm(3), (4, 6, 5), "windows that overlap"),
-    "scale norm": (ScaleNorm(6), (4, 6), "one number"),
-    "L2": (lambda x: F.normalize(x, dim=-1), (4, 6), "sum of squares"),
+    "one weight": (OneWeight(6), (4, 6), "one number"),
+    "L2 and weights": (L2Norm(6), (4, 6, 5), "sum of squares"),
     "partial RMS": (PartialRMS(), (4, 6), "different neighbors"),
     "frozen": (FrozenBatchNorm(6), (4, 6), "frozen"),
     "shuffled groups": (ShuffledGroups(), (4, 6), "no blocks"),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.formula import Formula
+from normlab.checks.inputs import conventions_of
 from normlab.norms import NORMS
 
 
@@ -77,7 +78,7 @@ def _formula(
         normalized_ndim=len(normalized_shape),
         num_groups=num_groups,
         eps=eps,
-        eps_placement=NORMS[name].eps_placement,
+        **conventions_of(name),
     )
     wide = (None if t is None else t.float() if half else t for t in (input, weight, bias))
     return formula(*wide).to(input.dtype)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from normlab.checks.mutants.backward import BACKWARD_MISTAKES, WrongBackward
 from normlab.checks.mutants.listings import WrongNorm
+from normlab.checks.mutants.threshold import put_threshold
 from normlab.norms import NORMS
 
 FORWARD_MISTAKES: dict[str, str] = {
@@ -31,7 +32,7 @@ FORWARD_MISTAKES: dict[str, str] = {
     "wrong_axis": "the mean over other axes",
     "wrong_grouping": "neighboring channels fall into different groups",
     "sum_not_mean": "the sum of squares",
-    "weight_offset": "multiplies by 1 + weight",
+    "weight_offset": "multiplies by 1 + weight, or by weight where that is right",
     "bias_first": "adds the bias before it multiplies by the weight",
     "detached_statistics": "mean and variance are constants in the backward pass",
     "half_precision_statistics": "squares 16-bit input in 16 bits",
@@ -111,16 +112,24 @@ def _divide(like: str, mistake: str, numerator: Tensor, var: Tensor, eps: float)
     if place == "outside":
         root = var.sqrt() + eps
     elif place == "clamp":
-        root = var.sqrt().clamp_min(eps**0.5)
+        root = var.sqrt().clamp_min(eps if NORMS[like].eps_bounds == "root" else eps**0.5)
     else:
         root = (var + eps).sqrt()
     return numerator / (torch.where(var == 0, var, root) if mistake == "constant_input" else root)
 
 
 def _affine(
-    mistake: str, x_hat: Tensor, weight: Tensor | None, bias: Tensor | None, shape: tuple[int, ...]
+    like: str,
+    mistake: str,
+    x_hat: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    shape: tuple[int, ...],
 ) -> Tensor:
-    factor = None if weight is None else weight.view(shape)
+    offset = NORMS[like].weight_offset
+    if mistake == "weight_offset":
+        offset = 1 - offset
+    factor = None if weight is None else (offset + weight if offset else weight).view(shape)
     summand = None if bias is None else bias.view(shape)
     own = next((axis for axis, size in enumerate(shape) if size > 1), 0)
     if mistake == "weight_raises" and factor is not None:
@@ -130,8 +139,6 @@ def _affine(
     if mistake == "no_weight_raises":
         x_hat = x_hat * weight.view(shape)  # type: ignore[union-attr]
         return x_hat if summand is None else x_hat + summand
-    if mistake == "weight_offset" and factor is not None:
-        factor = 1 + factor
     if mistake == "bias_first" and factor is not None and summand is not None:
         return (x_hat + summand) * factor
     y = x_hat if factor is None else x_hat * factor
@@ -150,13 +157,15 @@ def _normalize(
     """Output, mean and variance from the input's own statistics."""
     layout = _layout(like, mistake, x, own)
     if mistake in BACKWARD_MISTAKES:
-        y = WrongBackward.apply(x, weight, bias, layout, eps, NORMS[like].centered, mistake)
+        offset = NORMS[like].weight_offset
+        factor = weight if weight is None or not offset else offset + weight
+        y = WrongBackward.apply(x, factor, bias, layout, eps, NORMS[like].centered, mistake)
     viewed = x.reshape(layout.view)
     mean, var = _statistics(mistake, viewed, like, layout.dims)
     if mistake not in BACKWARD_MISTAKES:
         numerator = viewed if mistake == "uncentered_numerator" else viewed - mean
         x_hat = _divide(like, mistake, numerator, var, eps).reshape(x.shape)
-        y = _affine(mistake, x_hat, weight, bias, layout.parameters)
+        y = _affine(like, mistake, x_hat, weight, bias, layout.parameters)
     return y, mean, var
 
 
@@ -225,8 +234,9 @@ def make_wrong(like: str, mistake: str = "") -> WrongNorm:
         bound.apply_defaults()
         given, x = bound.arguments, bound.arguments["input"]
         own = given.get("normalized_shape", given.get("num_groups", x.shape[-1:]))
-        parts = (given.get(role) for role in ("weight", "bias", "eps"))
-        return normalize(like, mistake, x, own, *parts)[0]
+        weight, bias, eps = (given.get(role) for role in ("weight", "bias", "eps"))
+        y = normalize(like, mistake, x, own, weight, bias, eps)[0]
+        return put_threshold(mistake, y, given.get("threshold"), weight, bias)
 
     wrong.__signature__ = signature  # type: ignore[attr-defined]
     return wrong

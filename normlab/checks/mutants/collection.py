@@ -13,6 +13,7 @@ from normlab.checks.mutants.listings import LISTINGS, WrongNorm
 from normlab.checks.mutants.modules import MODULE_MISTAKES, WrongModule, WrongRunningModule
 from normlab.checks.mutants.mutant import CONSTRUCTED, Mutant
 from normlab.checks.mutants.residual import RESIDUAL_MUTANTS
+from normlab.checks.mutants.threshold import THRESHOLD_MISTAKES
 from normlab.checks.mutants.with_running import RUNNING_MISTAKES, make_wrong_running
 from normlab.norms import NORMS, find_norm
 
@@ -78,6 +79,7 @@ _MISTAKES = {
     "bessel_eps_outside": "divisor n - 1, and eps added to the root",
     **BACKWARD_MISTAKES,
     **RUNNING_MISTAKES,
+    **THRESHOLD_MISTAKES,
     **MODULE_MISTAKES,
 }
 
@@ -93,6 +95,7 @@ def _applies(like: str, mistake: str) -> bool:
     per_mean = norm.parameters == "channel" and norm.over_channels == "none"
     applies = {
         **dict.fromkeys((*RUNNING_MISTAKES, "state_lost"), norm.has_running),
+        **dict.fromkeys(THRESHOLD_MISTAKES, norm.has_threshold),
         **dict.fromkeys(("unregistered", "eval_differs"), not norm.has_running),
         "bessel_eps_outside": (like, mistake) in _LISTED,
         f"eps_{norm.eps_placement}": False,
@@ -116,6 +119,8 @@ def _reported(like: str, mistake: str) -> str:
         return "detached_statistics"  # there is no other statistic to cut
     if NORMS[like].spread == "sum of squares" and mistake == "sum_not_mean":
         return "mean_not_sum"  # there the sum is right
+    if NORMS[like].weight_offset and mistake == "weight_offset":
+        return "weight_offset_forgotten"
     return _REPORTED.get(mistake, mistake)
 
 
@@ -129,12 +134,13 @@ def _make(like: str, name: str) -> Callable[..., Any]:
 
 
 def mutants(norm: str | None = None) -> Iterator[Mutant]:
-    """The wrong norms of one kind, or those of all norms.
+    """The wrong norms of one kind, or those of the norms that the main chapters compare.
 
     Args:
         norm: a key of :data:`normlab.norms.NORMS`; "pre_norm", "deep_norm" and "deep_norm_init"
             are wrong residual blocks and initializations, for which `make` gives what
-            :func:`normlab.checks.check_residual` and its like take. None for all norms.
+            :func:`normlab.checks.check_residual` and its like take. None for all norms of the main
+            chapters.
 
     Raises:
         ValueError: `norm` is unknown.
@@ -146,7 +152,8 @@ def mutants(norm: str | None = None) -> Iterator[Mutant]:
     if norm in RESIDUAL_MUTANTS:
         yield from RESIDUAL_MUTANTS[norm]
         return
-    for like in FAMILIES if norm is None else (norm,):
+    compared = (name for name in FAMILIES if NORMS[name].in_chapters)
+    for like in compared if norm is None else (norm,):
         find_norm(like)
         for name, description in _MISTAKES.items():
             if _applies(like, name):

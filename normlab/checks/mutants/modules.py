@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab.checks.mutants.any_family import normalize
+from normlab.checks.mutants.threshold import put_threshold
 from normlab.checks.mutants.with_running import make_wrong_running
 from normlab.norms import NORMS
 
@@ -30,6 +31,7 @@ class WrongModule(nn.Module):
         shape = norm.parameter_shape((2, size))
         self.weight = nn.Parameter(torch.ones(shape)) if norm.has_weight else None
         self.bias = nn.Parameter(torch.zeros(shape)) if norm.has_bias else None
+        self.threshold = nn.Parameter(torch.zeros(shape)) if norm.has_threshold else None
         if mistake == "unregistered":
             self.kept = [self.weight, self.bias]
             del self.weight, self.bias
@@ -43,6 +45,7 @@ class WrongModule(nn.Module):
         norm = NORMS[self.like]
         own = self.num_groups if norm.grouped else self.normalized_shape
         y = normalize(self.like, "", x, own, weight, bias, None)[0]
+        y = put_threshold("", y, self.threshold, weight, bias)
         return y / 2 if self.mistake == "eval_differs" and not self.training else y
 
 

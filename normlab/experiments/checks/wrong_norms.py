@@ -12,6 +12,7 @@ from normlab.checks.mutants import mutants
 from normlab.experiments.results import Result
 from normlab.experiments.settings import Index
 from normlab.experiments.sweep import Sweep
+from normlab.norms import NORMS
 
 Killers = Mapping[tuple[str, str], Set[str]]
 
@@ -25,7 +26,7 @@ class Config:
         seeds: of the inputs, each a run of its own.
     """
 
-    families: tuple[str, ...] = tuple(FAMILIES)
+    families: tuple[str, ...] = tuple(f for f in FAMILIES if NORMS[f].in_chapters)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
 
 
