@@ -7,6 +7,8 @@ import torch
 from normlab.probing.groups import moved_outputs
 from normlab.probing.probe import NoNorm, Probe
 
+RANDOM = "two calls with the same input give different outputs: it is random"
+
 
 def check_answers(probe: Probe) -> None:
     """Require one finite output for one input.
@@ -17,7 +19,7 @@ def check_answers(probe: Probe) -> None:
     x = probe.input(2)
     first, second = probe.measure(x), probe.measure(x)
     if not torch.allclose(first, second, rtol=1e-6, atol=0, equal_nan=True):
-        raise NoNorm("two calls with the same input give different outputs: it is random")
+        raise NoNorm(RANDOM)
     if not bool(first.isfinite().all()):
         raise NoNorm("normal inputs give outputs that are not finite")
 
@@ -87,7 +89,7 @@ def _describe_affine(probe: Probe) -> str:
 def resembles_norm(probe: Probe) -> bool:
     """Whether inputs act on each other's outputs, and larger inputs give no larger outputs.
 
-    A softmax does both, and is told by its sums of 1.
+    A softmax does both, and is told by its sums of 1; attention does both to its queries.
     """
     x = probe.input(8) + 0.25
     y, larger, largest = (probe.measure(k * x) for k in (1.0, 64.0, 4096.0))
@@ -103,4 +105,20 @@ def resembles_norm(probe: Probe) -> bool:
     changed[cell] += 10.0
     moved = (probe.measure(changed) - y).abs() > 1e-6 * size
     moved[cell] = False
-    return bool(moved.any())
+    return bool(moved.any()) and not _is_attention(probe)
+
+
+def _is_attention(probe: Probe) -> bool:
+    """Whether a very large input picks its output from the vectors of another argument."""
+    size = probe.shape[-1]
+    held = (b for module in probe.modules for b in module.buffers())
+    values = [b for b in held if b.is_floating_point() and b.dim() > 1 and b.shape[-1] == size]
+    if not values:
+        return False
+    rows = probe.measure(1e8 * probe.input(8)).reshape(-1, size)
+    for value in values:
+        among = value.detach().to("cpu", torch.float64).reshape(-1, size)
+        nearest = torch.cdist(rows, among).amin(1)
+        if float(nearest.median()) <= 1e-4 * float(among.norm(dim=1).max()):
+            return True
+    return False

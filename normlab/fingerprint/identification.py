@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from normlab.fingerprint.behavior import (
+    RANDOM,
     check_answers,
     describe_elementwise,
     describe_scaling,
@@ -98,8 +99,9 @@ def _identify(layer: Callable[[Tensor], Any], shape: tuple[int, ...]) -> Fingerp
             if report is not None:
                 return report
             report = found.report.undecided(why)
-            with contextlib.suppress(Exception):  # a layer may refuse an input in any way
-                report.resembles_norm = resembles_norm(found.probe)
+            if str(reason) != RANDOM:  # noise of the same size whatever comes in resembles one
+                with contextlib.suppress(Exception):  # a layer may refuse an input in any way
+                    report.resembles_norm = resembles_norm(found.probe)
             return report
         return found.report
 
@@ -132,7 +134,7 @@ def _true_reason(probe: Probe, reason: str) -> str:
     """Why it is no norm: that nothing is normalized goes before what was seen of it."""
     with contextlib.suppress(Exception):  # a layer may refuse an input in any way
         said = describe_scaling(probe)
-        if said and "random" not in reason:
+        if said and reason != RANDOM:
             return said
     return reason
 

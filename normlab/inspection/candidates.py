@@ -18,8 +18,8 @@ _TORCH_NORMS = (
 _OTHERS = (nn.Linear, nn.Embedding, nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention)
 # "norm" in any spelling, but for "normal", unless that goes on to "normalize"; and what takes the
 # place of a norm
-_CLASS = re.compile(r"[Nn]orm(?!al(?!i[sz]))|NORM|BN(?![a-z])|DyT|Derf|DynamicTanh")
-_ATTRIBUTE = re.compile(r"norm(?!al(?!i[sz]))|(^|_)(bn|ln|gn|rms)\d*($|_)", re.IGNORECASE)
+_CLASS = re.compile(r"[Nn]orm(?!al(?!i[sz]))|NORM|BN(?![a-z])|[GF]RN(?![a-z])|DyT|Derf|DynamicTanh")
+_ATTRIBUTE = re.compile(r"norm(?!al(?!i[sz]))|(^|_)(bn|ln|gn|rms|grn|frn)\d*($|_)", re.IGNORECASE)
 
 
 @cache

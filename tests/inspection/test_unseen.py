@@ -238,6 +238,9 @@ def test_a_norm_of_a_weight_is_a_note():
         ("rms", "Thing", True),
         ("abnormal", "Thing", False),
         ("x", "DyT", True),
+        ("x", "ConvNextV2GRN", True),
+        ("grn", "Thing", True),
+        ("x", "FRN", True),
     ],
 )
 def test_names(name, class_name, answer):
