@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export PYDEVD_DISABLE_FILE_VALIDATION ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test lint types suite notebooks browser pages matrix pdf slides lab execute clean
+.PHONY: help setup book test lint types suite notebooks browser pages matrix zoo pdf slides lab execute clean
 
 # One process a core; a notebook stays in one process.
 JOBS ?= 2
@@ -59,7 +59,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 suite: $(STAMP)  ## run the tests of the package and of the book's sources
-	$(PYTEST) --dist worksteal --ignore tests/browser
+	$(PYTEST) --dist worksteal --ignore tests/browser --ignore tests/zoo
 
 notebooks: $(STAMP)  ## run every notebook against its stored outputs
 	$(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 300 --dist loadfile book
@@ -79,13 +79,27 @@ matrix:  ## run the suite on every torch that we claim: `make matrix TORCHES=2.1
 
 matrix-%: .matrix/%/.installed
 	@$(<D)/bin/python -c 'import torch; print("torch", torch.__version__)'
-	$(<D)/bin/python -m pytest --numprocesses $(JOBS) --dist worksteal --ignore tests/browser
+	$(<D)/bin/python -m pytest --numprocesses $(JOBS) --dist worksteal \
+	  --ignore tests/browser --ignore tests/zoo
 
 .PRECIOUS: .matrix/%/.installed
 .matrix/%/.installed: pyproject.toml
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet --upgrade \
 	  -e '.[test]' torch$(patsubst ==newest,,==$*)
+	@touch $@
+
+# The table belongs to these versions; `make zoo VERSIONS=` takes the newest, where a difference
+# shows what has changed.
+VERSIONS ?= -c constraints.txt
+
+zoo: .zoo/.installed  ## examine public models of seven libraries, in an environment of their own
+	.zoo/bin/python -m pytest -p no:cacheprovider tests/zoo
+
+.zoo/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet --upgrade \
+	  -e '.[zoo]' $(VERSIONS)
 	@touch $@
 
 pdf: book  ## print the whole book into _build/normlab.pdf; needs Chromium

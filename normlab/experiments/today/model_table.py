@@ -101,7 +101,7 @@ def make_model(model: str, layers: int = 4, seed: int = 0) -> nn.Module:
 
     Raises:
         ValueError: there is no such key.
-        ModuleNotFoundError: transformers is not installed; `pip install 'normlab[zoo]'`.
+        ModuleNotFoundError: transformers is not installed; `pip install 'normlab[models]'`.
     """
     if model not in MODELS:
         raise ValueError(f"models: got {model!r}; expected one of {', '.join(MODELS)}")
