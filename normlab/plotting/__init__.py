@@ -4,7 +4,7 @@
 time. Only :func:`make_axes` and :func:`make_family_figure` create figures.
 """
 
-from normlab.plotting.blocks import plot_placement
+from normlab.plotting.blocks import plot_block, plot_placement
 from normlab.plotting.curves import plot_curves, plot_sweep
 from normlab.plotting.descent import plot_descent
 from normlab.plotting.devices import plot_division
@@ -35,6 +35,7 @@ __all__ = [
     "make_axes",
     "make_family_figure",
     "norm_style",
+    "plot_block",
     "plot_call_path",
     "plot_curves",
     "plot_descent",

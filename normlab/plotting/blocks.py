@@ -1,13 +1,15 @@
-"""A layer of a Transformer as a drawing: where the norms stand, and what DeepNorm adds."""
+"""Residual blocks as drawings: where the norms stand, and what DeepNorm adds."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle, FancyBboxPatch
 
 from normlab.plotting.style import PLACEMENT_STYLES
+from normlab.residual.tracing import Step, has_branch, write_formula
 
 Placement = Literal["post_norm", "pre_norm", "deep_norm"]
 
@@ -52,6 +54,65 @@ def plot_placement(ax: Axes, placement: Placement) -> Axes:
     ax.axis("off")
     ax.set_title(f"{PLACEMENT_STYLES[placement]['label']}\n{_FORMULAS[placement]}", color=color)
     return ax
+
+
+def plot_block(ax: Axes, steps: Sequence[Step], *, color: str = "#0072b2", title: str = "") -> Axes:
+    """Draw one residual block from what it did, read from the bottom to the top.
+
+    The way on the left is the skip, the way on the right the branch; the norms are filled. Nothing
+    is known here but the steps, so the picture is that of the code that ran.
+
+    Args:
+        ax: drawn on and returned; the block's formula stands under its title.
+        steps: from :func:`normlab.residual.trace_block`.
+        color: of the norms and of the skip.
+        title: name of the block.
+
+    Raises:
+        ValueError: the steps have no sum or several, or no branch.
+    """
+    sums = [i for i, step in enumerate(steps) if step.kind == "add"]
+    if len(sums) != 1 or not has_branch(steps, len(steps) - 1):
+        raise ValueError(
+            f"steps: got {len(sums)} sums; expected a block with one sum of a skip and a branch"
+        )
+    skip, branch = sorted(steps[sums[0]].sources, key=lambda i: has_branch(steps, i))
+    on_branch = list(_way_to(steps, branch))
+    plus = 0.85 * len(on_branch) + 0.75
+    top = plus + 0.85 * (len(steps) - 1 - sums[0]) + 0.6
+    _write(ax, _SKIP, -0.65, "x", style="italic")
+    _arrow(ax, (_SKIP, -0.45), (_SKIP, plus - 0.17), color=color, lw=3.0)
+    ax.plot([_SKIP, _BRANCH, _BRANCH], [0.1, 0.1, plus], color=_DARK, lw=1.3)
+    _arrow(ax, (_BRANCH, plus), (_SKIP + 0.17, plus))
+    _arrow(ax, (_SKIP, plus + 0.17), (_SKIP, top))
+    ax.add_patch(Circle((_SKIP, plus), 0.17, facecolor="white", edgecolor=_DARK, zorder=4))
+    _write(ax, _SKIP, plus, "+")
+    ways = ((on_branch, _BRANCH, 0.0), (list(_way_to(steps, skip)), _SKIP, 0.0))
+    after = list(range(sums[0] + 1, len(steps)))
+    for numbers, x, foot in (*ways, (after, _SKIP, plus - 0.05)):
+        for height, number in enumerate(numbers, start=1):
+            _draw_step(ax, x, foot + 0.85 * height - 0.1, steps[number], color)
+    ax.set(xlim=(-0.85, 2.0), ylim=(-0.9, 4.6), aspect="equal")
+    ax.axis("off")
+    ax.set_title(f"{title}\n${write_formula(steps)}$".lstrip(), color=color, fontsize=11)
+    return ax
+
+
+def _way_to(steps: Sequence[Step], number: int) -> Iterator[int]:
+    """The steps between the input and one step, which is the last of them."""
+    if steps[number].kind != "input":
+        (before,) = steps[number].sources
+        yield from _way_to(steps, before)
+        yield number
+
+
+def _draw_step(ax: Axes, x: float, y: float, step: Step, color: str) -> None:
+    if step.kind == "scale":
+        _box(ax, x, y, f"× {step.factor:.3g}", "#777777")
+    elif step.kind == "norm":
+        _box(ax, x, y, "norm", color)
+    else:
+        _box(ax, x, y, "branch", None)
 
 
 def _draw_block(ax: Axes, foot: float, placement: str, sublayer: str, color: str) -> None:

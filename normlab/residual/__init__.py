@@ -15,6 +15,7 @@ from normlab.residual.placements import (
     mix_norm,
 )
 from normlab.residual.scales import AdaLNZero, Fixup, LayerScale, ReZero, SkipInit, fixup_init_
+from normlab.residual.tracing import Step, trace_block, write_formula
 
 __all__ = [
     "AdaLNZero",
@@ -32,10 +33,13 @@ __all__ = [
     "ScaledPreNorm",
     "SiameseNorm",
     "SkipInit",
+    "Step",
     "SubNorm",
     "deep_norm_constants",
     "deep_norm_init_",
     "fixup_init_",
     "hybrid_norm",
     "mix_norm",
+    "trace_block",
+    "write_formula",
 ]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab.experiments.networks.transformer import FeedForward
-from normlab.layers import Derf, DyT, QKNorm, RMSNorm
+from normlab.layers import Derf, DyT, QKNorm, RMSNorm, ZeroCenteredRMSNorm
 from normlab.residual import (
     DeepNorm,
     Keel,
@@ -25,7 +25,7 @@ from normlab.residual import (
 )
 
 Placement = Literal["post", "pre", "sandwich", "output", "scaled_pre", "mix", "keel", "deep_norm"]
-BlockNorm = Literal["rms_norm", "dyt", "derf", "none"]
+BlockNorm = Literal["rms_norm", "zero_centered", "dyt", "derf", "none"]
 Wrap = Callable[[nn.Module, Callable[[], nn.Module], int, int], nn.Module]
 
 # block by placement, from its branch, a maker of norms, the layer from 1, and all layers
@@ -181,6 +181,7 @@ def make_decoder(
         raise ValueError(f"heads: got {heads}; expected a divisor of width {width}")
     makers: dict[str, Callable[[], nn.Module]] = {
         "rms_norm": lambda: RMSNorm(width, eps=1e-6),
+        "zero_centered": lambda: ZeroCenteredRMSNorm(width, eps=1e-6),
         "dyt": lambda: DyT(width, alpha),
         "derf": lambda: Derf(width, alpha),
         "none": nn.Identity,
