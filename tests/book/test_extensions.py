@@ -6,6 +6,7 @@ import importlib
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,6 +42,15 @@ def test_figures_are_shown_at_the_size_that_they_are_drawn_for(monkeypatch):
     pytest.importorskip("docutils", reason="jupyter-book is not installed")
     monkeypatch.syspath_prepend(str(EXTENSIONS))
     assert importlib.import_module("crisp").DENSITY == DENSITY
+
+
+def test_the_scorer_is_found_from_every_folder(monkeypatch, tmp_path):
+    pytest.importorskip("sphinx", reason="jupyter-book is not installed")
+    monkeypatch.syspath_prepend(str(EXTENSIONS))
+    monkeypatch.chdir(tmp_path)
+    config = SimpleNamespace(html_search_scorer="")
+    importlib.import_module("searching").choose_scorer(None, config)
+    assert "Scorer.score" in Path(config.html_search_scorer).read_text(encoding="utf-8")
 
 
 def test_modules_of_others_are_found_in_their_own_way(speed):

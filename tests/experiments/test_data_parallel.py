@@ -32,6 +32,24 @@ def test_buffers_are_kept_without_a_warning(group):
     assert nn.parallel.DistributedDataParallel(nn.BatchNorm1d(1)).broadcast_buffers is True
 
 
+def make_older(model, broadcast_buffers=True):
+    return f"broadcast_buffers={broadcast_buffers}"
+
+
+def make_newer(model, broadcast_buffers=None, forward_sync_buffers=None):
+    assert broadcast_buffers is None, "deprecated"
+    return f"forward_sync_buffers={forward_sync_buffers}"
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [(make_older, "broadcast_buffers=False"), (make_newer, "forward_sync_buffers=False")],
+)
+def test_the_argument_is_the_one_that_torch_has(make, said, monkeypatch):
+    monkeypatch.setattr(data_parallel, "DistributedDataParallel", make)
+    assert data_parallel._keep_buffers(nn.BatchNorm1d(1)) == said
+
+
 @pinned
 def test_two_passes_before_one_backward():
     with Processes(2, time_limit=60, patience=20) as processes:
