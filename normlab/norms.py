@@ -399,6 +399,37 @@ NORMS: dict[str, Norm] = {
         source="nguyen2019transformers",
         absent={"cheat sheet": "its columns are the norms that torch has"},
     ),
+    "zero_centered_rms_norm": Norm(
+        kind="shape",
+        over_batch=False,
+        over_channels="all",
+        reads="the trailing normalized_shape, for each leading index",
+        centered=False,
+        eps=1e-6,
+        parameters="shape",
+        weight_offset=1,
+        signature=("normalized_shape", "weight", "eps"),
+        modules=("ZeroCenteredRMSNorm",),
+        cases=(
+            Case((5, 4), (4,), bias=False),
+            Case((3, 7, 64), (64,), bias=False),
+            Case((2, 3, 5, 6), (5, 6), normalized_ndim=2, bias=False),
+            Case((6, 9), (9,), weight=False, bias=False),
+        ),
+        invariances=("weight_rescale", "data_rescale", "case_rescale"),
+        color="#4b6043",
+        linestyle=(0, (4.0, 1.0, 1.2, 1.0, 1.2, 1.0, 1.2, 1.0)),
+        marker="p",
+        label="zero-centered RMS norm",
+        in_chapters=False,
+        page="today#today-weight",
+        source="zhang2019root",
+        absent={
+            "identify": "identify answers rms_norm with weight_offset 1, which is all that differs",
+            "explorer": "before the weight it is RMS norm, which is there",
+            "cheat sheet": "its columns are the norms that torch has",
+        },
+    ),
 }
 
 

@@ -31,6 +31,8 @@ __all__ = [
     "rms_norm_backward",
     "scale_norm",
     "scale_norm_backward",
+    "zero_centered_rms_norm",
+    "zero_centered_rms_norm_backward",
 ]
 
 
@@ -209,6 +211,26 @@ def filter_response_norm_backward(dy, cache):
     dweight, dbias = (passed * x_hat).sum(rows), passed.sum(rows)  # (C,), (C,)
     dthreshold = (dy - passed).sum(rows)  # (C,)
     return dx, dweight, dbias, dthreshold
+
+
+def zero_centered_rms_norm(x, normalized_shape, weight, eps):
+    """Divide each sample of x, `(*, D)`, by its root mean square, and multiply it by 1 + weight."""
+    dims = tuple(range(-len(normalized_shape), 0))  # (-1,) for one axis; (-2, -1) for two
+    rrms = torch.rsqrt(x.square().mean(dims, keepdim=True) + eps)  # (*, 1)
+    x_hat = x * rrms  # (*, D)
+    y = x_hat * (1 + weight)  # (*, D), in float32 for a 16-bit weight
+    return y, (x_hat, rrms, weight)
+
+
+def zero_centered_rms_norm_backward(dy, cache):
+    """Give dx and dweight, from dy and the cache of zero_centered_rms_norm."""
+    x_hat, rrms, weight = cache  # (*, D), (*, 1), (D)
+    dims = tuple(range(-weight.ndim, 0))  # (-1,) for one axis; (-2, -1) for two
+    dx = dy * (1 + weight)  # (*, D), of which no mean is subtracted
+    dx = dx - x_hat * (dx * x_hat).mean(dims, keepdim=True)  # (*, D) minus its part along x_hat
+    dx = dx * rrms  # (*, D)
+    dweight = (dy * x_hat).reshape(-1, *weight.shape).sum(0)  # (D)
+    return dx, dweight
 
 
 class DeepNormBlock(torch.nn.Module):

@@ -36,9 +36,11 @@ CASES = {
     "rms_norm": [((4,), 1), ((5, 4), 1), ((3, 5, 64), 1), ((2, 3, 4, 5), 2), ((3, 4, 5), 3)],
     "group_norm": [((3, 6), 2), ((2, 6, 5), 3), ((2, 6, 5, 4), 3), ((4, 6, 5), 1), ((2, 6, 5), 6)],
     "instance_norm": [((3, 4, 5), None), ((2, 3, 5, 4), None), ((4, 2, 3, 5, 6), None)],
+    "zero_centered_rms_norm": [((4,), 1), ((5, 4), 1), ((2, 3, 4, 5), 2)],
     "scale_norm": [((4,), None), ((5, 4), None), ((3, 5, 64), None)],
     "filter_response_norm": [((3, 4, 5), None), ((2, 3, 5, 4), None)],
 }
+OF_SHAPES = ("layer_norm", "rms_norm", "zero_centered_rms_norm")
 RESULTS = ("y", "dx", "dweight", "dbias", "dthreshold")
 LEARNED = ("weight", "bias", "threshold")
 ALL = [(name, *case) for name, cases in CASES.items() for case in cases]
@@ -47,10 +49,10 @@ ALL = [(name, *case) for name, cases in CASES.items() for case in cases]
 def make_arrays(name, shape, option, seed=0):
     """Inputs, parameters and upstream gradient of ordinary size, in float64."""
     rng = np.random.default_rng(seed)
-    size = shape[-option:] if name in ("layer_norm", "rms_norm") else shape[1:2]
+    size = shape[-option:] if name in OF_SHAPES else shape[1:2]
     size = () if name == "scale_norm" else size
     found = {"x": 0.5 + rng.normal(size=shape), "weight": 1.5 + 0.5 * rng.normal(size=size)}
-    if name not in ("rms_norm", "scale_norm"):
+    if name not in ("rms_norm", "zero_centered_rms_norm", "scale_norm"):
         found["bias"] = rng.normal(size=size)
     if name == "filter_response_norm":
         found["threshold"] = rng.normal(size=size)
@@ -63,7 +65,7 @@ def make_arrays(name, shape, option, seed=0):
 def fixed_arguments(name, shape, option):
     if name == "group_norm":
         return {"num_groups": option}
-    if name in ("layer_norm", "rms_norm"):
+    if name in OF_SHAPES:
         return {"normalized_shape": shape[-option:]}
     return {}
 

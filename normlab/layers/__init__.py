@@ -23,7 +23,7 @@ from normlab.layers.response import (
 from normlab.layers.rms import RMSNorm, prms_norm, rms_norm
 from normlab.layers.validation import DtypeError, ShapeError
 from normlab.layers.weights import weight_norm, weight_norm_init_, weight_standardization
-from normlab.layers.zero_centered import ZeroCenteredRMSNorm
+from normlab.layers.zero_centered import ZeroCenteredRMSNorm, zero_centered_rms_norm
 
 __all__ = [
     "AdaLN",
@@ -63,4 +63,5 @@ __all__ = [
     "weight_norm",
     "weight_norm_init_",
     "weight_standardization",
+    "zero_centered_rms_norm",
 ]

@@ -12,10 +12,53 @@ from normlab.layers.standardization import accumulation_dtype
 from normlab.layers.validation import as_normalized_shape
 
 
-class ZeroCenteredRMSNorm(nn.Module):
-    r"""RMS norm whose factor is 1 + w, with w = 0 at the start.
+def zero_centered_rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = 1e-6,
+) -> Tensor:
+    r"""Divide each sample by its root mean square and multiply it by one plus the weight.
 
     .. math:: y = \frac{x}{\sqrt{\frac1H \sum_i x_i^2 + \epsilon}} \odot (1 + w)
+
+    Args:
+        input: a floating tensor.
+        normalized_shape: the last sizes of `input`; their product is H.
+        weight: w per feature, or None for 0.
+        eps: units of x²; None takes the machine epsilon of the dtype of the sum.
+
+    Shape:
+        input (\*, normalized_shape); weight normalized_shape; returns the shape of `input`.
+
+    Raises:
+        ShapeError: `normalized_shape` is empty or does not end the input's shape, or `weight`
+            has another shape.
+        DtypeError: integer input.
+
+    Units:
+        `eps` has the units of x².
+
+    Conventions:
+        1 + w is formed in float32 for 16-bit weights, where w = 1e-3 would be lost in bfloat16;
+        the product is rounded once, to the dtype of the input.
+
+    Source:
+        zhang2019root, Eq. 4, for the norm; the factor is that of the Gemma models.
+
+    Example:
+        >>> x, w = torch.tensor([[1.0, 7.0]]), torch.tensor([0.0, 1.0])
+        >>> zero_centered_rms_norm(x, (2,), w, eps=0.0)
+        tensor([[0.2000, 2.8000]])
+    """
+    x = input.to(accumulation_dtype(input.dtype))
+    factor = None if weight is None else 1 + weight.to(accumulation_dtype(weight.dtype))
+    y: Tensor = rms_norm(x, normalized_shape, factor, eps)
+    return y.to(input.dtype)
+
+
+class ZeroCenteredRMSNorm(nn.Module):
+    r"""Module around :func:`zero_centered_rms_norm`, with w = 0 at the start.
 
     "Zero-centered" is said of the weight; no mean is subtracted from x. Weight decay pulls the
     factor towards 1 instead of 0, and a 16-bit w holds changes that 1 + w could not.
@@ -28,10 +71,6 @@ class ZeroCenteredRMSNorm(nn.Module):
 
     Shape:
         input (\*, normalized_shape); returns the same shape.
-
-    Conventions:
-        1 + w is formed in float32 for 16-bit weights, where w = 1e-3 would be lost in bfloat16;
-        the product is rounded once, to the dtype of the input.
 
     Source:
         zhang2019root, Eq. 4, for the norm; the factor is that of the Gemma models.
@@ -60,10 +99,8 @@ class ZeroCenteredRMSNorm(nn.Module):
         nn.init.zeros_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize `input`."""
-        x = input.to(accumulation_dtype(input.dtype))
-        weight = self.weight.to(accumulation_dtype(self.weight.dtype))
-        return rms_norm(x, self.normalized_shape, 1 + weight, self.eps).to(input.dtype)
+        """Normalize `input`; see :func:`zero_centered_rms_norm`."""
+        return zero_centered_rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}"

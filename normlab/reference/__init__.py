@@ -77,6 +77,10 @@ from normlab.reference.weights import (
     weight_standardization,
     weight_standardization_backward,
 )
+from normlab.reference.zero_centered import (
+    zero_centered_rms_norm,
+    zero_centered_rms_norm_backward,
+)
 
 __all__ = [
     "BatchNormCache",
@@ -140,4 +144,6 @@ __all__ = [
     "weight_standardization",
     "weight_standardization_backward",
     "welford",
+    "zero_centered_rms_norm",
+    "zero_centered_rms_norm_backward",
 ]

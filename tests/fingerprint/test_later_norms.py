@@ -61,6 +61,15 @@ def test_precision_of_a_length():
     assert (found.statistics_dtype, found.weight_cast) == (torch.float32, "before")
 
 
+def test_a_zero_centered_weight_is_an_offset():
+    found = identify(layers.ZeroCenteredRMSNorm(8), shape=(4, 8))
+    assert (found.family, found.weight_offset, found.centered) == ("rms_norm", 1, False)
+    like = "zero_centered_rms_norm"
+    assert check_layer(layers.ZeroCenteredRMSNorm(8), like=like).passed
+    names = {f.mistake for f in check_layer(nn.RMSNorm(8, eps=1e-6), like=like).failures}
+    assert names == {"weight_offset_forgotten"}
+
+
 def test_a_threshold_hides_the_casts():
     found = identify(layers.FilterResponseNorm(6), shape=IMAGES)
     assert found.statistics_dtype is None

@@ -137,7 +137,8 @@ def _affine(
     if mistake == "bias_raises" and summand is not None:
         summand = summand.transpose(0, own)
     if mistake == "no_weight_raises":
-        x_hat = x_hat * weight.view(shape)  # type: ignore[union-attr]
+        given = offset + weight if offset else weight  # type: ignore[operator]
+        x_hat = x_hat * given.view(shape)  # type: ignore[union-attr]
         return x_hat if summand is None else x_hat + summand
     if mistake == "bias_first" and factor is not None and summand is not None:
         return (x_hat + summand) * factor

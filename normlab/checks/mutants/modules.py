@@ -29,7 +29,8 @@ class WrongModule(nn.Module):
         self.num_channels = size
         norm = NORMS[like]
         shape = norm.parameter_shape((2, size))
-        self.weight = nn.Parameter(torch.ones(shape)) if norm.has_weight else None
+        first = torch.full(shape, 1.0 - norm.weight_offset)  # a factor of one
+        self.weight = nn.Parameter(first) if norm.has_weight else None
         self.bias = nn.Parameter(torch.zeros(shape)) if norm.has_bias else None
         self.threshold = nn.Parameter(torch.zeros(shape)) if norm.has_threshold else None
         if mistake == "unregistered":
