@@ -34,6 +34,9 @@ __all__ = [
 ]
 
 
+SHORT = 128  # values whose squares are summed in float32
+
+
 def layer_norm(
     x: Tensor,
     weight: Tensor | None,
@@ -110,8 +113,7 @@ def rms_norm(
     stats = rows.new_empty((1, len(rows)), dtype=wide)
     for piece in pieces(*rows.shape):
         xs = rows[piece].to(wide)
-        norm = torch.linalg.vector_norm(xs, 2, 1)
-        rstd = norm.square_().div_(features).add_(eps).rsqrt_()
+        rstd = _mean_square(xs).add_(eps).rsqrt_().to(wide)
         stats[0, piece] = rstd
         ys = torch.mul(xs, rstd[:, None], out=y[piece] if y.dtype == wide else None)
         if w is not None:
@@ -119,6 +121,17 @@ def rms_norm(
         if y.dtype != wide:
             y[piece] = ys
     return y.view(x.shape), stats
+
+
+def _mean_square(rows: Tensor) -> Tensor:
+    """Of each row, in float64; sums in float32 are of short parts of it, as they lose digits."""
+    count, n = rows.shape
+    full = n - n % SHORT
+    parts = torch.linalg.vector_norm(rows[:, :full].view(count, -1, SHORT), 2, 2)
+    total = parts.double().square_().sum(1)
+    if full < n:
+        total += torch.linalg.vector_norm(rows[:, full:], 2, 1, dtype=torch.float64).square_()
+    return total.div_(n)
 
 
 def rms_norm_backward(
@@ -146,7 +159,10 @@ def rms_norm_backward(
         if dweight is not None:
             dweight += product.sum(0)
         if dx is not None:
-            projection = torch.mv(product, ones).div_(features)
+            if features < SHORT:  # of few values, most cancels below
+                projection = torch.mv(product.double(), ones.double()).to(wide).div_(features)
+            else:
+                projection = torch.mv(product, ones).div_(features)
             out = dx[piece] if dx.dtype == wide else None
             h = torch.mul(g, rstd, out=out)
             if w is not None:

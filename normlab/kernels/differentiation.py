@@ -42,40 +42,37 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        kernel: str,
-        constants: tuple[Any, ...],
-        composition: Composition,
-        statistics: list[Tensor],
+        called: list[Any],
         x: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
     ) -> Tensor:
+        kernel, composition, constants = called
         y, stats = compute(kernel, x, weight, bias, *constants)
-        statistics.append(stats)  # a second output would cost some microseconds
+        called.append(stats)  # a second output, and each more input, would cost a microsecond
         ctx.save_for_backward(x, weight, stats)
-        ctx.kernel, ctx.constants, ctx.composition = kernel, constants, composition
+        ctx.called = kernel, composition, constants
         ctx.bias = None if bias is None else (bias.shape, bias.dtype)  # its values are not needed
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
-        needs = ctx.needs_input_grad[4:]
+        needs = ctx.needs_input_grad[1:]
+        kernel, composition, constants = ctx.called
         x, weight, stats = ctx.saved_tensors
         if torch.is_grad_enabled():  # somebody will differentiate this gradient again
             bias = None
             if ctx.bias is not None:
                 bias = x.new_zeros(ctx.bias[0], dtype=ctx.bias[1], requires_grad=needs[2])
-            return *(None,) * 4, *_differentiable(ctx.composition, dy, (x, weight, bias), needs)
+            return None, *_differentiable(composition, dy, (x, weight, bias), needs)
         if dy.is_neg():
             dy = dy.resolve_neg()
-        dx, dweight, dbias = compute(
-            f"{ctx.kernel}_backward", dy, x, stats, weight, needs, *ctx.constants
-        )
+        dx, dweight, dbias = compute(f"{kernel}_backward", dy, x, stats, weight, needs, *constants)
         if dweight is not None:
             dweight = _shaped(dweight, weight.shape, weight.dtype)
         if dbias is not None:
             dbias = _shaped(dbias, *ctx.bias)
-        return None, None, None, None, dx, dweight, dbias
+        return None, dx, dweight, dbias
 
 
 def _shaped(gradient: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
@@ -110,7 +107,7 @@ def apply(
         or (weight is not None and weight.requires_grad)
         or (bias is not None and bias.requires_grad)
     ):
-        statistics: list[Tensor] = []
-        y = _Norm.apply(kernel, constants, composition, statistics, x, weight, bias)
-        return y, statistics[0]
+        called: list[Any] = [kernel, composition, constants]
+        y = _Norm.apply(called, x, weight, bias)
+        return y, called[3]
     return compute(kernel, x, weight, bias, *constants)

@@ -77,6 +77,7 @@ def instance(*shape: int) -> Call:
 CALLS = [
     *(f(*shape) for f in (layer, rms) for shape in ((1, 9), (5, 1), (3, 4), (33, 7), (65, 100))),
     *(f(*shape) for f in (layer, rms) for shape in ((2, 3, 32), (7, 1100), (3000, 96))),
+    *(f(3, 20000) for f in (layer, rms)),  # sums that float32 alone would not hold
     layer(2, 5, 3, 4, normalized=2),
     *(batch(*shape) for shape in ((5, 1), (40, 6), (3, 5, 7), (6, 33, 9, 5), (3000, 96))),
     *(group(g, *shape) for g, shape in ((2, (3, 6)), (4, (3, 8, 5)), (3, (2, 12, 33, 70)))),

@@ -82,10 +82,10 @@ def layer_norm_backward(
     w = as_vector(weight, features, 1.0)
     blocks = count_blocks(rows, features)
     partial = x.new_zeros((blocks, 2, features), dtype=torch.float32)
-    sums = x.new_zeros((blocks, 2, features), dtype=torch.float64)
+    sums = _wide_sums(partial, rows)
     kind, streaming = KINDS[x.dtype], streams(dx, features)
     at = dy.data_ptr(), x.data_ptr(), dx.data_ptr(), stats.data_ptr(), rows, w.data_ptr()
-    partial_at, sums_at = partial.data_ptr(), sums.data_ptr()
+    partial_at, sums_at = partial.data_ptr(), 0 if sums is partial else sums.data_ptr()
 
     def block(i: int, first: int, last: int) -> None:
         p, s = partial_at + 8 * features * i, sums_at + 16 * features * i
@@ -93,7 +93,7 @@ def layer_norm_backward(
 
     run(block, rows, blocks)
     both = sums[0] if blocks == 1 else sums.sum(0)
-    if weight is None or weight.dtype == torch.float32:
+    if sums is not partial and (weight is None or weight.dtype == torch.float32):
         both = both.float()  # once for the two of them
     dweight, dbias = both.unbind()
     return dx, dweight if needs[1] else None, dbias if needs[2] else None
@@ -140,10 +140,10 @@ def rms_norm_backward(
     w = as_vector(weight, features, 1.0)
     blocks = count_blocks(rows, features)
     partial = x.new_zeros((blocks, features), dtype=torch.float32)
-    sums = x.new_zeros((blocks, features), dtype=torch.float64)
+    sums = _wide_sums(partial, rows)
     kind, streaming = KINDS[x.dtype], streams(dx, features)
     at = dy.data_ptr(), x.data_ptr(), dx.data_ptr(), stats.data_ptr(), w.data_ptr()
-    partial_at, sums_at = partial.data_ptr(), sums.data_ptr()
+    partial_at, sums_at = partial.data_ptr(), 0 if sums is partial else sums.data_ptr()
 
     def block(i: int, first: int, last: int) -> None:
         p, s = partial_at + 4 * features * i, sums_at + 8 * features * i
@@ -151,3 +151,10 @@ def rms_norm_backward(
 
     run(block, rows, blocks)
     return dx, (sums[0] if blocks == 1 else sums.sum(0)) if needs[1] else None, None
+
+
+def _wide_sums(partial: Tensor, rows: int) -> Tensor:
+    """Zeros in float64 of the same shape, or the same tensor where so few rows need none."""
+    if rows <= loops.FLUSH and len(partial) == 1:
+        return partial
+    return torch.zeros_like(partial, dtype=torch.float64)

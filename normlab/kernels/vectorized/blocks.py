@@ -65,7 +65,7 @@ def streams(result: Tensor, size: int) -> bool:
     """Whether rows of `size` elements of a result are written past the cache."""
     return (
         result.untyped_storage().nbytes() >= STREAMED
-        and size % 32 == 0
+        and size * result.element_size() % 64 == 0
         and result.data_ptr() % 64 == 0
     )
 

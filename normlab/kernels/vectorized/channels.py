@@ -151,11 +151,17 @@ def _each_row(kernel: str, kind: object, at: tuple[int, ...], result: Tensor, gr
     run(some, len(blocks), min(len(blocks), count_blocks(samples * rows, n)))
 
 
-def _per_column(stats: Tensor, samples: int, channels: int) -> tuple[Tensor, ...]:
-    """Mean, missed and rstd of each column of each sample, from those of its group."""
-    each = stats[:3].view(3, samples, -1, 1)
-    wide = each.expand(-1, -1, -1, channels // each.shape[2]).reshape(3, samples, channels)
-    return tuple(wide.contiguous().unbind())
+def _per_column(stats: Tensor, samples: int, channels: int) -> Tensor:
+    """A statistic of each column of each sample, from that of its group."""
+    each = stats.reshape(samples, -1, 1)
+    wide = each.expand(-1, -1, channels // each.shape[1])
+    return wide.reshape(samples, channels).contiguous()
+
+
+def _halves(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers in float64 as two in float32: themselves rounded, and what that missed."""
+    rounded = values.float()
+    return rounded, (values - rounded).float()
 
 
 def _normalize_columns(
@@ -183,13 +189,14 @@ def _normalize_columns(
     count = rows * shared.shape[2]
     var = (squares.view(shared.shape).sum(2) + between) / count
     rounded = mean.float()
-    stats = torch.stack(
-        [rounded, (mean - rounded).float(), (var + eps).rsqrt().float(), var.float()]
-    ).view(4, -1)
+    rstd = (var + eps).rsqrt()
+    stats = torch.stack([rounded, (mean - rounded).float(), rstd.float(), var.float()]).view(4, -1)
     w, b = as_vector(weight, n, 1.0), as_vector(bias, n, 0.0)
     y = torch.empty_like(x)
     at = x.data_ptr(), y.data_ptr()
-    _each_row("apply", kind, at, y, groups, (*_per_column(stats, samples, n), w, b))
+    near, missed = (_per_column(stats[i], samples, n) for i in range(2))
+    factors = _halves(_per_column(rstd, samples, n) * w)
+    _each_row("apply", kind, at, y, groups, (near, missed, *factors, b))
     return y, stats
 
 
@@ -199,18 +206,21 @@ def _columns_backward(
     x, dy = _as(x, True), _as(dy, True)
     samples, rows, n = _samples(x, groups)
     kind = KINDS[x.dtype]
-    each = _per_column(stats, samples, n)
+    mean, missed, rstd = (_per_column(stats[i], samples, n) for i in range(3))
+    rstd = rstd.double()
     w = as_vector(weight, n, 1.0)
     pair = dy.data_ptr(), x.data_ptr()
-    sums = _column_sums("products", kind, pair, x, groups, each)  # (samples, 2, n)
+    sums = _column_sums("products", kind, pair, x, groups, (mean, missed))  # (samples, 2, n)
+    sums[:, 0] *= rstd
     shared = (sums * w).view(samples, 2, n if groups is None else groups, -1)
     size = shared.shape[3]
     means = -shared.sum(3, keepdim=True) / (rows * size)
-    p, a = (
-        means.expand(-1, -1, -1, size).reshape(samples, 2, n).float().transpose(0, 1).contiguous()
-    )
+    p, a = means.expand(-1, -1, -1, size).reshape(samples, 2, n).unbind(1)
+    # dx = rstd (dy w + a + x_hat p), multiplied out
+    factors = (*_halves(rstd * w), (rstd * a).float(), (rstd * rstd * p).float())
     dx = torch.empty_like(x)
-    _each_row("gradient", kind, (*pair, dx.data_ptr()), dx, groups, (*each, w, a, p))
+    vectors = (mean, missed, *factors)
+    _each_row("gradient", kind, (*pair, dx.data_ptr()), dx, groups, vectors)
     both = sums.sum(0)
     return dx, both[0] if needs[1] else None, both[1] if needs[2] else None
 

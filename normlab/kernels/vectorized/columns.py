@@ -10,8 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from normlab.kernels.vectorized.compiling import compiled, inlined
-from normlab.kernels.vectorized.rows import FLUSH, flush, put
+from normlab.kernels.vectorized.rows import flush, put
 from normlab.kernels.vectorized.vectors import LANES, finish_streams, fma, load, store
+
+FLUSH = 16  # rows whose sums stay in float32
 
 
 @inlined
@@ -39,69 +41,70 @@ def moments(kind, x, shift, partial, sums, first, last, n):
 
 
 @inlined
-def apply_step(kind, x, y, mean, missed, rstd, w, b, at, i, k, streaming):
+def apply_step(kind, x, y, mean, missed, scale, rest, b, at, i, k, streaming):
     f32 = np.float32(0)
     t = (load(kind, x, at + i, k) - load(f32, mean, i, k)) - load(f32, missed, i, k)
-    value = fma(t * load(f32, rstd, i, k), load(f32, w, i, k), load(f32, b, i, k))
-    put(kind, y, at + i, k, value, streaming)
+    value = fma(t, load(f32, rest, i, k), load(f32, b, i, k))
+    put(kind, y, at + i, k, fma(t, load(f32, scale, i, k), value), streaming)
 
 
 @compiled
-def apply(kind, x, y, mean, missed, rstd, w, b, first, last, n, streaming):
+def apply(kind, x, y, mean, missed, scale, rest, b, first, last, n, streaming):
+    """y = (x - mean) rstd w + b; the product of rstd and w comes rounded, and what that missed."""
     full = n - n % LANES
     for row in range(first, last):
         at = row * n
         for i in range(0, full, LANES):
-            apply_step(kind, x, y, mean, missed, rstd, w, b, at, i, LANES, streaming)
+            apply_step(kind, x, y, mean, missed, scale, rest, b, at, i, LANES, streaming)
         if full < n:
-            apply_step(kind, x, y, mean, missed, rstd, w, b, at, full, n - full, False)
+            apply_step(kind, x, y, mean, missed, scale, rest, b, at, full, n - full, False)
     if streaming:
         finish_streams()
 
 
 @inlined
-def products_step(kind, dy, x, mean, missed, rstd, s1, s2, at, i, k):
+def products_step(kind, dy, x, mean, missed, s1, s2, at, i, k):
     f32 = np.float32(0)
     g = load(kind, dy, at + i, k)
     t = (load(kind, x, at + i, k) - load(f32, mean, i, k)) - load(f32, missed, i, k)
-    store(f32, s1, i, k, fma(g, t * load(f32, rstd, i, k), load(f32, s1, i, k)))
+    store(f32, s1, i, k, fma(g, t, load(f32, s1, i, k)))
     store(f32, s2, i, k, load(f32, s2, i, k) + g)
 
 
 @compiled
-def products(kind, dy, x, mean, missed, rstd, partial, sums, first, last, n):
-    """Sums over rows of dy * x_hat, then of dy; the buffers are those of `moments`."""
+def products(kind, dy, x, mean, missed, partial, sums, first, last, n):
+    """Sums over rows of dy * (x - mean), then of dy; the buffers are those of `moments`."""
     full = n - n % LANES
     second = partial + 4 * n
     for row in range(first, last):
         at = row * n
         for i in range(0, full, LANES):
-            products_step(kind, dy, x, mean, missed, rstd, partial, second, at, i, LANES)
+            products_step(kind, dy, x, mean, missed, partial, second, at, i, LANES)
         if full < n:
-            products_step(kind, dy, x, mean, missed, rstd, partial, second, at, full, n - full)
+            products_step(kind, dy, x, mean, missed, partial, second, at, full, n - full)
         if row % FLUSH == FLUSH - 1 or row + 1 == last:
             flush(partial, sums, 2 * n)
 
 
 @inlined
-def gradient_step(kind, dy, x, dx, mean, missed, rstd, w, a, p, at, i, k, streaming):
+def gradient_step(kind, dy, x, dx, mean, missed, scale, rest, a, p, at, i, k, streaming):
     f32 = np.float32(0)
-    r = load(f32, rstd, i, k)
-    x_hat = ((load(kind, x, at + i, k) - load(f32, mean, i, k)) - load(f32, missed, i, k)) * r
-    h = fma(load(kind, dy, at + i, k), load(f32, w, i, k), load(f32, a, i, k))
-    put(kind, dx, at + i, k, fma(x_hat, load(f32, p, i, k), h) * r, streaming)
+    t = (load(kind, x, at + i, k) - load(f32, mean, i, k)) - load(f32, missed, i, k)
+    g = load(kind, dy, at + i, k)
+    h = fma(t, load(f32, p, i, k), fma(g, load(f32, rest, i, k), load(f32, a, i, k)))
+    put(kind, dx, at + i, k, fma(g, load(f32, scale, i, k), h), streaming)
 
 
 @compiled
-def gradient(kind, dy, x, dx, mean, missed, rstd, w, a, p, first, last, n, streaming):
-    """dx = rstd (dy w + a + x_hat p), with a number for each column in all of them but dy."""
+def gradient(kind, dy, x, dx, mean, missed, scale, rest, a, p, first, last, n, streaming):
+    """dx = dy scale + (x - mean) p + a, with a number for each column in all but dy and x."""
     full = n - n % LANES
     for row in range(first, last):
         at = row * n
         for i in range(0, full, LANES):
-            gradient_step(kind, dy, x, dx, mean, missed, rstd, w, a, p, at, i, LANES, streaming)
+            gradient_step(kind, dy, x, dx, mean, missed, scale, rest, a, p, at, i, LANES, streaming)
         if full < n:
             k = n - full
-            gradient_step(kind, dy, x, dx, mean, missed, rstd, w, a, p, at, full, k, False)
+            gradient_step(kind, dy, x, dx, mean, missed, scale, rest, a, p, at, full, k, False)
     if streaming:
         finish_streams()

@@ -143,6 +143,7 @@ def flush(partial, sums, n):
 
 @compiled
 def layer_norm_backward(kind, dy, x, dx, stats, rows, w, partial, sums, first, last, n, streaming):
+    """The weights' gradients are added to `sums` in float64, or left in `partial` where it is 0."""
     f32 = np.float32(0)
     full = n - n % LANES
     dw, db = partial, partial + 4 * n
@@ -172,7 +173,7 @@ def layer_norm_backward(kind, dy, x, dx, stats, rows, w, partial, sums, first, l
             k = n - full
             ln_gradient_step(kind, dy, x, w, dx, dw, db, at, full, k, m, c, r, a, p, False)
             s1, s2 = ln_sums_step(kind, dy, x, w, after, full, k, m2, c2, r2, s1, s2)
-        if row % FLUSH == FLUSH - 1 or row + 1 == last:
+        if sums and (row % FLUSH == FLUSH - 1 or row + 1 == last):
             flush(dw, sums, n)
             flush(db, sums + 8 * n, n)
     if streaming:
@@ -180,9 +181,10 @@ def layer_norm_backward(kind, dy, x, dx, stats, rows, w, partial, sums, first, l
 
 
 @inlined
-def rms_step(kind, x, y, w, at, i, k, following, r, s, streaming):
-    value = (load(kind, x, at + i, k) * r) * load(np.float32(0), w, i, k)
-    put(kind, y, at + i, k, value, streaming)
+def rms_step(kind, x, y, w, at, i, k, following, r, d, s, streaming):
+    weight = load(np.float32(0), w, i, k)
+    x_hat = load(kind, x, at + i, k) * r
+    put(kind, y, at + i, k, fma(x_hat, weight, (x_hat * d) * weight), streaming)
     v = load(kind, x, following + i, k)
     return fma(v, v, s)
 
@@ -209,9 +211,11 @@ def rms_norm(kind, x, y, stats, w, first, last, n, eps, streaming):
     s = square_sum(kind, x, first * n, n)
     for row in range(first, last):
         at = row * n
-        rstd = np.float32(1.0 / math.sqrt(s / n + eps))
+        exact = 1.0 / math.sqrt(s / n + eps)
+        rstd = np.float32(exact)
         write(stats, row, rstd)
         r = spread(rstd)
+        d = spread(np.float32((exact - rstd) / rstd))  # what its rounding missed, relative
         following = at + n if row + 1 < last else at
         s = 0.0
         for begin in range(0, n, BLOCK):
@@ -219,9 +223,9 @@ def rms_norm(kind, x, y, stats, w, first, last, n, eps, streaming):
             full = end - (end - begin) % LANES
             v = spread(np.float32(0))
             for i in range(begin, full, LANES):
-                v = rms_step(kind, x, y, w, at, i, LANES, following, r, v, streaming)
+                v = rms_step(kind, x, y, w, at, i, LANES, following, r, d, v, streaming)
             if full < end:
-                v = rms_step(kind, x, y, w, at, full, end - full, following, r, v, False)
+                v = rms_step(kind, x, y, w, at, full, end - full, following, r, d, v, False)
             s += total(v)
     if streaming:
         finish_streams()
@@ -262,7 +266,7 @@ def rms_norm_backward(kind, dy, x, dx, stats, w, partial, sums, first, last, n, 
         if full < n:
             rms_gradient_step(kind, dy, x, w, dx, partial, at, full, n - full, r, p, False)
             s = rms_sums_step(kind, dy, x, w, after, full, n - full, s)
-        if row % FLUSH == FLUSH - 1 or row + 1 == last:
+        if sums and (row % FLUSH == FLUSH - 1 or row + 1 == last):
             flush(partial, sums, n)
     if streaming:
         finish_streams()

@@ -215,10 +215,10 @@ def fma(context: Any, a: Any, b: Any, c: Any) -> Any:
 
 @intrinsic
 def total(context: Any, value: Any) -> Any:
-    """Sum of all lanes, in pairs, in float64 at the end."""
+    """Sum of all lanes, in pairs, in float64."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        value, lanes = args[0], LANES
+        value, lanes = builder.fpext(args[0], _DOUBLES), LANES
         while lanes > 1:
             lanes //= 2
             kind = ir.VectorType(ir.IntType(32), lanes)
@@ -229,8 +229,7 @@ def total(context: Any, value: Any) -> Any:
                 for start in (0, lanes)
             )
             value = builder.fadd(low, high)
-        single = builder.extract_element(value, ir.IntType(32)(0))
-        return builder.fpext(single, ir.DoubleType())
+        return builder.extract_element(value, ir.IntType(32)(0))
 
     return types.float64(vector), generate
 
