@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-from normlab.bench.cases import DTYPES, PASSES, Case
+from normlab.bench.cases import DTYPES, FUSED, PASSES, Case
 from normlab.bench.reporting import ALLOCATOR, describe_machine, run_case
 from normlab.norms import NORMS
 
@@ -17,7 +17,7 @@ SHAPES = {
     "shape": ["8x16", "4096x768", "8192x1024"],
     "channel": ["32x64x28x28", "8x256x56x56"],
 }
-TIMED = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm")
+TIMED = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm", *FUSED)
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     print("\n".join(f"{key}: {value}" for key, value in machine.items()), end="\n\n")
     reports = []
     for norm in options.norms:
-        shapes = options.shapes or SHAPES[NORMS[norm].parameters]
+        shapes = options.shapes or SHAPES[NORMS[Case(norm, "float32", ()).alone].parameters]
         for shape in map(_shape, shapes):
             for dtype in options.dtypes:
                 for which in options.passes:

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 import torch.nn.functional as F
 
 from normlab import kernels, layers
 from normlab.bench import Case, count_peak, count_saved, limits, reporting, run_case
 from normlab.bench.__main__ import main
+from normlab.bench.cases import FUSED
 from normlab.bench.limits import count_moved
 from normlab.bench.timing import CONTROL, control_error, measure, paired_ratio
 
@@ -159,3 +161,30 @@ def test_limits_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert roof["control"] == 0
     share = limits.measure_share(32, rounds=5)["share"]
     assert share["torch"] == pytest.approx(2 * 0.1 / 0.5) and "block" not in share
+
+
+@pytest.mark.parametrize("norm", FUSED)
+def test_a_norm_with_its_neighbor_is_two_calls_of_torch(norm: str) -> None:
+    """In value and gradients; and one call of ours keeps nothing of the input's size beside it."""
+    case = Case(norm, "float32", (24, 64))
+    assert case.alone in norm and case.alone.count("_") == 1
+    tensors, dy = case.tensors()
+    results = []
+    for module in (F, kernels):
+        found = case.bound(module)(*tensors)
+        upstream = (dy, dy) if case.adds else dy
+        one = found[0] if case.adds else found
+        results.append([one.detach(), *torch.autograd.grad(found, tensors, upstream)])
+    for theirs, mine in zip(*results, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=2e-5)
+    assert count_saved(case, case.bound(kernels), "numba") < 0.1
+    if case.adds:
+        assert torch.equal(results[0][1], results[0][2])  # the sum passes its gradient to both
+
+
+@pytest.mark.parametrize("norm", FUSED[:3:2])
+def test_the_command_times_it_beside_two_calls(norm: str, tmp_path: Path) -> None:
+    path = tmp_path / "times.json"
+    main(["--norms", norm, "--shapes", "16x32", "--rounds", "5", "--json", str(path)])
+    (case,) = json.loads(path.read_text())["cases"]
+    assert {row["variant"] for row in case["rows"]} >= {"composition", "numba", "numba, two calls"}
