@@ -24,6 +24,7 @@ from normlab.fingerprint.following import name_function, without_function
 from normlab.fingerprint.naming import name_family
 from normlab.fingerprint.nearest import name_nearest
 from normlab.fingerprint.precision import read_precision
+from normlab.fingerprint.relatives import name_relative
 from normlab.fingerprint.report import Fingerprint
 from normlab.norms import NORMS
 from normlab.probing.arguments import Arguments, OneTensor
@@ -131,7 +132,10 @@ def _before_function(original: Probe) -> Fingerprint | None:
 
 
 def _true_reason(probe: Probe, reason: str) -> str:
-    """Why it is no norm: that nothing is normalized goes before what was seen of it."""
+    """Why it is no norm: a name for it, or that nothing is normalized, before what was seen."""
+    named = "" if "random" in reason else name_relative(probe)
+    if named:
+        return named
     with contextlib.suppress(Exception):  # a layer may refuse an input in any way
         said = describe_scaling(probe)
         if said and reason != RANDOM:
