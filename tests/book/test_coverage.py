@@ -21,8 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 
 # Five notes were the material of this book. Their statements are numbered from 1 in each note;
-# what else they contain, and what the plan of the book asks for, has names.
-STATEMENTS = {"000": 28, "001": 29, "002": 7, "003": 26, "004": 14}
+# what else they contain, and what the plan of the book asks for, has names. The statements of
+# "005" are about norms after 2016 and stood in no note.
+STATEMENTS = {"000": 28, "001": 29, "002": 7, "003": 26, "004": 14, "005": 3}
 CONTENTS = {
     "002": "ok",
     "B-000": "problem authors comparison pseudocode data results models source backward references",
