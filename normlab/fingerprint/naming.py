@@ -86,8 +86,8 @@ def _by_axes(found: Findings, carried: set[int]) -> str:
     over = found.reduced
     if found.is_scalar:
         return (
-            "none: one number multiplies all entries (as in ScaleNorm); the norms that can be "
-            "named have one weight per entry or channel"
+            "none: one number multiplies all entries, as the weight of ScaleNorm does, but what it "
+            "multiplies is not the input over the root of its sum of squares"
         )
     if found.spread == "sum of squares":
         return (

@@ -285,7 +285,7 @@ def trace_model(
         try:
             with (
                 _watched(model) as trace,
-                torch.autocast(device, dtype=torch.bfloat16, enabled=half),
+                torch.autocast(device, torch.bfloat16, enabled=half, cache_enabled=False),
             ):
                 run_once(model, example)
             if evaluate and notes is not None:

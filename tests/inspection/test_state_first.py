@@ -131,3 +131,23 @@ def test_the_model_is_left_bit_for_bit(fails):
     assert random.getstate() == rng[1]
     assert numpy_stream() == rng[2]
     handle.remove()
+
+
+class SeesCache(nn.Module):
+    """Notes whether autocast may keep a copy of each weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+        self.seen: list[tuple[bool, bool]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append((torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled()))
+        return self.norm(self.linear(x))
+
+
+def test_the_run_under_autocast_keeps_no_copies_of_weights():
+    model = SeesCache()
+    doctor(model, torch.randn(4, 8))
+    assert (True, False) in model.seen
+    assert (True, True) not in model.seen
