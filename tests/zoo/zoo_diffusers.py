@@ -103,7 +103,10 @@ MODELS = [
         "2 in each of 2 layers, 1 at the end",
         findings={"two_eps": 2},
         seen_in={
-            "two_eps": ("diffusers/models/transformers/dit_transformer_2d.py", "norm_eps: float")
+            "two_eps": (
+                "diffusers/models/transformers/dit_transformer_2d.py",
+                "norm_eps: float = 1e-5",
+            )
         },
     ),
     Model(

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 from torch import nn
-from zoo_table import Model, attribute, images, import_torchvision
+from zoo_table import Model, attribute, images
 
 
 def _build(name: str, encoder: str) -> nn.Module:
-    import_torchvision()
     return attribute("segmentation_models_pytorch", name)(
         encoder_name=encoder, encoder_weights=None
     )
@@ -68,8 +67,8 @@ MODELS = [
         idle={"BatchNorm2d": 1},
         findings={"two_eps": 18, "unused_norm": 1},
         seen_in={
-            "two_eps": (_EFFICIENTNET, "batch_norm_epsilon"),
-            "unused_norm": (_EFFICIENTNET, "self._bn1 ="),
+            "two_eps": (_EFFICIENTNET, "batch_norm_epsilon=1e-3"),
+            "unused_norm": (_EFFICIENTNET, "self._bn1(self._conv_head(x))"),
         },
     ),
     Model(

@@ -228,7 +228,7 @@ MODELS = [
         {"DetrFrozenBatchNorm2d": 12, "LayerNorm": 11},
         "the stem, 2 in each of 4 blocks, 3 shortcuts; 2 layers of 2 and 2 of 3, 1 at the end",
         findings={"doubled_norm": 1},
-        seen_in={"doubled_norm": (file_of("detr"), "self.layernorm(hidden_states)")},
+        seen_in={"doubled_norm": (file_of("detr"), "# finally, apply layernorm")},
     ),
     Model(
         "transformers DeformableDetrForObjectDetection",

@@ -28,8 +28,8 @@ CLASSES: dict[str, set[str | None]] = {
     "DetrFrozenBatchNorm2d": {None},
     "DynamicTanh": {"dyt", None},
     "EvoNorm2dS0": {"evo_norm", None},
-    "FilterResponseNormTlu2d": {"filter_response_norm", None},
-    "Gemma3RMSNorm": {"rms_norm"},
+    "FilterResponseNormTlu2d": {"filter_response_norm"},
+    "Gemma3RMSNorm": {"rms_norm", "zero_centered_rms_norm"},
     "GlobalResponseNorm": {"global_response_norm", None},
     "GroupNorm": {"group_norm", "instance_norm"},
     "GroupNorm1": {"group_norm"},
@@ -53,7 +53,7 @@ CLASSES: dict[str, set[str | None]] = {
     "Affine": {None},
     # calls of a function in a module that is no norm
     "layer_norm()": {"layer_norm"},
-    "normalize()": {"l2_norm", None},
+    "normalize()": {"scale_norm"},
 }
 
 
@@ -99,10 +99,12 @@ def tokens(size: int = 100, length: int = 12) -> Tensor:
 
 def attribute(module: str, name: str) -> Any:
     """From a module that is imported when a model is built."""
+    if "torchvision" not in sys.modules:
+        _import_torchvision()  # the other libraries import it
     return getattr(importlib.import_module(module), name)
 
 
-def import_torchvision() -> None:
+def _import_torchvision() -> None:
     """Import torchvision; its models need no compiled operators, which belong to one torch build.
 
     Where they cannot be loaded, two of them are declared, without a body, since the import asks

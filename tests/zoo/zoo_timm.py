@@ -7,11 +7,10 @@ from functools import partial
 from typing import Any
 
 from torch import nn
-from zoo_table import Model, attribute, images, import_torchvision
+from zoo_table import Model, attribute, images
 
 
 def _build(name: str, **options: Any) -> nn.Module:
-    import_torchvision()
     return attribute("timm", "create_model")(name, pretrained=False, num_classes=5, **options)
 
 

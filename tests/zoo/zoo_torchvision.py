@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from zoo_table import Model, attribute, images, import_torchvision
+from zoo_table import Model, attribute, images
 
 
 def _build(module: str, name: str, **options: Any) -> nn.Module:
-    import_torchvision()
     return attribute(f"torchvision.models{module}", name)(**options)
 
 
@@ -22,7 +21,6 @@ def make(name: str, module: str = "", **options: Any) -> Callable[[], nn.Module]
 
 
 def _swin() -> nn.Module:
-    import_torchvision()
     module = "torchvision.models.swin_transformer"
     return attribute(module, "SwinTransformer")(
         patch_size=[4, 4],

@@ -96,7 +96,7 @@ MODELS = [
         {"NemotronLayerNorm1P": 7},
         "2 in each of 3 layers, 1 at the end",
         findings={"offset_convention": 7},
-        seen_in={"offset_convention": (file_of("nemotron"), "self.weight + 1")},
+        seen_in={"offset_convention": (file_of("nemotron"), "init.ones_(module.weight)")},
     ),
     Model(
         "transformers StableLmForCausalLM",
