@@ -7,6 +7,8 @@ is needed but torch. Every function also takes float64, which the tests of deriv
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,8 @@ from normlab.kernels.chunked_channels import (
 from normlab.kernels.pieces import Gradients, Needs, pieces, wide_dtype
 
 __all__ = [
+    "add_layer_norm",
+    "add_rms_norm",
     "batch_norm",
     "batch_norm_backward",
     "group_norm",
@@ -72,8 +76,9 @@ def layer_norm_backward(
     features: int,
     eps: float,
     out: Tensor | None = None,
+    beside: Tensor | None = None,
 ) -> Gradients:
-    """Gradients of :func:`layer_norm`; those not needed are None."""
+    """Gradients of :func:`layer_norm`, with `beside` added to dx; those not needed are None."""
     rows, dys = (t.reshape(-1, features) for t in (x, dy))
     wide = stats.dtype
     w = None if weight is None else weight.to(wide).reshape(-1)
@@ -89,6 +94,8 @@ def layer_norm_backward(
             dx[piece] = backward(
                 g.contiguous(), centered, (features,), missed, rstd, w, None, mask
             )[0]
+            if beside is not None:
+                dx[piece] += beside.reshape(-1, features)[piece]
         if dbias is not None:
             dbias += g.sum(0)
         if dweight is not None:
@@ -143,8 +150,9 @@ def rms_norm_backward(
     features: int,
     eps: float,
     out: Tensor | None = None,
+    beside: Tensor | None = None,
 ) -> Gradients:
-    """Gradients of :func:`rms_norm`; those not needed are None."""
+    """Gradients of :func:`rms_norm`, with `beside` added to dx; those not needed are None."""
     rows, dys = (t.reshape(-1, features) for t in (x, dy))
     wide = stats.dtype
     w = None if weight is None else weight.to(wide).reshape(-1)
@@ -170,7 +178,46 @@ def rms_norm_backward(
             h.sub_(x_hat.mul_(projection[:, None]).mul_(rstd))
             if out is None:
                 dx[piece] = h
+            if beside is not None:
+                dx[piece] += beside.reshape(-1, features)[piece]
     return None if dx is None else dx.view(x.shape), dweight, None
+
+
+def add_layer_norm(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    features: int,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sum, its layer norm, and rows of mean, missed, rstd."""
+    return _add(layer_norm, x, residual, weight, bias, features, eps)
+
+
+def add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor | None, bias: None, features: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sum, its RMS norm, and rstd."""
+    return _add(rms_norm, x, residual, weight, bias, features, eps)
+
+
+def _add(
+    norm: Callable[..., tuple[Tensor, Tensor]],
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    features: int,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows, others = (t.reshape(-1, features) for t in (x, residual))
+    total, y = (torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in "ab")
+    stats = []
+    for piece in pieces(*rows.shape):
+        here = torch.add(rows[piece], others[piece], out=total[piece])
+        stats.append(norm(here, weight, bias, features, eps, out=y[piece])[1])
+    return total.view(x.shape), y.view(x.shape), torch.cat(stats, 1)
 
 
 def _empty(rows: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:

@@ -17,7 +17,7 @@ def _on_gpu(x: Tensor) -> bool:
     return x.is_cuda
 
 
-def compute(kernel: str, x: Tensor, *rest: Any, **out: Tensor | None) -> Any:
+def compute(kernel: str, x: Tensor, *rest: Any, **more: Tensor | None) -> Any:
     """Call `kernel` of the chosen back end; where numba cannot compile it, of the chunked one."""
     # where the choice has changed to the composition since forward, what was saved fits this one
     module = choice.gpu_backend() if _on_gpu(x) else choice.backend() or choice.other_backend()
@@ -25,12 +25,12 @@ def compute(kernel: str, x: Tensor, *rest: Any, **out: Tensor | None) -> Any:
     if x.dtype in getattr(module, "LACKS", ()):
         module = choice.other_backend()
     if not getattr(module, "MAY_FAIL", False):
-        return getattr(module, kernel)(x, *rest, **out)
+        return getattr(module, kernel)(x, *rest, **more)
     try:
-        return getattr(module, kernel)(x, *rest, **out)
+        return getattr(module, kernel)(x, *rest, **more)
     except Exception as error:
         found = getattr(choice.other_backend(), kernel)(
-            x, *rest, **out
+            x, *rest, **more
         )  # which may rightly fail, too
         choice.give_up(f"{type(error).__name__}: {error}")
         return found

@@ -1,9 +1,9 @@
 """A norm and its neighbor in one go: the sum before it, or the activation behind it.
 
-In pieces of a megabyte, by the chosen back end. What this saves is memory: forward keeps the sum
-alone, or the input of an activated norm alone. On the one processor where it was timed, it took no
-less time than the calls one after the other, and the activations took more, since their norm is
-computed again.
+By the chosen back end. Forward keeps the sum alone, or the input of an activated norm alone. On the
+one processor where it was timed, the compiled sum with its norm took less time than two calls,
+because a row of the sum is normalized while it is in the cache. The chunked one took more, and so
+did the activations, since their norm is computed again: what these save is memory.
 """
 
 from __future__ import annotations

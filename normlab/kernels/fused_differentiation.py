@@ -1,4 +1,4 @@
-"""Autograd functions of a norm with its neighbor, a megabyte at a time, by any back end."""
+"""Autograd functions of a norm with its neighbor, by any back end."""
 
 from __future__ import annotations
 
@@ -33,22 +33,15 @@ class Added(torch.autograd.Function):
         weight: Tensor | None,
         bias: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        rows, others = (t.reshape(-1, features) for t in (x, residual))
-        total, y = (torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in "ab")
-        stats = []
-        for piece in pieces(*rows.shape):
-            here = torch.add(rows[piece], others[piece], out=total[piece])
-            _, found = compute(kernel, here, weight, bias, features, eps, out=y[piece])
-            stats.append(found)
-        y, total = y.view(x.shape), total.view(x.shape)
-        ctx.save_for_backward(weight, bias, total, *stats)
+        total, y, stats = compute(f"add_{kernel}", x, residual, weight, bias, features, eps)
+        ctx.save_for_backward(weight, bias, total, stats)
         ctx.kernel, ctx.composition, ctx.constants = kernel, composition, (features, eps)
         ctx.set_materialize_grads(False)
         return y, total
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor | None, dtotal: Tensor | None) -> tuple[Any, ...]:
-        weight, bias, total, *stats = ctx.saved_tensors
+        weight, bias, total, stats = ctx.saved_tensors
         needs = ctx.needs_input_grad[4:]
         wanted = (needs[0] or needs[1], *needs[2:])
         if torch.is_grad_enabled():  # somebody will differentiate this gradient again
@@ -58,21 +51,18 @@ class Added(torch.autograd.Function):
             return *(None,) * 4, dx, dx, *more
         if dy is None:
             return *(None,) * 4, dtotal, dtotal, None, None
-        features = ctx.constants[0]
-        rows, upstream = (t.resolve_neg().reshape(-1, features) for t in (total, dy))
-        beside = None if dtotal is None else dtotal.reshape(-1, features)
-        dx = torch.empty_like(rows) if wanted[0] else None
-        sums: list[Tensor | None] = [None, None]
-        for piece, found in zip(pieces(*rows.shape), stats, strict=True):
-            here, *more = compute(
-                f"{ctx.kernel}_backward",
-                upstream[piece], rows[piece], found, weight, wanted, *ctx.constants,
-                out=None if dx is None else dx[piece],
-            )  # fmt: skip
-            _accumulate(sums, more)
-            if dx is not None and beside is not None:
-                here += beside[piece]
-        dx = None if dx is None else dx.view(total.shape)
+        dy = dy.resolve_neg()
+        dtotal = None if dtotal is None else dtotal.resolve_neg()
+        dx, *sums = compute(
+            f"{ctx.kernel}_backward",
+            dy,
+            total,
+            stats,
+            weight,
+            wanted,
+            *ctx.constants,
+            beside=dtotal,
+        )
         return (
             *(None,) * 4,
             dx if needs[0] else None,

@@ -18,10 +18,13 @@ from normlab.kernels.vectorized.channels import (
     group_norm_backward,
 )
 from normlab.kernels.vectorized.compiling import converts_halves
+from normlab.kernels.vectorized.sums import add_layer_norm, add_rms_norm
 
 __all__ = [
     "LACKS",
     "MAY_FAIL",
+    "add_layer_norm",
+    "add_rms_norm",
     "batch_norm",
     "batch_norm_backward",
     "group_norm",
@@ -74,8 +77,12 @@ def layer_norm_backward(
     features: int,
     eps: float,
     out: Tensor | None = None,
+    beside: Tensor | None = None,
 ) -> Gradients:
-    """Gradients of :func:`layer_norm`; those of 16-bit parameters in float64."""
+    """Gradients of :func:`layer_norm`; those of 16-bit parameters in float64.
+
+    `beside` is added to the input's gradient, before it is rounded.
+    """
     dy, x = dy.contiguous(), x.contiguous()
     dx = torch.empty_like(x) if out is None else out
     rows = x.numel() // features
@@ -84,7 +91,9 @@ def layer_norm_backward(
     partial = x.new_zeros((blocks, 2, features), dtype=torch.float32)
     sums = _wide_sums(partial, rows)
     kind, streaming = KINDS[x.dtype], streams(dx, features)
-    at = dy.data_ptr(), x.data_ptr(), dx.data_ptr(), stats.data_ptr(), rows, w.data_ptr()
+    beside = None if beside is None else beside.contiguous()
+    other = 0 if beside is None else beside.data_ptr()
+    at = dy.data_ptr(), x.data_ptr(), dx.data_ptr(), stats.data_ptr(), rows, w.data_ptr(), other
     partial_at, sums_at = partial.data_ptr(), 0 if sums is partial else sums.data_ptr()
 
     def block(i: int, first: int, last: int) -> None:
@@ -132,8 +141,9 @@ def rms_norm_backward(
     features: int,
     eps: float,
     out: Tensor | None = None,
+    beside: Tensor | None = None,
 ) -> Gradients:
-    """Gradients of :func:`rms_norm`; that of the weight in float64."""
+    """Gradients of :func:`rms_norm`, with `beside` as above; that of the weight in float64."""
     dy, x = dy.contiguous(), x.contiguous()
     dx = torch.empty_like(x) if out is None else out
     rows = x.numel() // features
@@ -142,7 +152,9 @@ def rms_norm_backward(
     partial = x.new_zeros((blocks, features), dtype=torch.float32)
     sums = _wide_sums(partial, rows)
     kind, streaming = KINDS[x.dtype], streams(dx, features)
-    at = dy.data_ptr(), x.data_ptr(), dx.data_ptr(), stats.data_ptr(), w.data_ptr()
+    beside = None if beside is None else beside.contiguous()
+    other = 0 if beside is None else beside.data_ptr()
+    at = dy.data_ptr(), x.data_ptr(), dx.data_ptr(), stats.data_ptr(), w.data_ptr(), other
     partial_at, sums_at = partial.data_ptr(), 0 if sums is partial else sums.data_ptr()
 
     def block(i: int, first: int, last: int) -> None:

@@ -118,11 +118,13 @@ def ln_sums_step(kind, dy, x, w, at, i, k, m, c, r, s1, s2):
 
 
 @inlined
-def ln_gradient_step(kind, dy, x, w, dx, dw, db, at, i, k, m, c, r, a, p, streaming):
+def ln_gradient_step(kind, dy, x, w, dx, dw, db, at, i, k, m, c, r, a, p, beside, streaming):
     f32 = np.float32(0)
     g = load(kind, dy, at + i, k)
     x_hat = ((load(kind, x, at + i, k) - m) - c) * r
     value = (fma(g, load(f32, w, i, k), a) + x_hat * p) * r
+    if beside:
+        value = value + load(kind, beside, at + i, k)
     put(kind, dx, at + i, k, value, streaming)
     store(f32, dw, i, k, fma(g, x_hat, load(f32, dw, i, k)))
     store(f32, db, i, k, g + load(f32, db, i, k))
@@ -142,8 +144,13 @@ def flush(partial, sums, n):
 
 
 @compiled
-def layer_norm_backward(kind, dy, x, dx, stats, rows, w, partial, sums, first, last, n, streaming):
-    """The weights' gradients are added to `sums` in float64, or left in `partial` where it is 0."""
+def layer_norm_backward(
+    kind, dy, x, dx, stats, rows, w, beside, partial, sums, first, last, n, streaming
+):
+    """The weights' gradients are added to `sums` in float64, or left in `partial` where it is 0.
+
+    `beside` is added to dx, where it is not 0.
+    """
     f32 = np.float32(0)
     full = n - n % LANES
     dw, db = partial, partial + 4 * n
@@ -167,11 +174,13 @@ def layer_norm_backward(kind, dy, x, dx, stats, rows, w, partial, sums, first, l
         r2 = spread(read(stats, 2 * rows + following))
         after = following * n
         for i in range(0, full, LANES):
-            ln_gradient_step(kind, dy, x, w, dx, dw, db, at, i, LANES, m, c, r, a, p, streaming)
+            ln_gradient_step(
+                kind, dy, x, w, dx, dw, db, at, i, LANES, m, c, r, a, p, beside, streaming
+            )
             s1, s2 = ln_sums_step(kind, dy, x, w, after, i, LANES, m2, c2, r2, s1, s2)
         if full < n:
             k = n - full
-            ln_gradient_step(kind, dy, x, w, dx, dw, db, at, full, k, m, c, r, a, p, False)
+            ln_gradient_step(kind, dy, x, w, dx, dw, db, at, full, k, m, c, r, a, p, beside, False)
             s1, s2 = ln_sums_step(kind, dy, x, w, after, full, k, m2, c2, r2, s1, s2)
         if sums and (row % FLUSH == FLUSH - 1 or row + 1 == last):
             flush(dw, sums, n)
@@ -238,16 +247,19 @@ def rms_sums_step(kind, dy, x, w, at, i, k, s):
 
 
 @inlined
-def rms_gradient_step(kind, dy, x, w, dx, dw, at, i, k, r, p, streaming):
+def rms_gradient_step(kind, dy, x, w, dx, dw, at, i, k, r, p, beside, streaming):
     f32 = np.float32(0)
     g = load(kind, dy, at + i, k)
     x_hat = load(kind, x, at + i, k) * r
-    put(kind, dx, at + i, k, fma(g, load(f32, w, i, k), x_hat * p) * r, streaming)
+    value = fma(g, load(f32, w, i, k), x_hat * p) * r
+    if beside:
+        value = value + load(kind, beside, at + i, k)
+    put(kind, dx, at + i, k, value, streaming)
     store(f32, dw, i, k, fma(g, x_hat, load(f32, dw, i, k)))
 
 
 @compiled
-def rms_norm_backward(kind, dy, x, dx, stats, w, partial, sums, first, last, n, streaming):
+def rms_norm_backward(kind, dy, x, dx, stats, w, beside, partial, sums, first, last, n, streaming):
     full = n - n % LANES
     s = spread(np.float32(0))
     for i in range(0, full, LANES):
@@ -261,10 +273,10 @@ def rms_norm_backward(kind, dy, x, dx, stats, w, partial, sums, first, last, n, 
         after = at + n if row + 1 < last else at
         s = spread(np.float32(0))
         for i in range(0, full, LANES):
-            rms_gradient_step(kind, dy, x, w, dx, partial, at, i, LANES, r, p, streaming)
+            rms_gradient_step(kind, dy, x, w, dx, partial, at, i, LANES, r, p, beside, streaming)
             s = rms_sums_step(kind, dy, x, w, after, i, LANES, s)
         if full < n:
-            rms_gradient_step(kind, dy, x, w, dx, partial, at, full, n - full, r, p, False)
+            rms_gradient_step(kind, dy, x, w, dx, partial, at, full, n - full, r, p, beside, False)
             s = rms_sums_step(kind, dy, x, w, after, full, n - full, s)
         if sums and (row % FLUSH == FLUSH - 1 or row + 1 == last):
             flush(partial, sums, n)
