@@ -26,6 +26,7 @@ __all__ = [
     "reduced_axes",
 ]
 
+Spread = Literal["mean square", "sum of squares", "mean magnitude", "mean length"]
 LineStyle = str | tuple[int, tuple[float, ...]]
 
 
@@ -69,7 +70,8 @@ class Norm:
         reads: one sentence for readers and for alternative texts.
         centered: the mean is subtracted.
         spread: what is divided by: the root of the mean square, the root of the sum of squares,
-            the mean of the magnitudes; None for a pointwise map, which has no statistics.
+            the mean of the magnitudes, the mean of the channels' lengths; None for a pointwise
+            map, which has no statistics.
         eps: torch's default; None for the machine epsilon of the dtype of the statistics.
         eps_placement: "inside" the root, added "outside" it, or a lower bound ("clamp").
         eps_bounds: whether a lower bound is one of the "square" of the spread, or of its "root".
@@ -101,7 +103,7 @@ class Norm:
     over_channels: Literal["all", "group", "none"]
     reads: str
     centered: bool
-    spread: Literal["mean square", "sum of squares", "mean magnitude"] | None = "mean square"
+    spread: Spread | None = "mean square"
     eps: float | None = 1e-5
     eps_placement: Literal["inside", "outside", "clamp"] = "inside"
     eps_bounds: Literal["square", "root"] = "square"
@@ -430,6 +432,39 @@ NORMS: dict[str, Norm] = {
             "cheat sheet": "its columns are the norms that torch has",
         },
     ),
+    "global_response_norm": Norm(
+        kind="channel",
+        over_batch=False,
+        over_channels="all",
+        reads="one sample, whose channels are compared by their lengths over all positions",
+        centered=False,
+        spread="mean length",
+        eps=1e-6,
+        eps_placement="outside",
+        parameters="channel",
+        signature=("weight", "bias", "eps"),
+        modules=("GlobalResponseNorm",),
+        cases=(
+            Case((3, 5, 4), (5,)),
+            Case((2, 3, 6, 5), (3,)),
+            Case((3, 4, 7), (4,), weight=False, bias=False),
+        ),
+        invariances=(),
+        color="#a0522d",
+        linestyle=(0, (3.0, 1.0, 3.0, 3.0)),
+        marker="h",
+        label="global response norm",
+        in_chapters=False,
+        page="family#family-positions",
+        source="woo2023convnext",
+        absent={
+            "check": "the formula of the checks divides the input, which is strengthened here",
+            "mutants": "without a check none can die; its own tests have some",
+            "identify": "it keeps the scale of its input; the reason that is given names it",
+            "explorer": "it strengthens channels, and divides no cells by one spread",
+            "cheat sheet": "its columns are the norms that torch has",
+        },
+    ),
 }
 
 
@@ -478,6 +513,8 @@ def reduced_axes(name: str, ndim: int, *, normalized_ndim: int = 1) -> tuple[int
     if ndim < 2:
         raise ValueError(f"ndim: got {ndim}; {name} reads the layout (N, C, *), so at least 2")
     positions = tuple(range(2, ndim))
+    if norm.over_channels == "all":
+        return (1, *positions)
     return (0, *positions) if norm.over_batch else positions
 
 

@@ -21,6 +21,8 @@ __all__ = [
     "batch_norm_eval_backward",
     "filter_response_norm",
     "filter_response_norm_backward",
+    "global_response_norm",
+    "global_response_norm_backward",
     "group_norm",
     "group_norm_backward",
     "instance_norm",
@@ -231,6 +233,28 @@ def zero_centered_rms_norm_backward(dy, cache):
     dx = dx * rrms  # (*, D)
     dweight = (dy * x_hat).reshape(-1, *weight.shape).sum(0)  # (D)
     return dx, dweight
+
+
+def global_response_norm(x, weight, bias, eps):
+    """Strengthen the channels of x, `(N, C, *)`, that are long beside the others, and add x."""
+    dims, shape = tuple(range(2, x.ndim)), (-1, *[1] * (x.ndim - 2))  # (2, 3) and (C, 1, 1)
+    length = x.square().sum(dims, keepdim=True).sqrt()  # (N, C, 1, 1)
+    mean_length = length.mean(1, keepdim=True) + eps  # (N, 1, 1, 1)
+    strengthened = x * length / mean_length  # (N, C, *)
+    y = x + strengthened * weight.reshape(shape) + bias.reshape(shape)  # (N, C, *)
+    return y, (x, length, mean_length, weight)
+
+
+def global_response_norm_backward(dy, cache):
+    """Give dx, dweight and dbias, from dy and the cache of global_response_norm."""
+    x, length, mean_length, weight = cache  # (N, C, *), (N, C, 1, 1), (N, 1, 1, 1), (C,)
+    dims, rows = tuple(range(2, dy.ndim)), (0, *range(2, dy.ndim))  # (2, 3) and (0, 2, 3)
+    g = dy * weight.reshape(-1, *[1] * len(dims))  # (N, C, *)
+    dratio = (g * x).sum(dims, keepdim=True) / mean_length  # (N, C, 1, 1)
+    dlength = dratio - (dratio * length).mean(1, keepdim=True) / mean_length  # (N, C, 1, 1)
+    dx = dy + g * length / mean_length + x / length * dlength  # (N, C, *), no channel is zero
+    dweight, dbias = (dy * x * length / mean_length).sum(rows), dy.sum(rows)  # (C,), (C,)
+    return dx, dweight, dbias
 
 
 class DeepNormBlock(torch.nn.Module):

@@ -15,6 +15,7 @@ import torch
 
 from normlab import identify, layers, norms, plain, reference
 from normlab.checks import check_layer
+from normlab.checks.formula import FAMILIES
 from normlab.checks.invariances import TRANSFORMATIONS, is_invariant
 from normlab.checks.mutants import mutants
 from normlab.norms import NORMS, Norm
@@ -83,6 +84,8 @@ def find_check(name: str, norm: Norm, root: Path) -> str:
     first = find_layer(name, norm, root) or find_cases(name, norm, root)
     if first:
         return f"first {first}"
+    if name not in FAMILIES:
+        return "normlab.checks.formula describes no such norm"
     made = [getattr(layers, name), *(make_module(norm, module) for module in norm.modules)]
     for layer in made:
         report = check_layer(layer, like=name)
@@ -92,7 +95,7 @@ def find_check(name: str, norm: Norm, root: Path) -> str:
 
 
 def make_module(norm: Norm, module: str) -> Callable[..., object]:
-    ndim = 4 if module.endswith("2d") else 2 + norm.needs_positions
+    ndim = 4 if module.endswith("2d") else min(len(case.shape) for case in norm.cases)
     case = next(c for c in norm.cases if len(c.shape) == ndim)
     size = case.shape[-1] if norm.trailing else case.shape[1]
     return getattr(layers, module)(*((case.num_groups,) if norm.grouped else ()), size)

@@ -26,17 +26,21 @@ CASES = [
     ("group_norm", (2, 4, 3), {"num_groups": 2}),
     ("group_norm", (2, 4, 3), {"num_groups": 1}),
     ("instance_norm", (2, 4, 3), {}),
+    ("filter_response_norm", (2, 4, 3), {}),
+    ("global_response_norm", (2, 4, 3), {}),
+    ("scale_norm", (2, 3, 4), {}),
+    ("zero_centered_rms_norm", (2, 3, 4), {"normalized_ndim": 2}),
 ]
 
 
 def run(name, x, options):
     if name == "batch_norm":
         return layers.batch_norm(x, None, None, training=True)
-    if name in ("layer_norm", "rms_norm"):
+    if NORMS[name].trailing and "normalized_shape" in NORMS[name].signature:
         return getattr(layers, name)(x, x.shape[x.dim() - options.get("normalized_ndim", 1) :])
     if name == "group_norm":
         return layers.group_norm(x, options["num_groups"])
-    return layers.instance_norm(x)
+    return getattr(layers, name)(x)
 
 
 @pytest.mark.parametrize(("name", "shape", "options"), CASES)
@@ -51,7 +55,9 @@ def test_cells_with_one_label_move_together(name, shape, options):
         np.testing.assert_array_equal(changed, labels == labels[index])
 
 
-@pytest.mark.parametrize(("name", "shape", "options"), CASES)
+@pytest.mark.parametrize(
+    ("name", "shape", "options"), [c for c in CASES if NORMS[c[0]].parameters != "scalar"]
+)
 def test_parameters_reach_the_cells_of_their_label(name, shape, options):
     ndim = options.get("normalized_ndim", 1)
     shape_norm = NORMS[name].kind == "shape"

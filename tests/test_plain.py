@@ -38,6 +38,7 @@ CASES = {
     "instance_norm": [((3, 4, 5), None), ((2, 3, 5, 4), None), ((4, 2, 3, 5, 6), None)],
     "zero_centered_rms_norm": [((4,), 1), ((5, 4), 1), ((2, 3, 4, 5), 2)],
     "scale_norm": [((4,), None), ((5, 4), None), ((3, 5, 64), None)],
+    "global_response_norm": [((3, 4, 5), None), ((2, 3, 5, 4), None)],
     "filter_response_norm": [((3, 4, 5), None), ((2, 3, 5, 4), None)],
 }
 OF_SHAPES = ("layer_norm", "rms_norm", "zero_centered_rms_norm")

@@ -178,7 +178,9 @@ def examine(
         conventions: as for :func:`check_layer`.
     """
     if like not in FAMILIES:
-        raise ValueError(f"like: got {like!r}; expected one of {', '.join(map(repr, FAMILIES))}")
+        why = f" ({NORMS[like].absent['check']})" if like in NORMS else ""
+        known = ", ".join(map(repr, FAMILIES))
+        raise ValueError(f"like: got {like!r}{why}; expected one of {known}")
     _check_conventions(conventions)
     report, scope = Report(like), scope or Scope()
     # the caller's random streams stay as they were; what the layer warns of is no wrong value

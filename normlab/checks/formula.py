@@ -16,7 +16,12 @@ from torch import Tensor
 from normlab.norms import NORMS
 
 # those of shapes first
-FAMILIES = tuple(sorted(NORMS, key=lambda name: not NORMS[name].trailing))
+FAMILIES = tuple(
+    sorted(
+        (name for name, norm in NORMS.items() if "check" not in norm.absent),
+        key=lambda name: not NORMS[name].trailing,
+    )
+)
 
 
 def default_eps(like: str, dtype: torch.dtype = torch.float32) -> float:

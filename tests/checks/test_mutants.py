@@ -3,6 +3,7 @@
 import functools
 
 import pytest
+import torch
 
 from normlab.checks import BATCH_NORM_MUTANTS, LAYER_NORM_MUTANTS, check_layer
 from normlab.checks.formula import FAMILIES
@@ -105,6 +106,14 @@ def test_the_chapters_lists_are_selections():
 def test_a_norm_without_mutants_is_an_error(like):
     with pytest.raises(ValueError, match=like):
         list(mutants(like))
+
+
+def test_a_norm_that_the_checks_do_not_describe_has_no_mutants():
+    unchecked = [name for name, norm in NORMS.items() if "check" in norm.absent]
+    assert unchecked == ["global_response_norm"]
+    assert list(mutants(unchecked[0])) == []
+    with pytest.raises(ValueError, match="is strengthened here.; expected one of"):
+        check_layer(torch.nn.LayerNorm(4), like=unchecked[0])
 
 
 def test_a_mistake_that_nobody_makes_is_an_error():

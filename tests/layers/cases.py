@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.checks.formula import Formula
+from normlab.checks.formula import FAMILIES, Formula
 from normlab.checks.inputs import conventions_of
 from normlab.norms import NORMS
 
@@ -48,7 +48,7 @@ def _cases() -> list[NormCase]:
     for shape in ((2, 3, 2), (3, 5, 7), (6, 4, 9, 5)):
         cases.append(NormCase("instance_norm", shape, shape[1:2]))
     # norms without shapes of their own here take those of their records
-    for name in set(NORMS) - {case.name for case in cases}:
+    for name in set(FAMILIES) - {case.name for case in cases}:
         norm = NORMS[name]
         for case in norm.cases:
             given = {"normalized_shape": case.parameter_shape, "num_groups": case.num_groups}

@@ -156,7 +156,7 @@ def mutants(norm: str | None = None) -> Iterator[Mutant]:
     for like in compared if norm is None else (norm,):
         find_norm(like)
         for name, description in _MISTAKES.items():
-            if _applies(like, name):
+            if "mutants" not in NORMS[like].absent and _applies(like, name):
                 make = functools.partial(_make, like, name)
                 source = SOURCES.get((like, name), CONSTRUCTED)
                 yield Mutant(like, name, description, make, _reported(like, name), source)
