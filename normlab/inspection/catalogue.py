@@ -58,6 +58,18 @@ RULES: dict[str, Rule] = {
         "rms_norm_further#rms-norm-offset",
         "weights that do not fit weight or 1 + weight",
     ),
+    "unsynchronized_batch_norm": Rule(
+        "warning", "many_devices#many-devices-ddp", "a batch norm that sees one process's samples"
+    ),
+    "recomputed_batch_norm": Rule(
+        "warning", "many_devices#many-devices-checkpoint", "a batch that is counted twice"
+    ),
+    "partial_gradients": Rule(
+        "warning", "many_devices#many-devices-tokens", "copies of a weight that get parts of sums"
+    ),
+    "rank_0_statistics": Rule(
+        "note", "many_devices#many-devices-rank-0", "running statistics of one process"
+    ),
     "unused_norm": Rule("note", "debugging#debugging-status", "a norm that was not called"),
     "zero_weight": Rule("note", "layer_norm#layer-norm-block", "a factor of 0 everywhere"),
 }

@@ -12,6 +12,17 @@ from torch.nn.parameter import is_lazy
 from normlab.checks import check_layer
 from normlab.inspection.biases import check_biases
 from normlab.inspection.catalogue import RULES
+from normlab.inspection.devices import (
+    check_data_parallel,
+    check_partial_gradients,
+    check_recomputed,
+    find_partial,
+    find_recomputed,
+    is_shared,
+    process_count,
+    updating,
+    without_data_parallel,
+)
 from normlab.inspection.memory import watch_memory
 from normlab.inspection.padding import check_padding
 from normlab.inspection.recognition import Recognized, finite, recognize
@@ -64,6 +75,10 @@ def doctor(
     be named is listed as `unknown`: nothing is said about it, so a report with unknown norms is no
     all-clear.
 
+    Of a model in DistributedDataParallel, the module inside is looked at. Where several processes
+    run and the model has gradients, those of its norms are compared over the processes, so that
+    each has to call this (or none, with `ignore=["partial_gradients"]`).
+
     Args:
         model: in the mode in which it is used: what is wrong in training may be right in
             evaluation.
@@ -87,30 +102,42 @@ def doctor(
     """
     _check_model(model)
     _check_rules(ignore=ignore, select=select)
+    wanted = (set(select) or set(RULES)) - set(ignore)
+    given, model = model, without_data_parallel(model)
     example, out = Example.of(example_input), Examination()
     peak = watch_memory()
     with preserve_state([model]), uncompiled():
         state = read_state(model)
         trace = trace_model(model, example, notes=out.notes)
+        as_it_is = not out.notes
         modules = dict(model.named_modules())
         found = recognize(trace, modules, progress)
         half = _under_autocast(model, example, out)
+        norms = [norm for norm in found.norms if norm.module in modules]
+        recomputed, partial = frozenset[str](), frozenset[str]()
+        watched = [norm.module for norm in updating(norms, modules)]
+        if watched and as_it_is and "recomputed_batch_norm" in wanted:
+            recomputed = find_recomputed(model, example, watched, out.notes)
+        if "partial_gradients" in wanted:
+            partial = find_partial(model, norms)
         seen = Seen(
             model,
             example,
             state,
             trace,
             half,
-            [norm for norm in found.norms if norm.module in modules],
+            norms,
             [norm for norm in found.norms if norm.module not in modules],
             found.layers,
             list(found.unknown),
             modules,
             optimizer,
+            given,
+            recomputed,
+            partial,
         )
         findings = [finding for rule in _RULES for finding in rule(seen)]
         findings += _conform(found, out)
-    wanted = (set(select) or set(RULES)) - set(ignore)
     out.findings = grouped(f for f in findings if f.rule in wanted)
     out.norms, out.unknown, out.reasons = found.norms, list(found.unknown), found.unknown
     if found.of_weights:
@@ -139,6 +166,9 @@ _RULES = (
     check_dropout,
     check_momentum,
     check_weights,
+    check_data_parallel,
+    check_recomputed,
+    check_partial_gradients,
 )
 
 
@@ -201,6 +231,9 @@ def _conform(found: Recognized, out: Examination) -> list[Finding]:
         conventions = {k: v for k, v in conventions.items() if v is not None}
         layer = found.layers[norm.module]
         if isinstance(layer, OneTensor) and layer.has_others:
+            continue
+        if process_count() > 1 and is_shared(layer):
+            out.notes.append(f"{norm.module}: normlab.parallel.check_parallel is what checks it")
             continue
         try:
             with finite(layer) as clean:

@@ -28,6 +28,9 @@ class Seen:
         unknown: paths of what looks like a norm and was not understood.
         modules: of the model, by path.
         optimizer: of the model, or None.
+        given: what the caller passed: the model, or a DistributedDataParallel around it.
+        recomputed: paths of batch norms that a backward pass calls again.
+        partial: names of norms' parameters whose gradients are parts of one.
     """
 
     model: nn.Module
@@ -41,3 +44,6 @@ class Seen:
     unknown: list[str]
     modules: dict[str, nn.Module]
     optimizer: torch.optim.Optimizer | None
+    given: nn.Module
+    recomputed: frozenset[str]
+    partial: frozenset[str]

@@ -8,8 +8,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 
-from normlab import layers, parallel
+from normlab import doctor, layers, parallel
 
 
 class WithActivation(nn.BatchNorm1d):
@@ -137,3 +138,31 @@ def copied_groups():
     return all(
         b.process_group is own and b.weight is not a.weight for a, b in zip(model, new, strict=True)
     )
+
+
+def batch_norm_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 6, bias=False), nn.BatchNorm1d(6), nn.Linear(6, 2))
+
+
+def examine_batch_norm(x, wrapped, synchronized):
+    """Rules and modules, and the running mean behind the examination."""
+    model = batch_norm_model()
+    if synchronized:
+        model = parallel.convert_sync_batchnorm(model)
+    given = DistributedDataParallel(model) if wrapped else model
+    examined = doctor(given, x + dist.get_rank())
+    return {f.rule: f.modules for f in examined.findings}, model[1].running_mean.tolist()
+
+
+def examine_gradients(x, norm):
+    """Findings between backward and step, without and with the reduction."""
+    model = Block(NORMS[norm]).double()
+    mine = x.split((5, 3))[dist.get_rank()]
+    model(mine).square().sum().backward()
+    found = []
+    for reduce in (False, True):
+        if reduce:
+            parallel.reduce_norm_gradients(model)
+        found.append({f.rule: f.modules for f in doctor(model, mine).findings})
+    return tuple(found)

@@ -1,0 +1,181 @@
+"""What division among processes, and forward passes run twice, do to the norms of a model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from normlab.inspection.report import Finding, Norm
+from normlab.inspection.seen import Seen
+from normlab.inspection.tracing import Example
+from normlab.probing.arguments import tensors_in
+from normlab.probing.state import copy_module
+
+
+def process_count() -> int:
+    """Number of processes that `torch.distributed` joins; 1 where it does not run."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def _is_data_parallel(module: nn.Module) -> bool:
+    # a torch that was built without processes has no such class to import
+    names = (f"{kind.__module__}.{kind.__name__}" for kind in type(module).__mro__)
+    return "torch.nn.parallel.distributed.DistributedDataParallel" in names
+
+
+def without_data_parallel(model: nn.Module) -> nn.Module:
+    """The module inside of a DistributedDataParallel, whose forward sends nothing for it."""
+    return model.module if _is_data_parallel(model) else model  # type: ignore[return-value]
+
+
+def updating(norms: Iterable[Norm], modules: dict[str, nn.Module]) -> list[Norm]:
+    """Norms that normalize with their batch, as the model stands, and record its statistics.
+
+    Args:
+        norms: of a model.
+        modules: of it, by path.
+    """
+    return [
+        norm
+        for norm in norms
+        if norm.record.over_batch
+        and norm.fingerprint.running_statistics
+        and modules[norm.module].training
+    ]
+
+
+def find_recomputed(
+    model: nn.Module, example: Example, names: Iterable[str], notes: list[str]
+) -> frozenset[str]:
+    """Modules that the backward pass of a model calls again, as checkpointing does.
+
+    A copy is run with gradients, so that no hook on a parameter, such as those of
+    DistributedDataParallel, is called.
+
+    Args:
+        model: that ran on the example without gradients.
+        example: arguments.
+        names: paths of the modules that are watched.
+        notes: gets a sentence where the copy could not be made or run.
+    """
+    again: set[str] = set()
+    backward = False
+
+    def watch(name: str) -> Any:
+        return lambda *_: again.add(name) if backward else None
+
+    try:
+        other = copy_module(model)
+        for name in names:
+            other.get_submodule(name).register_forward_pre_hook(watch(name))
+        with warnings.catch_warnings(), torch.enable_grad():
+            warnings.simplefilter("ignore")
+            torch.manual_seed(0)
+            given = tensors_in(other(*example.args, **example.kwargs))
+            outputs = [t for _, t in given if t.requires_grad]
+            backward = True
+            if outputs:
+                torch.autograd.backward(outputs, [torch.ones_like(t) for t in outputs])
+    except Exception as error:  # a model may fail in any way
+        first = str(error).partition("\n")[0]
+        notes.append(f"no backward pass was run, because it raises: {first}")
+    return frozenset(again)
+
+
+def find_partial(model: nn.Module, norms: Iterable[Norm]) -> frozenset[str]:
+    """Names of parameters of norms that are equal on all processes, with different gradients.
+
+    Args:
+        model: with the gradients of a backward pass, or without.
+        norms: of it.
+    """
+    if process_count() == 1 or all(p.grad is None for p in model.parameters()):
+        return frozenset()
+    from normlab.parallel import find_partial_gradients
+
+    paths = {norm.module for norm in norms}
+    found = find_partial_gradients(model)
+    return frozenset(name for name in found if name.rpartition(".")[0] in paths)
+
+
+def is_shared(module: nn.Module) -> bool:
+    """Whether a norm is computed together with other processes, so that one is no measure."""
+    return hasattr(module, "process_group")
+
+
+def check_data_parallel(seen: Seen) -> Iterator[Finding]:
+    """Batch norms that see the samples of one process, and whose statistics are saved."""
+    size = process_count()
+    around = {f"{n}.": m for n, m in seen.modules.items() if _is_data_parallel(m)}
+    around |= {"": seen.given} if _is_data_parallel(seen.given) else {}
+    for norm in updating(seen.norms, seen.modules):
+        wrapper: Any = next((m for n, m in around.items() if norm.module.startswith(n)), None)
+        divided = wrapper is not None or (size > 1 and not around)
+        if not divided or is_shared(seen.modules[norm.module]):
+            continue
+        many = f"each of {size} processes" if size > 1 else "each process"
+        yield Finding(
+            "unsynchronized_batch_norm",
+            (norm.module,),
+            f"{many} normalizes with the statistics of its own samples, and gradients differ from "
+            "those of the whole batch. With few samples on a process, call "
+            "convert_sync_batchnorm(model) before DistributedDataParallel, or use a group norm",
+        )
+        if wrapper is not None:
+            # torch before 2.13 has the older name alone
+            sent = getattr(wrapper, "forward_sync_buffers", None)
+            sent = wrapper.broadcast_buffers if sent is None else sent
+            whose = (
+                "DistributedDataParallel overwrites its running statistics with those of rank 0 "
+                "before each forward pass, so what is saved is what rank 0 saw"
+                if sent
+                else "each process keeps running statistics of its own, so what is saved is what "
+                "the process that saves has seen"
+            )
+            yield Finding(
+                "rank_0_statistics",
+                (norm.module,),
+                f"{whose}. Synchronize it, or average the buffers before saving",
+            )
+
+
+def check_recomputed(seen: Seen) -> Iterator[Finding]:
+    """Batch norms whose forward pass the backward pass runs again."""
+    for norm in updating(seen.norms, seen.modules):
+        momentum = getattr(seen.modules[norm.module], "momentum", None)
+        if norm.module not in seen.recomputed:
+            continue
+        remedy = "Normalize outside of the checkpointed part"
+        if isinstance(momentum, float) and 0 < momentum < 1:
+            remedy = (
+                f"If momentum {momentum:g} was meant for one update, pass 1 - sqrt(1 - momentum), "
+                f"{1 - (1 - momentum) ** 0.5:.3g}, or normalize outside of the checkpointed part"
+            )
+        yield Finding(
+            "recomputed_batch_norm",
+            (norm.module,),
+            "the backward pass runs its forward pass again, as checkpointing does, so each batch "
+            f"enters its running statistics twice. {remedy}",
+        )
+
+
+def check_partial_gradients(seen: Seen) -> Iterator[Finding]:
+    """Norms of which each process has a copy, and a gradient of its own."""
+    for norm in seen.norms:
+        prefix = f"{norm.module}." if norm.module else ""
+        hit = [n.removeprefix(prefix) for n in sorted(seen.partial) if n.startswith(prefix)]
+        hit = [n for n in hit if "." not in n]
+        if hit:
+            yield Finding(
+                "partial_gradients",
+                (norm.module,),
+                f"{' and '.join(hit)}: equal on all processes, while the gradients differ, so a "
+                "step makes the copies differ. Where tokens or heads are divided, sum the "
+                "gradients before the step (reduce_norm_gradients); where samples are, average "
+                "them, as DistributedDataParallel does",
+            )
