@@ -36,7 +36,7 @@ def answer(layer: Any, case: Case, reduce: Callable[[nn.Module], Any]) -> Answer
     record = NORMS[case.like]
     if not isinstance(layer, nn.Module) and is_function(layer):
         return _answer_of_function(layer, share)
-    module: Any = layer if isinstance(layer, nn.Module) else layer(len(share.weight))
+    module = _make(layer, share)
     module = module.to(share.x.dtype).train()
     for name, value in (("weight", share.weight), ("bias", share.bias)):
         if (p := getattr(module, name, None)) is not None and value is not None:
@@ -48,15 +48,24 @@ def answer(layer: Any, case: Case, reduce: Callable[[nn.Module], Any]) -> Answer
             norm.reset_running_stats()
             norm.momentum = cases.MOMENTUM
     x = share.x.clone().requires_grad_()
-    y = module(x)
+    y = share.collect(module(share.arrange(x)))
     y.backward(share.dy)
-    if case.over != "features":
+    if case.axis == 0:
         reduce(module)
-    gradients = (getattr(getattr(module, n, None), "grad", None) for n in ("weight", "bias"))
+    found = (getattr(getattr(module, n, None), "grad", None) for n in ("weight", "bias"))
+    gradients = (None if g is None else g.flatten() for g in found)
     names = ("running_mean", "running_var")
     running = (getattr(module, n, None) if record.has_running else None for n in names)
     values = Values(y.detach(), x.grad, *gradients, *running)  # type: ignore[arg-type]
-    return Answer(values, getattr(module, "eps", record.eps), case.over != "features")
+    return Answer(values, getattr(module, "eps", record.eps), case.axis == 0)
+
+
+def _make(layer: Any, share: Case) -> Any:
+    if isinstance(layer, nn.Module):
+        return layer
+    if share.over == "all heads":
+        return layer(cases.HEAD_DIM, share.heads)
+    return layer(len(share.weight))
 
 
 def _answer_of_function(function: Callable[..., Tensor], share: Case) -> Answer:
@@ -87,5 +96,6 @@ def evaluate(layer: Any, case: Case) -> Tensor | None:
         mean, var = torch.zeros_like(share.weight), torch.ones_like(share.weight)
         y = layer(share.x, mean, var, share.weight, share.bias, False, cases.MOMENTUM, _EPS)
         return y.detach()
-    module = layer if isinstance(layer, nn.Module) else layer(len(share.weight))
-    return module.to(share.x.dtype).eval()(share.x).detach()
+    module = _make(layer, share)
+    y: Tensor = module.to(share.x.dtype).eval()(share.x)
+    return y.detach()

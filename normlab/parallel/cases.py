@@ -1,4 +1,4 @@
-"""What a norm over several processes is compared with: one process, and known mistakes."""
+"""What a norm over several processes is compared with: one process that has everything."""
 
 from __future__ import annotations
 
@@ -11,59 +11,11 @@ from torch import Tensor
 
 from normlab import layers
 from normlab.norms import NORMS
-from normlab.parallel.moments import merge_moments
 
-Divided = Literal["samples", "features", "tokens"]
+Divided = Literal["samples", "features", "tokens", "heads", "all heads"]
 MOMENTUM = 0.1
-
-# mistake -> what is wrong and what would be right; the keys are `Failure.mistake`
-SENTENCES = {
-    "local_statistics": (
-        "each process normalizes with the statistics of its own share. Merge count, mean and "
-        "squared deviations of all processes"
-    ),
-    "count_ignored": (
-        "the shares are averaged as if they were equal. Weight each by its count, or sum "
-        "and divide by the sum of the counts"
-    ),
-    "spread_missing": (
-        "the variances are averaged, which leaves out how far the means of the shares differ. "
-        "Add n_r (mean_r - mean)^2 for each share"
-    ),
-    "cancellation": (
-        "exact around zero and wrong around 1e4 in float32: the mean of squares minus the square "
-        "of the mean cancels. Send squared deviations from each share's own mean"
-    ),
-    "identity_backward": (
-        "the gradient of a statistic is only that of this process's outputs, though all processes "
-        "use it. The backward of an all-reduce is an all-reduce"
-    ),
-    "reduced_twice": (
-        "it is multiplied by the number of processes: summed over them once more than needed"
-    ),
-    "detached_statistics": (
-        "the statistics are taken as constants. Let the gradient pass through the collective"
-    ),
-    "local_count": (
-        "the mean in the backward divides by this process's count. Divide by the count of all"
-    ),
-    "averaged": "it is averaged over the processes. The gradient of a shared weight is the sum",
-    "partial": (
-        "it is only that of this process's share. Sum it over the processes, as "
-        "reduce_norm_gradients does, before the step"
-    ),
-    "running_local": "the running statistics follow this process's share, not the whole batch",
-    "running_local_count": (
-        "Bessel's correction of the running variance uses this process's count, not that of all"
-    ),
-    "running_var_biased": "the running variance is not Bessel-corrected",
-    "sends_in_evaluation": "in evaluation it waits for other processes; nothing has to be sent",
-    "raises": "it raises for a share that a norm over several processes has to take",
-    "skips_collective": (
-        "a process left out a collective that the others wait in; each has to join, also one "
-        "whose share is empty"
-    ),
-}
+# samples, tokens and features of a head, where heads are divided
+_SAMPLES, _TOKENS, HEAD_DIM = 2, 3, 4
 
 
 @dataclass(frozen=True)
@@ -72,9 +24,10 @@ class Case:
 
     Attributes:
         like: key of :data:`normlab.norms.NORMS`.
-        over: what is divided.
-        shards: how much of it each process has.
-        x: the whole input, (samples or tokens, features).
+        over: what is divided; "heads" are normalized each by itself, "all heads" together.
+        shards: how many rows or columns of x each process has.
+        x: the whole input as a table, (samples or tokens, features); where heads are divided, a
+            row is a token of one head, or of all heads.
         weight: (features,).
         bias: the same, or None.
         dy: upstream gradient.
@@ -92,22 +45,47 @@ class Case:
 
     @property
     def axis(self) -> int:
-        """The divided axis of x."""
-        return 1 if self.over == "features" else 0
+        """The divided axis of x; where it is 1, each process has weights of its own."""
+        return 1 if self.over in ("features", "all heads") else 0
+
+    @property
+    def unit(self) -> int:
+        """Rows or columns of x for one of what is divided."""
+        return {"heads": _SAMPLES * _TOKENS, "all heads": HEAD_DIM}.get(self.over, 1)
+
+    @property
+    def heads(self) -> int | None:
+        """How many there are; None where no heads are divided."""
+        return self.x.shape[self.axis] // self.unit if self.unit > 1 else None
+
+    def arrange(self, table: Tensor) -> Tensor:
+        """What a layer takes for a table: itself, or (samples, heads, tokens, features)."""
+        sizes = _SAMPLES, _TOKENS
+        if self.over == "heads":
+            return table.view(self.heads or 0, *sizes, HEAD_DIM).transpose(0, 1)
+        if self.over == "all heads":
+            return table.view(*sizes, self.heads or 0, HEAD_DIM).transpose(1, 2)
+        return table
+
+    def collect(self, y: Tensor) -> Tensor:
+        """What a layer gives, as a table again."""
+        if self.heads is None:
+            return y
+        return y.transpose(*((0, 1) if self.axis == 0 else (1, 2))).reshape(self.x.shape)
 
     def share(self, rank: int) -> Case:
         """What one process has."""
 
         def cut(t: Any) -> Any:
-            divided = t is not None and (t.dim() > 1 or self.over == "features")
+            divided = t is not None and (t.dim() > 1 or self.axis == 1)
             return t.split(self.shards, min(self.axis, t.dim() - 1))[rank] if divided else t
 
         own = {name: cut(getattr(self, name)) for name in ("x", "weight", "bias", "dy")}
         return replace(self, shards=(self.shards[rank],), **own)
 
     def __str__(self) -> str:
-        *first, last = map(str, self.shards)
-        return f"{', '.join(first)}{' and ' if first else ''}{last} {self.over}"
+        *first, last = (str(n // self.unit) for n in self.shards)
+        return f"{', '.join(first)}{' and ' if first else ''}{last} {self.over.split()[-1]}"
 
 
 class Values(NamedTuple):
@@ -150,7 +128,11 @@ def _make_case(
     like: str, over: Divided, shards: tuple[int, ...], seed: int, offset: float = 0.0
 ) -> Case:
     g = torch.Generator().manual_seed(seed)
-    shape = (3, sum(shards)) if over == "features" else (sum(shards), 6)
+    empty = Case(like, over, shards, *3 * (torch.empty(0, 0),), None)
+    shards = tuple(n * empty.unit for n in shards)
+    rows = _SAMPLES * _TOKENS if over == "all heads" else 3
+    columns = HEAD_DIM if over == "heads" else 6
+    shape = (rows, sum(shards)) if empty.axis == 1 else (sum(shards), columns)
     dtype = torch.float32 if offset else torch.float64
     # each cell has a mean of its own, so that shares differ in mean and spread
     x = torch.randn(shape, generator=g, dtype=torch.float64)
@@ -195,119 +177,3 @@ def double(case: Case) -> Case:
     bias = None if case.bias is None else case.bias.double()
     x, weight, dy = case.x.double(), case.weight.double(), case.dy.double()
     return replace(case, x=x, weight=weight, bias=bias, dy=dy)
-
-
-class _Parts(NamedTuple):
-    """Moments of each share, (R, \\*) with size 1 along what is reduced."""
-
-    counts: Tensor
-    means: Tensor
-    vars: Tensor
-
-
-def _measure(case: Case) -> _Parts:
-    axis = case.axis
-    centered = NORMS[case.like].centered
-    means, spreads = [], []
-    for part in case.x.split(case.shards, axis):
-        some = max(1, part.shape[axis])
-        mean = part.sum(axis, keepdim=True) / some * centered
-        means.append(mean)
-        spreads.append((part - mean).square().sum(axis, keepdim=True) / some)
-    counts = case.x.new_tensor(case.shards)
-    return _Parts(counts, torch.stack(means), torch.stack(spreads))
-
-
-def _normalize(case: Case, mean: Tensor, var: Tensor, eps: float) -> Tensor:
-    y = (case.x - mean) * torch.rsqrt(var + eps) * case.weight
-    return y if case.bias is None else y + case.bias
-
-
-def _expand(case: Case, parts: Tensor) -> Tensor:
-    """One entry for each cell of the divided axis, from one for each share."""
-    return torch.cat(
-        [p.expand(*_sized(p, case.axis, n)) for p, n in zip(parts, case.shards, strict=True)],
-        case.axis,
-    )
-
-
-def _sized(p: Tensor, axis: int, n: int) -> list[int]:
-    return [n if d == axis else size for d, size in enumerate(p.shape)]
-
-
-def wrong_outputs(case: Case, eps: float) -> Iterator[tuple[str, Tensor]]:
-    """Mistake, and the whole output that it gives."""
-    if case.over == "tokens":
-        return
-    counts, means, spreads = _measure(case)
-    local = _normalize(case, _expand(case, means), _expand(case, spreads), eps)
-    yield "local_statistics", local
-    equal = torch.ones_like(counts)
-    _, mean, var = merge_moments(equal, means, spreads)
-    yield "count_ignored", _normalize(case, mean, var, eps)
-    n = counts.reshape(-1, 1, 1)
-    _, mean, _ = merge_moments(counts, means, spreads)
-    yield "spread_missing", _normalize(case, mean, (n * spreads).sum(0) / counts.sum(), eps)
-
-
-def wrong_input_gradients(case: Case, right: Tensor, eps: float) -> Iterator[tuple[str, Tensor]]:
-    """Mistake, and the whole input gradient that it gives where the output is right."""
-    if case.over == "tokens":
-        return
-    counts, means, spreads = _measure(case)
-    _, _, var = merge_moments(counts, means, spreads * counts.reshape(-1, 1, 1))
-    direct = case.dy * case.weight * torch.rsqrt(var + eps)
-    for once in (True, False):
-        own = [_own_gradient(case, rank, eps, once) for rank in range(len(case.shards))]
-        yield "identity_backward", torch.cat(own, case.axis)
-    yield "detached_statistics", direct
-    yield "reduced_twice", direct + len(case.shards) * (right - direct)
-    factors = counts.sum() / counts.clamp(min=1)
-    local = _expand(case, factors.reshape(-1, 1, 1))
-    yield "local_count", direct + local * (right - direct)
-
-
-def _own_gradient(case: Case, rank: int, eps: float, once: bool) -> Tensor:
-    """Gradient of one process's outputs by its own cells, through the statistics of all.
-
-    Where mean and deviations are sent one after the other, the deviations of the other processes
-    do not follow the mean; where they are sent at once, they do.
-    """
-    parts = list(case.x.split(case.shards, case.axis))
-    own = parts[rank] = parts[rank].clone().requires_grad_()
-    x = torch.cat(parts, case.axis)
-    size = max(1, x.shape[case.axis])
-    mean = x.sum(case.axis, keepdim=True) / size * NORMS[case.like].centered
-    deviations = [p - (mean if once or p is own else mean.detach()) for p in parts]
-    var = torch.cat(deviations, case.axis).square().sum(case.axis, keepdim=True) / size
-    y = deviations[rank] * torch.rsqrt(var + eps)
-    share = case.share(rank)
-    return torch.autograd.grad(y, own, share.dy * share.weight)[0]
-
-
-def wrong_running(case: Case, rank: int, right: Values) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Mistake, and the running mean and variance that it gives on one process."""
-    assert right.running_mean is not None and right.running_var is not None
-    counts, means, spreads = _measure(case)
-    n, total = int(counts[rank]), int(counts.sum())
-    mean, var = means[rank, 0], spreads[rank, 0]
-    if n > 1:
-        old = torch.ones_like(var)
-        yield (
-            "running_local",
-            MOMENTUM * mean,
-            (1 - MOMENTUM) * old + MOMENTUM * var * n / (n - 1),
-        )
-    new = right.running_var - (1 - MOMENTUM)
-    if n > 1:
-        wrong = new * ((total - 1) / total) * (n / (n - 1))
-        yield "running_local_count", right.running_mean, wrong + (1 - MOMENTUM)
-    biased = new * ((total - 1) / total) + (1 - MOMENTUM)
-    yield "running_var_biased", right.running_mean, biased
-
-
-def part_of_weight_gradient(case: Case, rank: int, eps: float) -> tuple[Tensor, Tensor]:
-    """What one process's own samples or tokens give to the gradients of weight and bias."""
-    x_hat = one_process(case, eps, affine=False).y
-    dy, x_hat = (t.split(case.shards, 0)[rank] for t in (case.dy, x_hat))
-    return (dy * x_hat).sum(0), dy.sum(0)

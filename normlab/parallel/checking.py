@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from normlab.checks.report import CheckFailed, Failure, Report
 from normlab.checks.tolerances import error_budget, max_error
 from normlab.norms import NORMS
-from normlab.parallel import cases
+from normlab.parallel import cases, mistakes
 from normlab.parallel.answering import Answer, answer, evaluate, is_function
 from normlab.parallel.cases import Case, Divided, Values
 from normlab.parallel.gradients import reduce_norm_gradients
@@ -45,7 +45,9 @@ def check_parallel(
         like: "batch_norm", "layer_norm" or "rms_norm".
         world_size: number of processes.
         over: what is divided: "samples" for batch norm; otherwise "features" of each token, the
-            default for functions, or "tokens", the default for modules.
+            default for functions, or "tokens", the default for modules. For a QK norm "heads", each
+            normalized by itself with one weight for all, or "all heads", normalized together; the
+            module gets (N, heads, T, 4), and is made of 4, or of 4 and its number of heads.
         reduce: what a training step calls on the module between `backward` and the step.
         processes: a pool to run on; without it the check starts and ends one of its own, on
             which a collective waits at most 5 seconds for a process that does not come.
@@ -70,9 +72,14 @@ def check_parallel(
         over = "features" if found else "tokens"
         over = "samples" if NORMS[like].over_batch else over
     if over not in get_args(Divided) or (over == "samples") != NORMS[like].over_batch:
+        others = ", ".join(repr(d) for d in get_args(Divided) if d != "samples")
         raise ValueError(
             f"over: got {over!r} for {like}; expected 'samples' for a norm over the batch, "
-            "'features' or 'tokens' for the others"
+            f"one of {others} for the others"
+        )
+    if "heads" in over and not isinstance(layer, nn.Module) and is_function(layer):
+        raise ValueError(
+            f"layer: got a function over {over!r}; expected a module, its class or a factory"
         )
     if world_size < 2:
         raise ValueError(f"world_size: got {world_size}; expected 2 or more")
@@ -105,7 +112,7 @@ def _examine(
         in_evaluation = "in evaluate" in str(error)
         kind = "sends_in_evaluation" if in_evaluation else "skips_collective"
         kind = kind if waited else "raises"
-        _note(report, "runs", case, f"{name}: {cases.SENTENCES[kind]}. {error}", kind)
+        _note(report, "runs", case, f"{name}: {mistakes.SENTENCES[kind]}. {error}", kind)
         return not waited
     if case.offset and report.failures:
         return True  # what is wrong around zero says nothing new around a large mean
@@ -141,15 +148,15 @@ def _compare(
     right_output = _near(y, right.y, [s.y for s in singles])
     if singles:
         near = right_output and _near(dx, right.dx, [s.dx for s in singles])
-        named = cases.SENTENCES["cancellation"], "cancellation"
+        named = mistakes.SENTENCES["cancellation"], "cancellation"
         yield ("output", *(("", None) if near else named))
         return
-    wrong = cases.wrong_outputs(exact, number)
+    wrong = mistakes.wrong_outputs(exact, number)
     yield ("output", *_verdict(y, right.y, wrong))
     if right_output:
         yield (
             "input gradient",
-            *_verdict(dx, right.dx, cases.wrong_input_gradients(exact, right.dx, number)),
+            *_verdict(dx, right.dx, mistakes.wrong_input_gradients(exact, right.dx, number)),
         )
         for name in ("dweight", "dbias"):
             if found[0]._asdict()[name] is not None:
@@ -179,7 +186,7 @@ def _verdict(
         return "", None
     for mistake, value in wrong:
         if got.shape == value.shape and max_error(got, value) <= 1e-6 * max_error(value, right):
-            return cases.SENTENCES[mistake], mistake
+            return mistakes.SENTENCES[mistake], mistake
     return "it differs from that of one process, by no mistake that is known here", None
 
 
@@ -191,16 +198,12 @@ def _compare_parameter(
     parts = [a.values._asdict()[name] for a in answers]
     size = len(parts)
     if not answers[0].reduced:
-        whole = torch.cat(parts) if case.over == "features" else torch.stack(parts).sum(0)
+        whole = torch.cat(parts) if case.axis == 1 else torch.stack(parts).sum(0)
         factors = {"reduced_twice": size * expected, "averaged": expected / size}
         return check, *_verdict(whole, expected, iter(factors.items()))
+    known = dict(mistakes.wrong_sums(case, expected, eps, name[1:]))
     for rank, got in enumerate(parts):
-        part = cases.part_of_weight_gradient(case, rank, eps)[name == "dbias"]
-        known = {
-            "averaged": expected / size,
-            "reduced_twice": size * expected,
-            "partial": part,
-        }
+        known["partial"] = mistakes.part_of_weight_gradient(case, rank, eps)[name == "dbias"]
         sentence, mistake = _verdict(got, expected, iter(known.items()))
         if sentence:
             return check, f"on rank {rank}: {sentence}", mistake
@@ -215,7 +218,7 @@ def _compare_running(
     for rank, values in enumerate(found):
         assert values.running_mean is not None and values.running_var is not None
         got = torch.cat([values.running_mean, values.running_var])
-        wrong = cases.wrong_running(case, rank, right)
+        wrong = mistakes.wrong_running(case, rank, right)
         known = ((mistake, torch.cat([mean, var])) for mistake, mean, var in wrong)
         sentence, mistake = _verdict(got, expected, known)
         if sentence:

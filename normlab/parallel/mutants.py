@@ -152,6 +152,44 @@ def wrong_layer_norm(
     return ((input - mean) * torch.rsqrt(var + eps) * weight + bias).to(input.dtype)
 
 
+class WrongQKNorm(nn.Module):
+    """RMS norm of queries or keys whose heads lie on several processes, with one mistake.
+
+    Args:
+        mistake: a name of :func:`parallel_mutants`, or "" for none.
+        head_dim: features of a head.
+        heads: of this process, normalized with all others together; None for each by itself.
+        eps: inside the root.
+    """
+
+    def __init__(
+        self, mistake: str, head_dim: int, heads: int | None = None, eps: float = 1e-5
+    ) -> None:
+        super().__init__()
+        self.mistake, self.heads, self.eps = mistake, heads, eps
+        shape = (head_dim,) if heads is None else (heads, head_dim)
+        self.weight = nn.Parameter(torch.ones(shape))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize (N, heads, T, head_dim)."""
+        if self.heads is None:
+            axes = (1, 3) if self.mistake == "heads_together" else (3,)
+            square = input.square().mean(axes, keepdim=True)
+            return input * torch.rsqrt(square + self.eps) * self.weight
+        if self.mistake == "each_head_by_itself":
+            square = input.square().mean(3, keepdim=True)
+            return input * torch.rsqrt(square + self.eps) * self.weight[:, None]
+        weight = self.weight.flatten()
+        if self.mistake == "weight_misplaced":  # each loads the first of all weights
+            everyone: list[Any] = [None] * group_size()
+            dist.all_gather_object(everyone, weight.detach())
+            weight = weight + (torch.cat(everyone)[: len(weight)] - weight).detach()
+        tokens = input.transpose(1, 2)  # (N, T, heads, head_dim)
+        joined = tokens.reshape(-1, len(weight)) if len(weight) else tokens.flatten(0, 1).flatten(1)
+        y = wrong_rms_norm(self.mistake, joined, weight, self.eps)
+        return y.view(tokens.shape).transpose(1, 2)
+
+
 def average_gradients(module: nn.Module) -> None:
     """The reduction of data parallel training where a sum is needed."""
     for p in module.parameters():
@@ -166,6 +204,15 @@ def sum_gradients_twice(module: nn.Module) -> None:
         if p.grad is not None:
             dist.all_reduce(p.grad)
             dist.all_reduce(p.grad)
+
+
+def sum_gradients_in_bfloat16(module: nn.Module) -> None:
+    """A reduction in the dtype of the activations."""
+    for p in module.parameters():
+        if p.grad is not None:
+            rounded = p.grad.bfloat16()
+            dist.all_reduce(rounded)
+            p.grad.copy_(rounded)
 
 
 def forget_gradients(module: nn.Module) -> None:
@@ -195,10 +242,17 @@ _SAMPLES = dict.fromkeys(
 _TOKENS = {
     "averaged": (average_gradients, "GPT-NeoX pull request 1259 mends it"),
     "reduced_twice": (sum_gradients_twice, "constructed"),
+    "rounded_sum": (sum_gradients_in_bfloat16, "PyTorch issue 190626"),
     "partial": (
         forget_gradients,
         "NeMo RL issue 3716; Megatron-LM issue 7452; GPT-NeoX pull request 1257",
     ),
+}
+
+
+_ALL_HEADS = _FEATURES | {
+    "each_head_by_itself": "constructed",
+    "weight_misplaced": "vLLM pull request 38191; SGLang pull request 20967",
 }
 
 
@@ -213,6 +267,13 @@ def parallel_mutants() -> Iterator[ParallelMutant]:
     for mistake in (*_FEATURES, "spread_missing", "cancellation"):
         layer = functools.partial(wrong_layer_norm, mistake)
         yield ParallelMutant("layer_norm", "features", mistake, layer)
+    for mistake, source in _ALL_HEADS.items():
+        layer = functools.partial(WrongQKNorm, mistake)
+        yield ParallelMutant("rms_norm", "all heads", mistake, layer, source=source)
+    layer = functools.partial(WrongQKNorm, "heads_together")
+    yield ParallelMutant("rms_norm", "heads", "heads_together", layer)
+    for mistake, (reduce, source) in _TOKENS.items():
+        yield ParallelMutant("rms_norm", "heads", mistake, RMSNorm, reduce, source)
     for like, kind in (("layer_norm", LayerNorm), ("rms_norm", RMSNorm)):
         for mistake, (reduce, source) in _TOKENS.items():
             yield ParallelMutant(like, "tokens", mistake, kind, reduce, source)

@@ -11,6 +11,7 @@ from torch import nn
 from normlab import layers, parallel
 from normlab.checks import CheckFailed
 from normlab.parallel import Processes, check_parallel, mutants, parallel_mutants
+from normlab.parallel.mistakes import SENTENCES
 
 RIGHT = [
     (parallel.sync_batch_norm, "batch_norm"),
@@ -42,6 +43,37 @@ def test_right_layers_conform(two, layer, like):
     assert len(report.checks) >= 4
 
 
+QK_NORMS = [
+    (parallel.ParallelQKNorm, "rms_norm", "heads"),
+    (nn.RMSNorm, "rms_norm", "heads"),
+    (nn.LayerNorm, "layer_norm", "heads"),
+    (functools.partial(mutants.WrongQKNorm, ""), "rms_norm", "heads"),
+    (parallel.ParallelQKNorm, "rms_norm", "all heads"),
+    (functools.partial(mutants.WrongQKNorm, ""), "rms_norm", "all heads"),
+]
+
+
+@pytest.mark.parametrize(("layer", "like", "over"), QK_NORMS)
+def test_right_qk_norms_conform(two, layer, like, over):
+    report = check_parallel(layer, like=like, over=over, processes=two)
+    assert report.passed, str(report)
+    assert report.cases == 5
+    assert {"output", "input gradient", "weight gradient"} <= set(report.checks)
+
+
+@pytest.mark.parametrize("over", ["heads", "all heads"])
+def test_qk_norm_on_four_processes(four, over):
+    report = check_parallel(parallel.ParallelQKNorm, like="rms_norm", over=over, processes=four)
+    assert report.passed, str(report)
+
+
+def test_a_case_of_heads_counts_heads(two):
+    wrong = functools.partial(mutants.WrongQKNorm, "count_ignored")
+    report = check_parallel(wrong, like="rms_norm", over="all heads", processes=two)
+    (failure,) = report.failures
+    assert failure.message.startswith("with 5 and 3 heads: the shares are averaged")
+
+
 @pytest.mark.parametrize("layer", [parallel.sync_batch_norm, parallel.SyncBatchNorm])
 def test_four_processes(four, layer):
     assert check_parallel(layer, like="batch_norm", processes=four).passed
@@ -53,7 +85,7 @@ MUTANTS = list(parallel_mutants())
 def test_the_museum_is_whole():
     assert len(MUTANTS) >= 30
     named = {m.mistake for m in MUTANTS}
-    assert named == set(parallel.cases.SENTENCES) - {"local_count", "raises"}
+    assert named == set(SENTENCES) - {"local_count", "raises"}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.like}-{m.over}-{m.mistake}")
@@ -67,7 +99,7 @@ def test_each_mistake_is_named(impatient, mutant):
     )
     assert not report.passed
     assert {f.mistake for f in report.failures} == {mutant.mistake}
-    assert parallel.cases.SENTENCES[mutant.mistake] in str(report)
+    assert SENTENCES[mutant.mistake] in str(report)
 
 
 def test_a_skipped_collective_names_layer_and_ranks(impatient):
@@ -95,6 +127,7 @@ def test_a_module_that_was_made_already(two):
         ({"like": "group_norm"}, "like: got 'group_norm'; expected one of 'batch_norm'"),
         ({"like": "batch_norm", "over": "tokens"}, "over: got 'tokens' for batch_norm"),
         ({"like": "rms_norm", "over": "rows"}, "over: got 'rows' for rms_norm"),
+        ({"like": "rms_norm", "over": "heads"}, "layer: got a function over 'heads'"),
         ({"like": "rms_norm", "world_size": 1}, "world_size: got 1"),
     ],
 )
