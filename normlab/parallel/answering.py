@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from normlab.norms import NORMS
 from normlab.parallel import cases
-from normlab.parallel.cases import Case, Values
+from normlab.parallel.cases import Case, Values, scalar
 
 _EPS = 1e-3
 
@@ -49,7 +49,7 @@ def answer(layer: Any, case: Case, reduce: Callable[[nn.Module], Any]) -> Answer
             norm.momentum = cases.MOMENTUM
     x = share.x.clone().requires_grad_()
     y = share.collect(module(share.arrange(x)))
-    y.backward(share.dy)
+    scalar(y, share.dy).backward()
     if case.axis == 0:
         reduce(module)
     found = (getattr(getattr(module, n, None), "grad", None) for n in ("weight", "bias"))
@@ -77,7 +77,7 @@ def _answer_of_function(function: Callable[..., Tensor], share: Case) -> Answer:
     arguments = record.arguments(eps=_EPS, momentum=cases.MOMENTUM, **known)
     skipped = 1 if record.trailing else 0  # normalized_shape is the last axis
     y = function(x, *arguments[skipped:])
-    dx, *rest = torch.autograd.grad(y, [t for t in leaves if t is not None], share.dy)
+    dx, *rest = torch.autograd.grad(scalar(y, share.dy), [t for t in leaves if t is not None])
     dweight, dbias, *_ = (*rest, None, None)
     running = (mean, var) if record.has_running else (None, None)
     return Answer(Values(y.detach(), dx, dweight, dbias, *running), _EPS, False)
@@ -94,8 +94,8 @@ def evaluate(layer: Any, case: Case) -> Tensor | None:
     share = case.share(0)
     if not isinstance(layer, nn.Module) and is_function(layer):
         mean, var = torch.zeros_like(share.weight), torch.ones_like(share.weight)
-        y = layer(share.x, mean, var, share.weight, share.bias, False, cases.MOMENTUM, _EPS)
+        y: Tensor = layer(share.x, mean, var, share.weight, share.bias, False, cases.MOMENTUM, _EPS)
         return y.detach()
     module = _make(layer, share)
-    y: Tensor = module.to(share.x.dtype).eval()(share.x)
+    y = module.to(share.x.dtype).eval()(share.x)
     return y.detach()

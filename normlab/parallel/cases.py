@@ -128,11 +128,12 @@ def _make_case(
     like: str, over: Divided, shards: tuple[int, ...], seed: int, offset: float = 0.0
 ) -> Case:
     g = torch.Generator().manual_seed(seed)
-    empty = Case(like, over, shards, *3 * (torch.empty(0, 0),), None)
-    shards = tuple(n * empty.unit for n in shards)
+    empty = torch.empty(0, 0)
+    blank = Case(like, over, shards, empty, empty, None, empty)
+    shards = tuple(n * blank.unit for n in shards)
     rows = _SAMPLES * _TOKENS if over == "all heads" else 3
     columns = HEAD_DIM if over == "heads" else 6
-    shape = (rows, sum(shards)) if empty.axis == 1 else (sum(shards), columns)
+    shape = (rows, sum(shards)) if blank.axis == 1 else (sum(shards), columns)
     dtype = torch.float32 if offset else torch.float64
     # each cell has a mean of its own, so that shares differ in mean and spread
     x = torch.randn(shape, generator=g, dtype=torch.float64)
@@ -141,6 +142,13 @@ def _make_case(
     weight, bias = torch.randn(2, shape[1], generator=g, dtype=torch.float64)
     x, weight, bias, dy = (t.to(dtype) for t in (x, 1.5 + weight / 2, bias, dy))
     return Case(like, over, shards, x, weight, bias if NORMS[like].has_bias else None, dy, offset)
+
+
+def scalar(y: Tensor, dy: Tensor) -> Tensor:
+    """A number whose gradient by `y` is `dy`: torch's first backward with a given gradient
+    imports what takes as long as torch, on each process.
+    """
+    return (y * dy).sum()
 
 
 def one_process(
@@ -166,7 +174,7 @@ def one_process(
     assert function is not None
     y = function(x, *arguments)
     leaves = [t for t in (x, weight, bias) if t is not None]
-    dx, *rest = torch.autograd.grad(y, leaves, case.dy)
+    dx, *rest = torch.autograd.grad(scalar(y, case.dy), leaves)
     dweight, dbias, *_ = (*rest, None, None)
     running = (mean, var) if record.has_running else (None, None)
     return Values(y.detach(), dx, dweight, dbias, *running)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normlab.norms import NORMS
-from normlab.parallel.cases import MOMENTUM, Case, Values, one_process
+from normlab.parallel.cases import MOMENTUM, Case, Values, one_process, scalar
 from normlab.parallel.moments import merge_moments
 
 # mistake -> what is wrong and what would be right; the keys are `Failure.mistake`
@@ -182,7 +182,7 @@ def _own_gradient(case: Case, rank: int, eps: float, once: bool) -> Tensor:
     var = torch.cat(deviations, case.axis).square().sum(case.axis, keepdim=True) / size
     y = deviations[rank] * torch.rsqrt(var + eps)
     share = case.share(rank)
-    return torch.autograd.grad(y, own, share.dy * share.weight)[0]
+    return torch.autograd.grad(scalar(y, share.dy * share.weight), own)[0]
 
 
 def wrong_running(case: Case, rank: int, right: Values) -> Iterator[tuple[str, Tensor, Tensor]]:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from normlab.experiments.many_devices import communication_cost, full_sharding, step_cost
 from normlab.experiments.many_devices import data_parallel_training as training
+from normlab.parallel import Processes
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"seeds": (0,), "steps": 10}
@@ -91,3 +93,48 @@ def test_a_killed_worker_changes_nothing(tmp_path):
     right = training.run(config).outcomes
     assert [tuple(o["curve"]) for o in found] == [o.curve for o in right]
     assert [o["test_loss"] for o in found] == [o.test_loss for o in right]
+
+
+@pytest.fixture(scope="module")
+def two():
+    with Processes(2, time_limit=120) as processes:
+        yield processes
+
+
+@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
+def test_a_fully_sharded_norm_is_rounded_unless_it_is_a_unit_of_its_own(two, norm):
+    rounded, whole = (
+        two.run(full_sharding.train_in_bfloat16, norm, own_unit) for own_unit in (False, True)
+    )
+    assert {(c.input, c.weight, c.gradient) for c in rounded} == {
+        ("bfloat16", "bfloat16", "float32")
+    }
+    assert {(c.input, c.weight, c.gradient) for c in whole} == {("float32", "float32", "float32")}
+    assert all(1e-4 < c.rounding < 2**-8 for c in rounded)
+    assert all(c.rounding == 0 for c in whole)
+
+
+def test_a_fully_sharded_batch_norm(two):
+    assert "expected scalar type BFloat16 but found Float" in (
+        two.run(full_sharding.train_in_bfloat16, "batch_norm", False)[0].error
+    )
+    first, second = two.run(full_sharding.train_in_bfloat16, "batch_norm", True)
+    assert first.weight == "float32"
+    assert abs(first.mean - second.mean) > 1e-3  # the statistics stay those of a process
+
+
+def test_what_synchronization_adds_is_what_the_model_counts():
+    config = step_cost.Config(processes=(1, 2), steps=10)
+    result = step_cost.run(config)
+    link = communication_cost.Link(1e-5, 1e9)
+    cost = communication_cost.sync_batch_norm_cost(config.widths, link, size=8)
+    added = step_cost.added_by_synchronization(result, 2)
+    assert (added.calls, added.bytes) == (cost.calls, cost.bytes)
+    assert added.modeled is not None
+    assert added.modeled > 0
+    assert step_cost.added_by_synchronization(result, 1)[:2] == (0, 0)
+
+
+def test_processes_without_a_core_of_their_own_are_not_timed(monkeypatch):
+    monkeypatch.setattr(step_cost.os, "cpu_count", lambda: 0.5)
+    assert {o.milliseconds for o in step_cost.measure_all(step_cost.Config())} == {None}

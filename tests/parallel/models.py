@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from normlab import doctor, layers, parallel
+from normlab.parallel.cases import scalar
 
 
 class WithActivation(nn.BatchNorm1d):
@@ -48,7 +49,7 @@ def converted_step(x, dy, shards, kind):
         x, dy = x.split(shards)[rank], dy.split(shards)[rank]
         model = parallel.convert_sync_batchnorm(model)
     y = model(x)
-    y.backward(dy)
+    scalar(y, dy).backward()
     return y.detach(), model[0].weight.grad, model[1].running_var
 
 
@@ -89,7 +90,7 @@ def gradients(x, dy, shards, norm, reduce):
     model = Block(NORMS[norm]).double()
     if shards is not None:
         x, dy = (t.split(shards)[dist.get_rank()] for t in (x, dy))
-    model(x).backward(dy)
+    scalar(model(x), dy).backward()
     if shards is None:
         return (), (), {n: p.grad for n, p in model.named_parameters()}
     partial = parallel.find_partial_gradients(model)

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from normlab import parallel
 from normlab.parallel import plain
+from normlab.parallel.cases import scalar
 
 EPS = 1e-5
 
@@ -36,7 +37,7 @@ def differentiate(function, x, weight, bias, dy):
     """Output and gradients, through a random upstream gradient."""
     leaves = [t.clone().requires_grad_() for t in (x, weight, bias) if t is not None]
     y = function(*leaves)
-    found = torch.autograd.grad(y, leaves, dy)
+    found = torch.autograd.grad(scalar(y, dy), leaves)
     return Share(y.detach(), *found, *[None] * (3 - len(found)))
 
 
@@ -63,7 +64,7 @@ def batch_module(shards, x, weight, bias, dy):
     layer(x)
     leaf = x.requires_grad_()
     y = layer(leaf)
-    y.backward(dy)
+    scalar(y, dy).backward()
     return Share(
         y.detach(),
         leaf.grad,
@@ -95,7 +96,7 @@ def tokens(layer, shards, x, weight, bias, dy):
             layer.bias.copy_(bias)
     leaf = mine(x, shards, 0).requires_grad_()
     y = layer(leaf)
-    y.backward(mine(dy, shards, 0))
+    scalar(y, mine(dy, shards, 0)).backward()
     return Share(
         y.detach(), leaf.grad, layer.weight.grad, None if bias is None else layer.bias.grad
     )
@@ -118,7 +119,7 @@ def query_heads(shards, x, weight, bias, dy):
         layer.weight.copy_(weight)
     leaf = mine(x, shards, 1).requires_grad_()
     y = layer(leaf)
-    y.backward(mine(dy, shards, 1))
+    scalar(y, mine(dy, shards, 1)).backward()
     return Share(y.detach(), leaf.grad, layer.weight.grad, None)
 
 
@@ -131,7 +132,7 @@ def all_query_heads(shards, x, weight, bias, dy):
         layer.weight.copy_(mine(weight, shards, 0))
     leaf = mine(x, shards, 1).requires_grad_()
     y = layer(leaf)
-    y.backward(mine(dy, shards, 1))
+    scalar(y, mine(dy, shards, 1)).backward()
     return Share(y.detach(), leaf.grad, layer.weight.grad, None)
 
 
@@ -161,7 +162,7 @@ def second_gradient(shards, x, weight, bias, dy):
     """The gradient of a function of the input gradient."""
     x, dy = mine(x, shards, 0).requires_grad_(), mine(dy, shards, 0)
     y = parallel.sync_batch_norm(x, None, None, weight, bias, True, 0.1, EPS)
-    (dx,) = torch.autograd.grad(y, x, dy, create_graph=True)
+    (dx,) = torch.autograd.grad(scalar(y, dy), x, create_graph=True)
     return torch.autograd.grad(dx.tanh().sum(), x)[0]
 
 
@@ -243,8 +244,8 @@ def skip_on_one():
 
 
 def sleep_on_one():
-    if dist.get_rank() == 1:
-        time.sleep(60)
+    while dist.get_rank() == 1:
+        time.sleep(1)
 
 
 def die_on_one():

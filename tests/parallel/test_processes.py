@@ -6,12 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
 
 import on_ranks
 import pytest
+import torch
 
 from normlab import parallel
 from normlab.parallel import Processes, RankFailed
@@ -44,11 +46,28 @@ def test_a_rank_that_skips_a_collective(impatient):
     assert time.monotonic() - began < 15
 
 
-def test_a_rank_that_does_not_return_is_killed(impatient, monkeypatch):
-    impatient.run(on_ranks.identity_of_sum)
-    monkeypatch.setattr(impatient, "time_limit", 1.0)
-    with pytest.raises(TimeoutError, match="rank 1 of 2 did not return within 1 s"):
-        impatient.run(on_ranks.sleep_on_one)
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_rank_that_sleeps_for_ever_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with Processes(2, time_limit=2.0) as sleepy:
+        pids = sleepy.run(os.getpid)
+        assert isinstance(sleepy._started, torch.multiprocessing.ProcessContext)
+        assert [is_alive(pid) for pid in pids] == [True, True]
+        assert len(list(tmp_path.glob("normlab-*"))) == 1
+        began = time.monotonic()
+        with pytest.raises(TimeoutError, match="rank 1 of 2 did not return within 2 s and was kil"):
+            sleepy.run(on_ranks.sleep_on_one)
+        assert time.monotonic() - began < 10
+        assert [is_alive(pid) for pid in pids] == [False, False]
+        assert list(tmp_path.glob("normlab-*")) == []
+        assert sleepy.run(on_ranks.identity_of_sum) == [(3.0, 3.0), (3.0, 3.0)]
 
 
 def test_a_rank_that_dies(impatient):
