@@ -56,7 +56,8 @@ def train_in_bfloat16(norm: str, own_unit: bool) -> Computed:
     with torch.no_grad():
         layer.weight.add_(0.1 * torch.randn(8))
     model = nn.Sequential(nn.Linear(8, 8), layer, nn.Linear(8, 8))
-    weight, seen = layer.weight.detach().clone(), {}
+    weight = layer.weight.detach().clone()
+    seen: dict[str, Any] = {}
 
     def watch(module: Any, args: tuple[Tensor, ...]) -> None:
         seen["input"], seen["weight"] = args[0].dtype, module.weight.detach().clone()
