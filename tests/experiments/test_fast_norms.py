@@ -30,7 +30,7 @@ def test_a_case_is_found_with_torch_as_one():
 
 def test_what_was_not_concluded_is_not_given():
     with pytest.raises(KeyError, match="concludes nothing about it"):
-        Record(PATH).find("rms_norm", "bfloat16", 8, 16)
+        Record(PATH).find("batch_norm", "float32", 32, 64, 28, 28)
 
 
 def test_router_and_composition_survive_everything():

@@ -11,14 +11,15 @@ import torch
 from calls import Call, layer, oracle, relative_error, rms
 from torch import Tensor
 
-CALLS = [f(*shape) for f in (layer, rms) for shape in ((1, 9), (5, 16), (33, 7), (3, 100))]
-CALLS += [layer(140, 5), rms(140, 5)]  # more rows than programs
+CALLS = [f(*shape) for f in (layer, rms) for shape in ((1, 9), (5, 16), (12, 7), (3, 100))]
 
 
 @pytest.fixture
-def interpreted() -> ModuleType:
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert os.environ["TRITON_INTERPRET"] == "1"
-    return importlib.import_module("normlab.kernels.triton")
+    module = importlib.import_module("normlab.kernels.triton")
+    monkeypatch.setattr(module, "PROGRAMS", 5)  # fewer than the rows of some calls
+    return module
 
 
 def run(module: ModuleType, call: Call, tensors: list[Tensor], dy: Tensor) -> list[Tensor]:
@@ -40,7 +41,7 @@ def test_float32(interpreted: ModuleType, call: Call, mean: float) -> None:
         assert relative_error(value, expected) < 2e-6
 
 
-@pytest.mark.parametrize("call", [layer(5, 16), rms(33, 7)], ids=str)
+@pytest.mark.parametrize("call", [layer(5, 16), rms(12, 7)], ids=str)
 def test_bfloat16(interpreted: ModuleType, call: Call) -> None:
     """Within a unit in the last place: the interpreter truncates where a GPU rounds."""
     tensors, dy = call.tensors(torch.bfloat16)

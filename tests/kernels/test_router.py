@@ -329,3 +329,21 @@ def test_inference_mode_and_devices_by_default(backend: str, call: Call) -> None
         assert torch.equal(call.ours(x), expected)
     with torch.device("meta"):
         assert torch.equal(call.ours(x), expected)
+
+
+# The first of a norm's shapes is enough: all of them would be the composition's test again.
+@pytest.mark.parametrize(
+    "call", [layer(3, 5), rms(3, 5), batch(4, 3), group(2, 2, 4, 3), instance(2, 3, 4)], ids=str
+)
+def test_float64_goes_to_the_composition_and_its_derivatives_are_right(
+    call: Call, counter: Counter
+) -> None:
+    """The compiled kernels have no float64; what is asked of them in it, torch's operations do."""
+    tensors, _ = call.tensors(torch.float64)
+    leaves = [t.requires_grad_() for t in tensors]
+    with kernels.use("numba"):
+        assert torch.autograd.gradcheck(call.ours, leaves)
+        assert torch.autograd.gradgradcheck(call.ours, leaves)
+        assert counter.calls == []
+        call.ours(*(t.detach().float() for t in leaves))
+    assert counter.calls == [kernel_of(call)]
