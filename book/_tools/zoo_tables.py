@@ -15,6 +15,7 @@ from typing import Any
 BOOK = Path(__file__).resolve().parents[1]
 PAGE, RECORD = BOOK / "zoo.md", BOOK / "_data/zoo.json"
 LIBRARIES = {
+    "monai": "MONAI",
     "segmentation_models_pytorch": "segmentation models",
     "x_transformers": "x-transformers",
 }
@@ -60,9 +61,9 @@ def _places(record: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     for run in record["runs"]:
         library = run["model"].split()[0]
         for found in run["findings"]:
-            file = found["file"].partition("/")[2]
+            file = found["file"].rpartition("/")[2]  # a whole path is wider than the page
             yield (
-                f"{LIBRARIES.get(library, library)} {record['versions'][library]}",
+                LIBRARIES.get(library, library),
                 _short(run["model"]),
                 f"`{found['rule']}`",
                 str(found["modules"]),
