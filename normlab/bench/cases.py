@@ -27,7 +27,7 @@ class Case:
     """A norm of one shape and dtype.
 
     Attributes:
-        norm: a name of `normlab.norms`, or of :data:`FUSED`, a norm with its neighbor.
+        norm: a name of `normlab.norms`, or a norm with its neighbor, as `add_rms_norm`.
         dtype: a name of `DTYPES`.
         shape: of the input.
         which: "forward", "backward" or "both".
