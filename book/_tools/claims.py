@@ -63,7 +63,7 @@ class Wording:
     people: tuple[str, str] = ("People and words", "Settled by the sources themselves.")
     contradictions: tuple[str, str] = (
         "Contradictions",
-        "Two statements, each met as the truth. Where one is wrong, so is the pair.",
+        "Two statements, each met as the truth, that cannot both hold as they stand.",
     )
     titles: Mapping[str, str] | None = None
 
@@ -95,7 +95,7 @@ CHINESE = Wording(
     fold="{count} 条说法",
     topics=("批归一化", "层归一化", "归一化为什么有效，用在哪里", "均方根归一化、DeepNorm 与预热"),
     people=("人物与用语", "由文献本身裁定。"),
-    contradictions=("矛盾", "每条有两种说法，各自都被当成正确的。其中一种不对，这一对就不成立。"),
+    contradictions=("矛盾", "每条有两种说法，各自都被当成正确的，但照原话不可能同时成立。"),
     titles=yaml.safe_load((BOOK / "zh" / "titles.yml").read_text(encoding="utf-8")),
 )
 
