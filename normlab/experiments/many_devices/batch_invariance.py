@@ -1,0 +1,165 @@
+"""Which rows change a bit when other rows stand beside them in the batch."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from normlab import kernels, layers
+from normlab.experiments.recording import read_record
+from normlab.experiments.results import Result
+from normlab.experiments.settings import Count, Index, check_settings
+
+Capability = Literal["default", "avx2", "avx512"]
+DTYPES = ("float32", "bfloat16", "float16")
+_CODE = (
+    "import json, sys; from normlab.experiments.many_devices import batch_invariance as b; "
+    "print(json.dumps(b.measure_all(b.Config(**json.loads(sys.argv[1])))))"
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Rows of normal numbers, in one batch and in smaller ones.
+
+    Attributes:
+        capabilities: instructions of the processor that torch may use.
+        rows: of the whole batch.
+        features: of a row, odd on purpose.
+        sizes: of the smaller batches, cut from the front.
+        seed: of the rows.
+    """
+
+    capabilities: tuple[Capability, ...] = ("default", "avx2", "avx512")
+    rows: Count = 513
+    features: Count = 65
+    sizes: tuple[Count, ...] = (1, 2, 7, 64, 255)
+    seed: Index = 0
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One function in one dtype.
+
+    Attributes:
+        capability: that torch says it used.
+        function: what was called.
+        backend: of `normlab.kernels`, or "torch".
+        dtype: of the rows.
+        alone: rows that change when each is computed by itself.
+        changed: rows that change in a batch of each of the smaller sizes.
+    """
+
+    capability: str
+    function: str
+    backend: str
+    dtype: str
+    alone: int
+    changed: list[int]
+
+
+def written_rms_norm(x: Tensor) -> Tensor:
+    """RMS norm written out in the dtype of the rows, with nothing in float32.
+
+    Args:
+        x: (rows, features).
+    """
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+
+
+def _functions(features: int) -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
+    yield "torch.rsqrt", "torch", lambda x: x[:, 0].abs().add(0.5).rsqrt()
+    yield "written_rms_norm", "torch", written_rms_norm
+    shape = (features,)
+    calls: dict[str, Callable[[Tensor], Tensor]] = {
+        "layer_norm": lambda x: layers.layer_norm(x, shape),
+        "rms_norm": lambda x: layers.rms_norm(x, shape),
+        "group_norm": lambda x: layers.group_norm(x.unsqueeze(-1), 1),
+        "instance_norm": lambda x: layers.instance_norm(x.unsqueeze(1)),
+    }
+    for backend in kernels.available():
+        for name, call in calls.items():
+            yield name, backend, functools.partial(_with_backend, backend, call)
+
+
+def _with_backend(backend: str, call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    with kernels.use(backend):
+        return call(x)
+
+
+def count_changed(function: Callable[[Tensor], Tensor], x: Tensor, size: int) -> int:
+    """Rows of the first `size` whose bits depend on the rows behind them.
+
+    Args:
+        function: from rows to rows, or to a number for each.
+        x: (rows, features).
+        size: of the smaller batch.
+    """
+    return _differing(function(x[:size]), function(x)[:size])
+
+
+def _differing(y: Tensor, other: Tensor) -> int:
+    return int((y != other).reshape(len(y), -1).any(1).sum())
+
+
+def make_rows(config: Config) -> Tensor:
+    """The rows in float32, (rows, features)."""
+    g = torch.Generator().manual_seed(config.seed)
+    return torch.randn(config.rows, config.features, generator=g)
+
+
+def measure_all(config: Config) -> list[dict[str, Any]]:
+    """Every function in every dtype, with the instructions that this process uses.
+
+    Args:
+        config: settings.
+    """
+    rows, found = make_rows(config), []
+    capability = torch.backends.cpu.get_cpu_capability().lower()
+    for name, backend, function in _functions(config.features):
+        for dtype in DTYPES:
+            x = rows.to(getattr(torch, dtype))
+            alone = torch.cat([function(x[i : i + 1]) for i in range(len(x))])
+            changed = [count_changed(function, x, size) for size in config.sizes]
+            one_by_one = _differing(alone, function(x))
+            found.append(asdict(Outcome(capability, name, backend, dtype, one_by_one, changed)))
+    return found
+
+
+def run(config: Config) -> Result:
+    """Measure in a process for each capability, since torch chooses when it is imported.
+
+    Args:
+        config: settings.
+    """
+    outcomes: list[Outcome] = []
+    for capability in config.capabilities:
+        told = subprocess.run(
+            [sys.executable, "-c", _CODE, json.dumps(asdict(config))],
+            env=os.environ | {"ATEN_CPU_CAPABILITY": capability},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        outcomes += [Outcome(**o) for o in json.loads(told.stdout)]
+    return Result(tuple(outcomes))
+
+
+def read(path: Path | str) -> Result:
+    """What was recorded: outcomes with the fields of :class:`Outcome`."""
+    outcomes = read_record(path)["result"]["outcomes"]
+    return Result(tuple(SimpleNamespace(**o) for o in outcomes))

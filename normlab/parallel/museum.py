@@ -1,0 +1,102 @@
+"""Threads about norms on several devices, each with what finds its mistake, or why nothing does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from normlab.parallel.cases import Divided
+from normlab.parallel.mutants import parallel_mutants
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread in which somebody met, proposed or asked about a mistake.
+
+    Attributes:
+        project: owner and name at github.com.
+        number: of the issue or pull request.
+        mutant: norm, what is divided, and mistake of a :class:`ParallelMutant`, or None.
+        rule: of `normlab.doctor`, or "".
+        reason: why neither can see it, or "".
+    """
+
+    project: str
+    number: int
+    mutant: tuple[str, Divided, str] | None = None
+    rule: str = ""
+    reason: str = ""
+
+
+THREADS = (
+    Thread(
+        "NVIDIA/Megatron-LM", 1446, ("layer_norm", "tokens", "partial"), rule="partial_gradients"
+    ),
+    Thread("NVIDIA/Megatron-LM", 7452, ("rms_norm", "heads", "partial"), rule="partial_gradients"),
+    Thread("NVIDIA-NeMo/RL", 3716, ("rms_norm", "heads", "partial"), rule="partial_gradients"),
+    Thread(
+        "NVIDIA-NeMo/RL",
+        3788,
+        reason="the gradients are right; their norm, computed after them, counts copies",
+    ),
+    Thread(
+        "ROCm/TransformerEngine",
+        715,
+        reason="about linear layers; their gradients are right and counted more than once",
+    ),
+    Thread(
+        "EleutherAI/gpt-neox", 1257, ("layer_norm", "tokens", "partial"), rule="partial_gradients"
+    ),
+    Thread("EleutherAI/gpt-neox", 1259, ("layer_norm", "tokens", "averaged")),
+    Thread(
+        "pytorch/torchtitan",
+        1421,
+        reason="torch raises by itself where a fused operation has no rule for divided tensors",
+    ),
+    Thread(
+        "pytorch/pytorch",
+        158716,
+        reason="the repair of that; a collective more than needed changes no number",
+    ),
+    Thread("pytorch/pytorch", 190626, ("rms_norm", "tokens", "rounded_sum")),
+    Thread(
+        "pytorch/torchtitan",
+        2217,
+        reason="asks where a reduction happens; no wrong number is reported",
+    ),
+    Thread(
+        "linkedin/Liger-Kernel",
+        982,
+        reason="gathers the whole input, which costs bytes and changes no number",
+    ),
+    Thread(
+        "linkedin/Liger-Kernel",
+        1076,
+        reason="proposes not to gather where tokens are divided, which changes no number",
+    ),
+    Thread("vllm-project/vllm", 39298, ("rms_norm", "all heads", "local_statistics")),
+    Thread("vllm-project/vllm", 38191, ("rms_norm", "all heads", "weight_misplaced")),
+    Thread("sgl-project/sglang", 20967, ("rms_norm", "all heads", "weight_misplaced")),
+    Thread("Dao-AILab/flash-attention", 1244, ("rms_norm", "features", "identity_backward")),
+)
+
+
+def find_unanswered(threads: Iterable[Thread], rules: Iterable[str]) -> Iterator[str]:
+    """A sentence for each thread that nothing answers, or whose answer does not exist.
+
+    Args:
+        threads: such as :data:`THREADS`.
+        rules: names of the rules of `normlab.doctor`.
+    """
+    mutants = {(m.like, m.over, m.mistake) for m in parallel_mutants()}
+    known = set(rules)
+    for thread in threads:
+        name = f"{thread.project} {thread.number}"
+        if thread.mutant is None and not thread.rule and not thread.reason:
+            yield f"{name}: no mutant, no rule and no reason; name one"
+        if thread.reason and (thread.mutant or thread.rule):
+            yield f"{name}: a reason why nothing sees it, beside what does; drop one"
+        if thread.mutant is not None and thread.mutant not in mutants:
+            yield f"{name}: {thread.mutant} is no mutant; expected one of parallel_mutants()"
+        if thread.rule and thread.rule not in known:
+            yield f"{name}: {thread.rule!r} is no rule of the doctor"
