@@ -12,8 +12,8 @@
     rms_norm: {"name": "RMS norm", "color": "#009e73", "trailing": true, "overBatch": false, "grouped": false, "needsPositions": false, "centered": false, "spread": "mean square", "parameters": "shape", "epsPlacement": "inside", "epsBounds": "square"},
     group_norm: {"name": "Group norm", "color": "#cc79a7", "trailing": false, "overBatch": false, "grouped": true, "needsPositions": false, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside", "epsBounds": "square"},
     instance_norm: {"name": "Instance norm", "color": "#e69f00", "trailing": false, "overBatch": false, "grouped": false, "needsPositions": true, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside", "epsBounds": "square"},
-    filter_response_norm: {"name": "Filter response norm", "color": "#8c564b", "trailing": false, "overBatch": false, "grouped": false, "needsPositions": true, "centered": false, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside", "epsBounds": "square"},
-    scale_norm: {"name": "ScaleNorm", "color": "#17a2b8", "trailing": true, "overBatch": false, "grouped": false, "needsPositions": false, "centered": false, "spread": "sum of squares", "parameters": "scalar", "epsPlacement": "clamp", "epsBounds": "root"},
+    filter_response_norm: {"name": "Filter response norm", "color": "#885500", "trailing": false, "overBatch": false, "grouped": false, "needsPositions": true, "centered": false, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside", "epsBounds": "square"},
+    scale_norm: {"name": "ScaleNorm", "color": "#00bbcc", "trailing": true, "overBatch": false, "grouped": false, "needsPositions": false, "centered": false, "spread": "sum of squares", "parameters": "scalar", "epsPlacement": "clamp", "epsBounds": "root"},
   };
   // end
   // The axes of a layout in the order of memory; channels are C, or D where there is no C.

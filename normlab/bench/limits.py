@@ -133,7 +133,7 @@ def count_moved(case: Case, function: Callable[..., Tensor]) -> float:
 
     Example:
         >>> case = Case("layer_norm", "float32", (64, 128))
-        >>> round(count_moved(case, case.bound(F)))
+        >>> round(count_moved(case, case.bound(torch.nn.functional)))
         5
     """
     tensors, dy = case.tensors()
