@@ -63,8 +63,7 @@ def _places(record: dict[str, Any]) -> Iterator[tuple[str, ...]]:
         for found in run["findings"]:
             file = found["file"].rpartition("/")[2]  # a whole path is wider than the page
             yield (
-                LIBRARIES.get(library, library),
-                _short(run["model"]),
+                f"{LIBRARIES.get(library, library)} {_short(run['model'])}",
                 f"`{found['rule']}`",
                 str(found["modules"]),
                 f"`{file}`, line {found['line']}",
@@ -73,7 +72,7 @@ def _places(record: dict[str, Any]) -> Iterator[tuple[str, ...]]:
 
 def write_findings(record: dict[str, Any]) -> str:
     """Each finding, with the line of the library's source that is its reason."""
-    lines = ["| library | model | finding | modules | where |", "|---|---|---|---|---|"]
+    lines = ["| model | finding | modules | where |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(cells)} |" for cells in _places(record)]
     return "\n".join(lines)
 
