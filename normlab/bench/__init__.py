@@ -1,12 +1,16 @@
 """How fast the norms are here: `python -m normlab.bench`; see `--help`.
 
-Ratios to torch are paired and of processor time, every variant is checked against float64 before it
-is timed, and a run whose control is off by more than 10 % concludes nothing.
+Ratios to torch are paired and of processor time; on a GPU (`--device cuda`) they are of the wall's
+until it is done. Every variant is checked against float64 before it is timed, and a run whose
+control is off by more than 10 % concludes nothing. With `--peers`, norms of other packages are
+timed, too, where they are installed: RMS norms of `transformers`, and on a GPU those of Liger
+Kernel.
 """
 
-from normlab.bench.cases import Case, count_peak, count_saved, make_variants
+from normlab.bench.cases import Case, count_peak, count_saved
 from normlab.bench.reporting import Report, Row, run_case
 from normlab.bench.timing import Ratio, control_error, measure, paired_ratio
+from normlab.bench.variants import make_variants
 
 __all__ = [
     "Case",

@@ -1,17 +1,18 @@
-"""What is compared: a norm forward and backward by torch, by the back ends, and a copy."""
+"""What is compared: a norm of one shape and dtype on one device, and what of memory it takes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from normlab import kernels, layers
+from normlab import kernels
+from normlab.bench import devices
 from normlab.kernels.fused_differentiation import ACTIVATIONS
 from normlab.norms import NORMS
 
@@ -24,22 +25,25 @@ FUSED = ("add_layer_norm", "add_rms_norm", "layer_norm_gelu", "rms_norm_silu")
 
 @dataclass(frozen=True)
 class Case:
-    """A norm of one shape and dtype.
+    """A norm of one shape and dtype on one device.
 
     Attributes:
         norm: a name of `normlab.norms`, or a norm with its neighbor, as `add_rms_norm`.
         dtype: a name of `DTYPES`.
         shape: of the input.
         which: "forward", "backward" or "both".
+        device: "cpu" or "cuda".
     """
 
     norm: str
     dtype: str
     shape: tuple[int, ...]
     which: str = "both"
+    device: str = "cpu"
 
     def __str__(self) -> str:
-        return f"{self.norm} {self.dtype} {'x'.join(map(str, self.shape))} {self.which}"
+        where = "" if self.device == "cpu" else f" on {self.device}"
+        return f"{self.norm} {self.dtype} {'x'.join(map(str, self.shape))} {self.which}{where}"
 
     @property
     def alone(self) -> str:
@@ -50,6 +54,11 @@ class Case:
     def adds(self) -> bool:
         """Whether a residual is added first, so that the sum is a second result."""
         return self.norm.startswith("add_")
+
+    @property
+    def bytes(self) -> int:
+        """Of the input."""
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
     @property
     def parameters(self) -> tuple[int, ...]:
@@ -96,99 +105,48 @@ class Case:
 
         return add if self.adds else activate
 
-    def tensors(self) -> tuple[list[Tensor], Tensor]:
+    def tensors(self, seed: int = 0) -> tuple[list[Tensor], Tensor]:
         """Input (and residual) and parameters, which require gradients, and an upstream gradient.
 
         The last is for each result; the sum of a residual has the same one as its norm.
         """
-        g = torch.Generator().manual_seed(0)
+        g = torch.Generator(self.device).manual_seed(seed)
+
+        def normal(shape: tuple[int, ...]) -> Tensor:
+            return torch.randn(shape, generator=g, device=self.device).to(DTYPES[self.dtype])
+
         shapes = [*[self.shape] * (1 + self.adds), self.parameters]
         if NORMS[self.alone].has_bias:
             shapes.append(self.parameters)
-        made = [torch.randn(s, generator=g).to(DTYPES[self.dtype]) for s in shapes]
-        dy = torch.randn(self.shape, generator=g).to(DTYPES[self.dtype])
+        made = [normal(s) for s in shapes]
+        dy = normal(self.shape)
         return [t.requires_grad_() for t in made], dy
-
-
-def make_call(case: Case, function: Callable[..., Any], backend: str) -> Callable[[], object]:
-    """One call of the wanted pass, under the back end `backend`."""
-    tensors, one = case.tensors()
-    dy = (one, one) if case.adds else one
-
-    def forward() -> object:
-        kernels.use(backend)
-        with torch.no_grad():
-            return function(*tensors)
-
-    def both() -> object:
-        kernels.use(backend)
-        return torch.autograd.grad(function(*tensors), tensors, dy)
-
-    if case.which == "forward":
-        return forward
-    if case.which == "both":
-        return both
-    kernels.use(backend)
-    y = function(*tensors)
-    return lambda: torch.autograd.grad(y, tensors, dy, retain_graph=True)
-
-
-def ours(case: Case) -> Any:
-    """The module of this package that has the norm: alone, or with its neighbor."""
-    return kernels if case.norm in FUSED else layers
-
-
-def make_copy(case: Case) -> Callable[[], object]:
-    """What cannot be avoided: each tensor read or written once, by torch's own loops."""
-    (x, *_), dy = case.tensors()
-    x, y, z = x.detach(), torch.empty_like(dy), torch.empty_like(dy)
-
-    def forward() -> object:
-        return (torch.add(x, dy, out=y), z.zero_()) if case.adds else y.copy_(x)
-
-    def backward() -> object:
-        return torch.addcmul(x, dy, y, out=z) if case.adds else torch.add(x, dy, out=z)
-
-    calls = {"forward": forward, "backward": backward, "both": lambda: (forward(), backward())}
-    return calls[case.which]
-
-
-def make_variants(case: Case, *, compiled: bool = False) -> dict[str, Callable[[], object]]:
-    """The base "torch", what is compared with it, and a copy."""
-    torchs = case.bound(F)
-    made = {
-        "torch": make_call(case, torchs, "composition"),
-        "torch again": make_call(case, torchs, "composition"),
-        **{name: make_call(case, case.bound(ours(case)), name) for name in kernels.available()},
-        "copy": make_copy(case),
-    }
-    if case.norm in FUSED:
-        name = kernels.available()[-1]
-        made[f"{name}, two calls"] = make_call(case, case.bound(layers), name)
-    if compiled:
-        kernels.use("composition")
-        graph = torch.compile(case.bound(layers), fullgraph=True)
-        made["compiled composition"] = make_call(case, graph, "composition")
-    return made
 
 
 def count_saved(case: Case, function: Callable[..., Tensor], backend: str) -> float:
     """Bytes that forward keeps for backward beyond the input, over those of the input.
 
-    A sum, which the block needs anyway, is not counted.
+    A sum, which the block needs anyway, is not counted. On a GPU this is what forward leaves
+    allocated there beyond its results.
     """
     tensors, _ = case.tensors()
+    if case.device == "cuda":
+        with kernels.use(backend):
+            function(*tensors)  # compiles
+            held, result = devices.held_after(lambda: function(*tensors))
+        results = result if isinstance(result, tuple) else (result,)
+        return (held - sum(t.nbytes for t in results)) / case.bytes
     kept: dict[int, int] = {}
 
     def keep(t: Tensor) -> Tensor:
-        kept[t.data_ptr()] = t.numel() * t.element_size()
+        kept[t.data_ptr()] = t.nbytes
         return t
 
     with kernels.use(backend), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         found = function(*tensors)
     for t in (*tensors, *(found[1:] if case.adds else ())):
         kept.pop(t.data_ptr(), None)
-    return sum(kept.values()) / (tensors[0].numel() * tensors[0].element_size())
+    return sum(kept.values()) / case.bytes
 
 
 def count_peak(case: Case, function: Callable[..., Tensor], backend: str) -> float:
@@ -201,6 +159,8 @@ def count_peak(case: Case, function: Callable[..., Tensor], backend: str) -> flo
 
     with kernels.use(backend):
         once()
+        if case.device == "cuda":
+            return devices.peak_during(once) / case.bytes
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
             once()
     results = record.profiler.kineto_results
@@ -209,4 +169,4 @@ def count_peak(case: Case, function: Callable[..., Tensor], backend: str) -> flo
     for event in sorted(events, key=lambda e: e.start_ns()):
         held += event.nbytes()
         peak = max(peak, held)
-    return peak / (tensors[0].numel() * tensors[0].element_size())
+    return peak / case.bytes

@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from normlab import kernels
-from normlab.bench.cases import Case, make_variants
+from normlab.bench.cases import Case
 from normlab.bench.reporting import describe_machine
 from normlab.bench.timing import CONTROL, control_error, measure, paired_ratio
+from normlab.bench.variants import make_variants
 
 COPIED = (8192, 1024)  # float32: 32 MB, which is larger than the caches of a core
 SIDE = 1024  # of the square matrices of a product, whose values are used 1024 times each

@@ -1,0 +1,160 @@
+"""What computes a case: torch, the back ends, other people's norms, a compiler, and a copy."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from normlab import kernels, layers
+from normlab.bench.cases import FUSED, Case
+from normlab.bench.devices import copies_of
+from normlab.bench.peers import find_peers
+from normlab.bench.timing import CONTROL
+from normlab.kernels import choice
+
+Call = Callable[[], object]
+
+
+class Variant(NamedTuple):
+    """A function of a case's tensors, and the back end under which it is called.
+
+    Attributes:
+        function: f(x, [residual,] weight[, bias]).
+        backend: a name of `normlab.kernels.use`.
+        ours: whether it must work; others are left out where they do not, with the reason.
+    """
+
+    function: Callable[..., Any]
+    backend: str = "composition"
+    ours: bool = False
+
+
+def backends(case: Case) -> dict[str, str]:
+    """Name of a variant -> name for `normlab.kernels.use`, the slowest first.
+
+    Example:
+        >>> backends(Case("batch_norm", "float32", (8, 4), device="cuda"))
+        {'composition': 'composition'}
+    """
+    if case.device == "cpu":
+        return {name: name for name in kernels.available()}
+    module = choice.gpu_backend()
+    fits = hasattr(module, case.norm) and case.parameters[-1] <= getattr(module, "LARGEST", 0)
+    return {"composition": "composition", **({"triton": "auto"} if fits else {})}
+
+
+def torch_itself(case: Case) -> Variant:
+    """What the others are compared with."""
+    return Variant(case.bound(F))
+
+
+def ours(case: Case) -> Any:
+    """The module of this package that has the norm: alone, or with its neighbor."""
+    return kernels if case.norm in FUSED else layers
+
+
+def functions(case: Case, *, compiled: bool = False, peers: bool = False) -> dict[str, Variant]:
+    """All that computes the case but torch itself and a copy, by name.
+
+    Args:
+        case: what is computed.
+        compiled: whether `torch.compile` of the composition is among them, which is slow to make.
+        peers: whether norms of other packages are.
+    """
+    mine = case.bound(ours(case))
+    made = {name: Variant(mine, backend, True) for name, backend in backends(case).items()}
+    if case.norm in FUSED:
+        alone = Case(case.alone, case.dtype, case.shape, case.which, case.device)
+        name, backend = list(backends(alone).items())[-1]
+        made[f"{name}, two calls"] = Variant(case.bound(layers), backend, True)
+    if peers:
+        made |= {name: Variant(function) for name, function in find_peers(case).items()}
+    if compiled:
+        torch.compiler.reset()  # a few shapes and dtypes of one function are all that it keeps
+        graph = torch.compile(case.bound(layers), fullgraph=True)
+        made["compiled composition"] = Variant(graph)
+    return made
+
+
+def make_call(case: Case, variant: Variant) -> Call:
+    """One call of the wanted pass; on a GPU, inputs beyond its cache take turns."""
+    return _in_turn(case, lambda seed: _one_call(case, variant, seed))
+
+
+def _one_call(case: Case, variant: Variant, seed: int) -> Call:
+    function, backend, _ = variant
+    tensors, one = case.tensors(seed)
+    dy = (one, one) if case.adds else one
+
+    def forward() -> object:
+        kernels.use(backend)
+        with torch.no_grad():
+            return function(*tensors)
+
+    def both() -> object:
+        kernels.use(backend)
+        return torch.autograd.grad(function(*tensors), tensors, dy)
+
+    if case.which == "forward":
+        return forward
+    if case.which == "both":
+        return both
+    kernels.use(backend)
+    y = function(*tensors)
+    return lambda: torch.autograd.grad(y, tensors, dy, retain_graph=True)
+
+
+def make_copy(case: Case) -> Call:
+    """What cannot be avoided: each tensor read or written once, by torch's own loops."""
+    return _in_turn(case, lambda seed: _one_copy(case, seed))
+
+
+def _one_copy(case: Case, seed: int) -> Call:
+    (x, *_), dy = case.tensors(seed)
+    x, y, z = x.detach(), torch.empty_like(dy), torch.empty_like(dy)
+
+    def forward() -> object:
+        return (torch.add(x, dy, out=y), z.zero_()) if case.adds else y.copy_(x)
+
+    def backward() -> object:
+        return torch.addcmul(x, dy, y, out=z) if case.adds else torch.add(x, dy, out=z)
+
+    calls = {"forward": forward, "backward": backward, "both": lambda: (forward(), backward())}
+    return calls[case.which]
+
+
+def copied(case: Case) -> int:
+    """Bytes that :func:`make_copy` reads and writes."""
+    forward, backward = (4, 4) if case.adds else (2, 3)
+    passes = {"forward": forward, "backward": backward, "both": forward + backward}
+    return passes[case.which] * case.bytes
+
+
+def _in_turn(case: Case, make: Callable[[int], Call]) -> Call:
+    calls = [make(seed) for seed in range(copies_of(case.bytes, case.device))]
+    if len(calls) == 1:
+        return calls[0]
+    turn = itertools.cycle(calls)
+    return lambda: next(turn)()
+
+
+def make_variants(case: Case, calls: Mapping[str, Call] | None = None) -> dict[str, Call]:
+    """The base "torch" twice, what is compared with it, and a copy.
+
+    Args:
+        case: what is computed.
+        calls: what is compared; None for the back ends.
+    """
+    if calls is None:
+        calls = {name: make_call(case, variant) for name, variant in functions(case).items()}
+    base = torch_itself(case)
+    return {
+        "torch": make_call(case, base),
+        CONTROL: make_call(case, base),
+        **calls,
+        "copy": make_copy(case),
+    }
