@@ -162,6 +162,11 @@ class Norm:
         return "threshold" in self.signature
 
     @property
+    def has_correction(self) -> bool:
+        """Whether training corrects towards the running statistics, within bounds."""
+        return "r_max" in self.signature
+
+    @property
     def roles(self) -> tuple[str, ...]:
         """The signature with one name for what instance norm calls `use_input_stats`."""
         return tuple("training" if n == "use_input_stats" else n for n in self.signature)
@@ -171,9 +176,11 @@ class Norm:
 
         Args:
             values: by role; those that the norm does not take are left out. What is missing is
-                the default: training, momentum 0.1, this record's eps, and None.
+                the default: training, momentum 0.1, this record's eps, bounds 3 and 5 of a
+                correction, and None.
         """
-        known = {"training": True, "momentum": 0.1, "eps": self.eps} | values
+        defaults = {"training": True, "momentum": 0.1, "eps": self.eps, "r_max": 3.0, "d_max": 5.0}
+        known = defaults | values
         return tuple(known.get(role) for role in self.roles)
 
     def parameter_shape(self, shape: Sequence[int], normalized_ndim: int = 1) -> tuple[int, ...]:
@@ -462,6 +469,40 @@ NORMS: dict[str, Norm] = {
             "mutants": "without a check none can die; its own tests have some",
             "identify": "it keeps the scale of its input; the reason that is given names it",
             "explorer": "it strengthens channels, and divides no cells by one spread",
+            "cheat sheet": "its columns are the norms that torch has",
+        },
+    ),
+    "batch_renorm": Norm(
+        kind="channel",
+        over_batch=True,
+        over_channels="none",
+        reads="one channel, over the batch and all positions, corrected towards the running mean",
+        centered=True,
+        parameters="channel",
+        signature=(*_RUNNING, "training", "momentum", "eps", "r_max", "d_max"),
+        modules=("BatchRenorm1d", "BatchRenorm2d"),
+        cases=(
+            Case((4, 7), (7,)),
+            Case((33, 5), (5,)),
+            Case((3, 5, 7), (5,)),
+            Case((4, 3, 6, 5), (3,)),
+            Case((6, 9), (9,), weight=False, bias=False),
+        ),
+        not_demanded={
+            "empty input": "a batch without samples has no statistics",
+            "batch of one": "one sample without positions has no spread",
+        },
+        invariances=(),
+        color="#6699ff",
+        linestyle=(0, (7.0, 1.2, 2.4, 1.2, 2.4, 1.2)),
+        marker="*",
+        label="batch renorm",
+        in_chapters=False,
+        page="family#family-renorm",
+        source="ioffe2017batch",
+        absent={
+            "identify": "one run does not show the batch; the reason that is given names it",
+            "explorer": "its means are over the cells of batch norm, which is there",
             "cheat sheet": "its columns are the norms that torch has",
         },
     ),

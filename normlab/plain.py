@@ -19,6 +19,8 @@ __all__ = [
     "batch_norm_backward",
     "batch_norm_eval",
     "batch_norm_eval_backward",
+    "batch_renorm",
+    "batch_renorm_backward",
     "filter_response_norm",
     "filter_response_norm_backward",
     "global_response_norm",
@@ -254,6 +256,34 @@ def global_response_norm_backward(dy, cache):
     dlength = dratio - (dratio * length).mean(1, keepdim=True) / mean_length  # (N, C, 1, 1)
     dx = dy + g * length / mean_length + x / length * dlength  # (N, C, *), no channel is zero
     dweight, dbias = (dy * x * length / mean_length).sum(rows), dy.sum(rows)  # (C,), (C,)
+    return dx, dweight, dbias
+
+
+def batch_renorm(x, running_mean, running_var, weight, bias, eps, r_max, d_max):
+    """Standardize each channel of x, `(N, C, *)`, and correct it by r and d, as in training."""
+    dims = (0, *range(2, x.ndim))  # (0,) for x (N, C); (0, 2, 3) for x (N, C, H, W)
+    mean = x.mean(dims, keepdim=True)  # (1, C, 1, 1)
+    var = (x - mean).square().mean(dims, keepdim=True)  # (1, C, 1, 1)
+    rstd = torch.rsqrt(var + eps)  # (1, C, 1, 1)
+    running_rstd = torch.rsqrt(running_var + eps).reshape(mean.shape)  # (1, C, 1, 1)
+    r = (running_rstd / rstd).clamp(1 / r_max, r_max)  # (1, C, 1, 1), a constant
+    d = (mean - running_mean.reshape(mean.shape)) * running_rstd  # (1, C, 1, 1)
+    d = d.clamp(-d_max, d_max)  # (1, C, 1, 1), a constant
+    x_hat = (x - mean) * rstd  # (N, C, *)
+    y = (x_hat * r + d) * weight.reshape(mean.shape) + bias.reshape(mean.shape)  # (N, C, *)
+    return y, (x_hat, rstd, r, d, weight)
+
+
+def batch_renorm_backward(dy, cache):
+    """Give dx, dweight and dbias, from dy and the cache of batch_renorm; r and d have no part."""
+    x_hat, rstd, r, d, weight = cache  # (N, C, *), (1, C, 1, 1) three times, (C,)
+    dims = (0, *range(2, dy.ndim))  # (0,) for x (N, C); (0, 2, 3) for x (N, C, H, W)
+    dx_hat = dy * weight.reshape(rstd.shape) * r  # (N, C, *)
+    dx = dx_hat - dx_hat.mean(dims, keepdim=True)  # (N, C, *) minus its mean
+    dx = dx - x_hat * (dx * x_hat).mean(dims, keepdim=True)  # (N, C, *) minus its part along x_hat
+    dx = dx * rstd  # (N, C, *)
+    dweight = (dy * (x_hat * r + d)).sum(dims)  # (C,)
+    dbias = dy.sum(dims)  # (C,)
     return dx, dweight, dbias
 
 

@@ -21,10 +21,10 @@ def _id(value: object) -> str:
     return "x".join(map(str, value.shape)) if isinstance(value, Case) else str(value)
 
 
-def make_values(case: Case, *, shift: float = 0.5) -> dict[str, Any]:
+def make_values(name: str, case: Case, *, shift: float = 0.5) -> dict[str, Any]:
     """Input, upstream gradient and arguments by role, in NumPy."""
     rng = np.random.default_rng(0)
-    size = case.parameter_shape
+    size, corrects = case.parameter_shape, NORMS[name].has_correction
     return {
         "x": shift + rng.normal(size=case.shape),
         "dy": rng.normal(size=case.shape),
@@ -34,6 +34,11 @@ def make_values(case: Case, *, shift: float = 0.5) -> dict[str, Any]:
         "normalized_shape": case.shape[len(case.shape) - case.normalized_ndim :],
         "num_groups": case.num_groups,
         "eps": 1e-3,
+        # of a norm that corrects towards them: some channels within its bounds, others beyond
+        "running_mean": np.linspace(-1.0, 9.0, case.shape[1]) if corrects else None,
+        "running_var": np.linspace(0.05, 3.0, case.shape[1]) if corrects else None,
+        "r_max": 1.5,
+        "d_max": 1.0,
     }
 
 
@@ -47,7 +52,9 @@ def by_reference(name: str, values: dict[str, Any]) -> list[np.ndarray]:
 
 def by_layer(name: str, values: dict[str, Any]) -> list[np.ndarray]:
     tensors = {
-        key: torch.tensor(value, requires_grad=True) if isinstance(value, np.ndarray) else value
+        key: torch.tensor(value, requires_grad="running" not in key)
+        if isinstance(value, np.ndarray)
+        else value
         for key, value in values.items()
     }
     y = getattr(layers, name)(tensors["x"], *NORMS[name].arguments(**tensors))
@@ -78,7 +85,7 @@ def largest_difference(found: list[np.ndarray], expected: list[np.ndarray]) -> f
 @pytest.mark.parametrize("shift", [0.0, 0.5, 1e3])
 @pytest.mark.parametrize(("name", "case"), CASES, ids=_id)
 def test_the_layer_is_the_reference(name, case, shift):
-    values = make_values(case, shift=shift)
+    values = make_values(name, case, shift=shift)
     # float64 loses 1e-16 of the shift
     allowed = 1e-12 * (1 + shift)
     assert largest_difference(by_layer(name, values), by_reference(name, values)) < allowed
@@ -86,7 +93,7 @@ def test_the_layer_is_the_reference(name, case, shift):
 
 @pytest.mark.parametrize(("name", "case"), [c for c in CASES if c[1].weight and c[1].bias], ids=_id)
 def test_the_plain_form_is_the_reference(name, case):
-    values = make_values(case)
+    values = make_values(name, case)
     assert largest_difference(by_plain(name, values), by_reference(name, values)) < 1e-12
 
 
@@ -96,7 +103,7 @@ def test_the_plain_form_is_the_reference(name, case):
     ids=str,
 )
 def test_the_gradient_is_that_of_autograd_and_of_differences(name, case):
-    values = make_values(case)
+    values = make_values(name, case)
     given = {key: values[key] for key in ("x", "dy", "weight", "bias")}
     groups = case.num_groups if NORMS[name].grouped else None
     found = check_backward(name, **given, num_groups=groups)
@@ -112,7 +119,7 @@ def test_a_wrong_gradient_is_noticed(name, monkeypatch):
         return found._replace(dx=found.dx + 1e-3 * np.abs(found.dx).max())
 
     monkeypatch.setattr(reference, f"{name}_backward", wrong)
-    values = make_values(NORMS[name].cases[0])
+    values = make_values(name, NORMS[name].cases[0])
     groups = 2 if NORMS[name].grouped else None
     with pytest.raises(CheckFailed, match="dx in closed form"):
         check_backward(name, values["x"], values["dy"], values["weight"], num_groups=groups)

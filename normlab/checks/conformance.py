@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.compiled import check_compiled, is_compiled
+from normlab.checks.correction import check_correction, check_no_correction
 from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.half import check_half_precision, check_weight_cast
 from normlab.checks.inputs import conventions_of
@@ -200,6 +201,8 @@ def examine(
         formula = _expected_formula(like, subject.declared_eps, conventions)
         if scope.dtype == torch.float32:
             check_unchanged(subject, report)
+        if not check_no_correction(subject, formula, report):
+            return report
         actual = check_values(subject, formula, report, seeds)
         if scope.dtype != torch.float32:
             name = str(scope.dtype).removeprefix("torch.")
@@ -218,6 +221,7 @@ def examine(
             if NORMS[like].has_running and (NORMS[like].over_batch or subject.has_running):
                 check_running(subject, actual, formula, report, conventions.get("momentum"))
             check_threshold(subject, report)
+            check_correction(subject, formula, report)
             check_evaluation(subject, actual, formula, report)
             check_saved_state(subject, report)
             if double_backward:

@@ -63,8 +63,8 @@ def compare_backwards(
     gradient by x is zero through every centered norm, so that it agrees with wrong formulas.
 
     Args:
-        name: "batch_norm" (in training), "layer_norm" or "rms_norm" (over the last axis),
-            "group_norm" or "instance_norm".
+        name: a key of :data:`normlab.norms.NORMS`, such as "batch_norm" (in training), "layer_norm"
+            (over the last axis) or "group_norm"; batch renorm is taken where both bounds bind.
         x: input.
         dy: gradient by the output, of the input's shape.
         weight: as the norm takes it, or None.
@@ -89,7 +89,18 @@ def compare_backwards(
     """
     x, dy = np.asarray(x, np.float64), np.asarray(dy, np.float64)
     norm = find_norm(name)
-    values = {"normalized_shape": (x.shape[-1],), "num_groups": num_groups, "eps": eps}
+    values: dict[str, Any] = {
+        "normalized_shape": (x.shape[-1],),
+        "num_groups": num_groups,
+        "eps": eps,
+    }
+    if norm.has_correction:
+        # so far off that both bounds bind: then r and d, of which there is no gradient, do not
+        # move under differences either
+        values |= {
+            "running_mean": np.full(x.shape[1], -1e3),
+            "running_var": np.full(x.shape[1], 1e-6),
+        }
     parameters = {
         key: np.asarray(value, np.float64)
         for key, value in (("weight", weight), ("bias", bias))
@@ -139,7 +150,8 @@ def _autograd(
 ) -> dict[str, np.ndarray]:
     leaf = torch.tensor(x, requires_grad=True)
     leaves = {key: torch.tensor(value, requires_grad=True) for key, value in parameters.items()}
-    y = getattr(layers, name)(leaf, *find_norm(name).arguments(**values, **leaves))
+    known = {k: torch.tensor(v) if isinstance(v, np.ndarray) else v for k, v in values.items()}
+    y = getattr(layers, name)(leaf, *find_norm(name).arguments(**known, **leaves))
     y.backward(torch.tensor(dy))
     found = {"dx": leaf.grad} | {f"d{key}": tensor.grad for key, tensor in leaves.items()}
     return {key: grad.numpy() for key, grad in found.items() if grad is not None}

@@ -12,7 +12,7 @@ __all__ = ["KINDS", "KillMatrix", "compute_kill_matrix"]
 
 # checks that ask the same question of different inputs count as one
 KINDS: dict[str, tuple[str, ...]] = {
-    "values": ("ordinary input", "small input", "input near eps", "threshold"),
+    "values": ("ordinary input", "small input", "input near eps", "threshold", "correction"),
     "call": ("call",),
     "shifted input": ("shifted input",),
     "gradients": (
@@ -21,6 +21,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         "gradient, input near eps",
         "gradient, shifted input",
         "gradient, threshold",
+        "gradient, correction",
     ),
     "half precision": ("bfloat16, unit input", "float16, unit input", "float16, large input"),
     "input unchanged": ("input unchanged",),

@@ -52,6 +52,8 @@ def _roles(parameters: list[inspect.Parameter], like: str) -> list[str] | None:
 
 # a lower bound below the outputs of all cases, and so near that relu(y - bound) + bound is right
 UNBOUND = -32.0
+# bounds of r and d that leave nothing to correct
+NO_CORRECTION = (1.0, 0.0)
 _INPUTS = ("x", "input", "inputs", "hidden_states")
 
 
@@ -73,7 +75,7 @@ class FunctionSubject:
         self.like = like
         self.declared_eps = None
         self.expected_eps = eps
-        self.needs_running = False
+        self.needs_running = NORMS[like].has_correction
         self.fixed: set[str] = set()
         self.scope: Any = None
         self._parameters = _signature(function)
@@ -88,6 +90,7 @@ class FunctionSubject:
         self.has_training = "training" in known
         self.has_threshold = "threshold" in known
         self.has_momentum = "momentum" in known
+        self.has_bounds = "r_max" in known and "d_max" in known
         self.takes_eps = "eps" in known and self._parameters is not None
         self.cases = [
             dataclasses.replace(
@@ -121,6 +124,7 @@ class FunctionSubject:
         eps: float | None = None,
         half_parameters: bool = True,
         threshold: Tensor | None = None,
+        bounds: tuple[float, float] = NO_CORRECTION,
     ) -> tuple[Tensor, list[Tensor | None]]:
         if threshold is None and self.has_threshold and not self.admits_none("threshold"):
             threshold = torch.full(case.parameter_shape, UNBOUND, dtype=x.dtype)
@@ -139,15 +143,18 @@ class FunctionSubject:
             "training": training,
             "momentum": momentum,
             "eps": eps,
+            "r_max": bounds[0],
+            "d_max": bounds[1],
         }
         return self._call(x, values), [weight, bias, threshold]
 
     def _call(self, x: Tensor, values: dict[str, Any]) -> Tensor:
         if self._parameters is None or self._roles is None:
-            last = [] if values["eps"] is None else [values["eps"]]
-            return self.function(
-                x, *(values[r] for r in NORMS[self.like].roles if r != "eps"), *last
-            )
+            *roles, last = NORMS[self.like].roles
+            if last == "eps" and values["eps"] is None:
+                return self.function(x, *(values[r] for r in roles))
+            eps = self.expected_eps if values["eps"] is None else values["eps"]
+            return self.function(x, *((values | {"eps": eps})[r] for r in (*roles, last)))
         positional, named = [], {}
         for p, role in zip(self._parameters[1:], self._roles, strict=True):
             value = values[role] if role else p.default

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from normlab.norms import NORMS, Case
-from normlab.probing.functions import UNBOUND, FunctionSubject
-from normlab.probing.names import find_attribute, find_name, find_running_names
+from normlab.probing.functions import NO_CORRECTION, UNBOUND, FunctionSubject
+from normlab.probing.names import find_attribute, find_name, find_running_names, set_attribute
 from normlab.probing.parameters import find_kinds
 from normlab.probing.probe import Probe
 from normlab.probing.running import find_running
@@ -44,6 +44,7 @@ class ModuleSubject:
             find_name(parameters, role) or find_name(plain, role) for role in ("weight", "bias")
         )
         self.threshold_name = self._lower_threshold(parameters)
+        self.has_bounds = self._bound(self.module, NO_CORRECTION)
         self.declared_eps = find_attribute(self.module, "eps")
         main = tensors[self.weight_name] if self.weight_name else None
         if main is None:
@@ -84,6 +85,16 @@ class ModuleSubject:
             with torch.no_grad():
                 parameters[name].fill_(UNBOUND)
         return name
+
+    def _bound(self, module: nn.Module, bounds: tuple[float, float]) -> bool:
+        """Set the bounds of a correction; whether there are such attributes."""
+        if not NORMS[self.like].has_correction:
+            return False
+        found = {
+            role: set_attribute(module, role, value)
+            for role, value in zip(("r_max", "d_max"), bounds, strict=True)
+        }
+        return all(found.values())
 
     @property
     def has_threshold(self) -> bool:
@@ -141,9 +152,11 @@ class ModuleSubject:
         bias: Tensor | None = None,
         running: tuple[Tensor, Tensor] | None = None,
         threshold: Tensor | None = None,
+        bounds: tuple[float, float] = NO_CORRECTION,
     ) -> nn.Module:
         """A copy with these parameters and buffers."""
         module = self.with_dtype(dtype)
+        self._bound(module, bounds)
         self._fill(module, self.weight_name, weight)
         self._fill(module, self.bias_name, bias)
         self._fill(module, self.threshold_name, threshold)
@@ -171,9 +184,10 @@ class ModuleSubject:
         momentum: float = 0.1,
         half_parameters: bool = True,
         threshold: Tensor | None = None,
+        bounds: tuple[float, float] = NO_CORRECTION,
     ) -> tuple[Tensor, list[Tensor | None]]:
         dtype = x.dtype if half_parameters else torch.float32
-        module = self.prepare(dtype, weight, bias, running, threshold).train(training)
+        module = self.prepare(dtype, weight, bias, running, threshold, bounds).train(training)
         y = module(x)
         named: Mapping[str, Tensor] = dict(module.named_parameters())
         names = (self.weight_name, self.bias_name, self.threshold_name)

@@ -11,6 +11,7 @@ from normlab.checks.kill_matrix import KINDS, compute_kill_matrix
 from normlab.checks.mutants import Mutant, find_mutant, mutants
 from normlab.checks.mutants.any_family import make_wrong
 from normlab.checks.mutants.collection import SOURCES
+from normlab.checks.mutants.correction import make_wrong_correction
 from normlab.checks.mutants.modules import WrongModule, WrongRunningModule
 from normlab.checks.mutants.with_running import make_wrong_running
 from normlab.norms import NORMS
@@ -31,7 +32,8 @@ def killers():
 @pytest.mark.parametrize("like", FAMILIES)
 def test_without_a_mistake_the_mutants_are_right(like):
     """What kills a mutant is its mistake."""
-    function = (make_wrong_running if NORMS[like].has_running else make_wrong)(like)
+    made = make_wrong_running if NORMS[like].has_running else make_wrong
+    function = (make_wrong_correction if NORMS[like].has_correction else made)(like)
     assert check_layer(function, like=like, double_backward=True).passed
     module = (WrongRunningModule if NORMS[like].has_running else WrongModule)(like, 6)
     assert check_layer(module, like=like).passed

@@ -9,6 +9,7 @@ from typing import Any
 from normlab.checks.formula import FAMILIES
 from normlab.checks.mutants.any_family import FORWARD_MISTAKES, make_wrong
 from normlab.checks.mutants.backward import BACKWARD_MISTAKES
+from normlab.checks.mutants.correction import CORRECTION_MISTAKES, make_wrong_correction
 from normlab.checks.mutants.listings import LISTINGS, WrongNorm
 from normlab.checks.mutants.modules import MODULE_MISTAKES, WrongModule, WrongRunningModule
 from normlab.checks.mutants.mutant import CONSTRUCTED, Mutant
@@ -80,6 +81,7 @@ _MISTAKES = {
     **BACKWARD_MISTAKES,
     **RUNNING_MISTAKES,
     **THRESHOLD_MISTAKES,
+    **CORRECTION_MISTAKES,
     **MODULE_MISTAKES,
 }
 
@@ -96,6 +98,7 @@ def _applies(like: str, mistake: str) -> bool:
     applies = {
         **dict.fromkeys((*RUNNING_MISTAKES, "state_lost"), norm.has_running),
         **dict.fromkeys(THRESHOLD_MISTAKES, norm.has_threshold),
+        **dict.fromkeys(CORRECTION_MISTAKES, norm.has_correction),
         **dict.fromkeys(("unregistered", "eval_differs"), not norm.has_running),
         "bessel_eps_outside": (like, mistake) in _LISTED,
         f"eps_{norm.eps_placement}": False,
@@ -130,6 +133,8 @@ def _make(like: str, name: str) -> Callable[..., Any]:
         return (WrongRunningModule if running else WrongModule)(like, 6, name)
     if (like, name) in _LISTED:
         return LISTINGS[_LISTED[like, name]]
+    if NORMS[like].has_correction:
+        return make_wrong_correction(like, name)
     return (make_wrong_running if running else make_wrong)(like, name)
 
 

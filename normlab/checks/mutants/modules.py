@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab.checks.mutants.any_family import normalize
+from normlab.checks.mutants.correction import make_wrong_correction
 from normlab.checks.mutants.threshold import put_threshold
 from normlab.checks.mutants.with_running import make_wrong_running
 from normlab.norms import NORMS
@@ -56,7 +57,11 @@ class WrongRunningModule(nn.Module):
     def __init__(self, like: str, size: int, mistake: str = ""):
         super().__init__()
         self.mistake = mistake
-        self.norm = make_wrong_running(like, mistake)
+        if NORMS[like].has_correction:
+            self.norm = make_wrong_correction(like, mistake)
+            self.r_max, self.d_max = 3.0, 5.0
+        else:
+            self.norm = make_wrong_running(like, mistake)
         self.weight = nn.Parameter(torch.ones(size))
         self.bias = nn.Parameter(torch.zeros(size))
         persistent = mistake != "state_lost"
@@ -68,4 +73,5 @@ class WrongRunningModule(nn.Module):
         running = self.running_mean, self.running_var
         if self.mistake == "evaluation_raises" and not self.training:
             raise AttributeError("nothing was folded into the weight before evaluation")
-        return self.norm(x, *running, self.weight, self.bias, self.training)
+        bounds = {key: getattr(self, key) for key in ("r_max", "d_max") if hasattr(self, key)}
+        return self.norm(x, *running, self.weight, self.bias, self.training, **bounds)
