@@ -67,9 +67,8 @@ class LaterNorm:
     def expected(self, tensors: Parameters, dy: Tensor) -> dict[str, Tensor]:
         """Output and gradients by the NumPy reference."""
         arrays = [tensors[name].numpy() for name in ("input", *self.parameters)]
-        fixed = {k: v for k, v in self.fixed.items() if k != "training"}
         scalars = [a.item() if a.shape == () else a for a in arrays]
-        y, cache = getattr(reference, self.name)(*scalars, **fixed)
+        y, cache = getattr(reference, self.name)(*scalars, **self.fixed)
         grads = getattr(reference, f"{self.name}_backward")(dy.numpy(), cache)._asdict()
         found = {"y": y, "input": grads["dx"]}
         for name in self.learned[1:]:
