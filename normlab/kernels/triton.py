@@ -55,18 +55,17 @@ def _backward(dy, x, dx, weight, stats, partial, rows, n, CENTERED: tl.constexpr
     dweight = tl.zeros([BLOCK], tl.float32)
     dbias = tl.zeros([BLOCK], tl.float32)
     for i in range(EACH):
-        row = (i * tl.num_programs(0) + tl.program_id(0)).to(tl.int64)
+        row = i * tl.num_programs(0).to(tl.int64) + tl.program_id(0)
         # a mask instead of a bound that depends on the program: it runs in the interpreter, too
-        inside = (columns < n) & (columns * 0 + row < rows)
-        here = columns * 0 + row < rows
+        here = row < rows
+        inside = (columns < n) & here
         at = row * n + columns
         g = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
         t = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-        safe = columns * 0 + row
         if CENTERED:
-            t = t - tl.load(stats + safe, mask=here, other=0.0)
-            t = t - tl.load(stats + rows + safe, mask=here, other=0.0)
-        rstd = tl.load(stats + (2 * rows if CENTERED else 0) + safe, mask=here, other=0.0)
+            t = t - tl.load(stats + row, mask=here, other=0.0)
+            t = t - tl.load(stats + rows + row, mask=here, other=0.0)
+        rstd = tl.load(stats + (2 * rows if CENTERED else 0) + row, mask=here, other=0.0)
         x_hat = tl.where(inside, t * rstd, 0.0)
         dweight += g * x_hat
         dbias += g

@@ -33,7 +33,7 @@ SMALL = larger.Config(**WORDS, groups=("qk_norm",), lrs=(1e-2,), seeds=(0,), tex
 def short_text(monkeypatch):
     tokens = torch.randint(256, (400,), generator=torch.Generator().manual_seed(0))
     text = Library(tokens[:300], tokens[300:], "short")
-    monkeypatch.setattr(larger, "load_library", lambda sha256: text)
+    monkeypatch.setattr(larger, "load_library", lambda sha256, folder: text)
     return text
 
 
@@ -112,7 +112,7 @@ def test_the_pinned_text_is_that_of_its_python():
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_it_learns_to_repeat_a_pattern(monkeypatch, precision):
     pattern = torch.arange(400) % 4
-    monkeypatch.setattr(larger, "load_library", lambda _: Library(pattern, pattern[:40], ""))
+    monkeypatch.setattr(larger, "load_library", lambda sha256, folder: Library(pattern, pattern[:40], ""))
     config = replace(SMALL, precision=precision, steps=60, groups=("none", "qk_norm"))
     for outcome in larger.run(config).outcomes:
         assert outcome.curve[0] > 2 > 1 > outcome.loss == outcome.held_out[-1]
@@ -296,6 +296,20 @@ def test_kill_minus_nine(tmp_path):
     assert {n: tuple(v) if isinstance(v, list) else v for n, v in found.items()}.items() >= (
         right.items()
     )
+
+
+def test_the_text_may_lie_in_another_folder(folder, tmp_path):
+    (folder / "a.py").write_bytes(bytes(range(256)) * 2)
+    config = replace(SMALL, library=str(folder), steps=3)
+    assert larger.run(config).outcomes[0].tokens == 3 * 2 * 8
+    with pytest.raises(ValueError, match="folder: .*expected one with Python files"):
+        larger.run(replace(config, library=str(tmp_path / "missing")))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_missing_gpu_is_named():
+    with pytest.raises(ValueError, match="device: got 'cuda'.*no GPU"):
+        larger.run(replace(SMALL, device="cuda"))
 
 
 @pytest.mark.parametrize(

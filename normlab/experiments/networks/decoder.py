@@ -103,7 +103,7 @@ class CausalAttention(nn.Module):
         if self.qk_norm is not None:
             q, k = self.qk_norm(q, k)
         logits = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])  # (N, heads, T, T)
-        later = torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1)
+        later = torch.ones_like(logits[0, 0], dtype=torch.bool).triu(1)
         seen = logits.detach().masked_fill(later, 0.0).abs().max().item()
         self.largest_logit = max(self.largest_logit, seen)
         weights = logits.masked_fill(later, -math.inf).softmax(-1)

@@ -56,6 +56,8 @@ class Config:
         points: of the recorded curves.
         held_out: windows of the last files, on which the loss is measured.
         text_sha256: of the text that is expected; "" takes the library that is there.
+        library: folder of the text; "" is the standard library of this Python.
+        device: "cuda" puts all runs on one GPU.
         checkpoints: folder for one file a run, from which the same command continues; "" for none.
         checkpoint_minutes: from one checkpoint to the next.
     """
@@ -75,6 +77,8 @@ class Config:
     points: Count = 10
     held_out: Count = 16
     text_sha256: str = PINNED.sha256
+    library: str = ""
+    device: Literal["cpu", "cuda"] = "cpu"
     checkpoints: str = ""
     checkpoint_minutes: Positive = 10.0
 
@@ -159,7 +163,8 @@ class Training:
 
     def __init__(self, config: Config, group: QK, lr: float, seed: int, library: Library) -> None:
         self.config = config
-        self.model = make_model(config, group, seed)
+        self.device = torch.device(config.device)
+        self.model = make_model(config, group, seed).to(self.device)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=lr, betas=(0.9, 0.95), fused=True
         )
@@ -168,8 +173,11 @@ class Training:
         )
         self.batches = _windows(library.train, config.length, config.batch_size, seed)
         # the same windows for all runs
-        self.held_out = next(_windows(library.held_out, config.length, config.held_out, 0))
+        self.held_out = self._move(
+            next(_windows(library.held_out, config.length, config.held_out, 0))
+        )
         varied = {"groups", "lrs", "seeds", "checkpoints", "checkpoint_minutes", "text_sha256"}
+        varied |= {"library"}  # its hash is among the settings
         settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in varied}
         self.checkpoint = Checkpoint(
             Path(config.checkpoints, f"{group}-{lr:g}-{seed}.pt") if config.checkpoints else None,
@@ -185,7 +193,7 @@ class Training:
         config, done = self.config, self.progress
         started = time.process_time() - done["seconds"]
         for batch in islice(self.batches, done["step"], config.steps):
-            loss = byte_loss(self.model, batch)
+            loss = byte_loss(self.model, self._move(batch))
             if not math.isfinite(loss.item()):
                 break
             self.optimizer.zero_grad()
@@ -200,6 +208,9 @@ class Training:
                 self._note()
             done["seconds"] = time.process_time() - started
             self.checkpoint.save_if_due(done)
+
+    def _move(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return batch[0].to(self.device), batch[1].to(self.device)
 
     @torch.no_grad()
     def _note(self) -> None:
@@ -224,10 +235,16 @@ def run_one(config: Config, seed: int, lr: float, group: QK) -> dict[str, Any]:
         largest_logits: largest magnitude of an attention logit in the training steps of each part.
         parameters: of the decoder.
         tokens: bytes that were predicted in training.
-        core_minutes: of computing, on one core.
-        processor: its name.
+        core_minutes: of computing, on one core; on a GPU, of the core that drives it.
+        processor: its name, or that of the GPU, which other runs may use at the same time.
+
+    Raises:
+        ValueError: the text is another than the expected, or there is no such device.
     """
-    training = Training(config, group, lr, seed, load_library(config.text_sha256))
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device: got 'cuda', and torch finds no GPU here; leave it at 'cpu'")
+    folder = Path(config.library) if config.library else None
+    training = Training(config, group, lr, seed, load_library(config.text_sha256, folder=folder))
     training.run()
     done = training.progress
     training.checkpoint.remove()
@@ -239,7 +256,9 @@ def run_one(config: Config, seed: int, lr: float, group: QK) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in training.model.parameters()),
         "tokens": done["step"] * config.batch_size * config.length,
         "core_minutes": rounded(done["seconds"] / 60),
-        "processor": processor_name(),
+        "processor": (
+            torch.cuda.get_device_name() if config.device == "cuda" else processor_name()
+        ),
     }
 
 
