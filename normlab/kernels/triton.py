@@ -1,14 +1,19 @@
 """Layer norm and RMS norm in Triton, forward and backward; the extra `normlab[gpu]`.
 
-These are read and run in Triton's interpreter, on a CPU. Their speed on a GPU has not been
-measured. Each function has a namesake with the same arguments in `normlab.kernels.chunked`.
+Tests run them in Triton's interpreter on a CPU, and `make gpu` runs them on a GPU. The table
+`book/_data/gpu_kernel_times.json` has their times on the one kind of GPU where they were measured,
+an H100; the numbers of threads and registers below were chosen there. Each function has a namesake
+with the same arguments in `normlab.kernels.chunked`.
 
-A program has one row in registers in the forward pass. In the backward pass it takes every
-`PROGRAMS`-th row, and sums the weight's gradient over its rows in float32; the sums of all programs
-are added by torch.
+A program has one row in registers in the forward pass. In the backward pass there are as many
+programs as the GPU runs at the same time; each takes rows at equal distances, and sums the weight's
+gradient over its rows in float32; the sums of all programs are added by torch.
 """
 
 from __future__ import annotations
+
+import functools
+from typing import Any
 
 import torch
 import triton
@@ -17,8 +22,11 @@ from torch import Tensor
 
 from normlab.kernels.pieces import Gradients, Needs
 
-PROGRAMS = 128  # of a backward pass, about one for each multiprocessor of a large GPU
 LARGEST = 16384  # features; longer rows do not fit the registers of a program
+# A thread has 16 elements of a row: fewer, and too few bytes are on their way; more do not fit.
+ELEMENTS = 16
+# Of a backward pass, on each multiprocessor. With 128 registers a thread, these fill its 65,536.
+WARPS = 16
 
 
 @triton.jit
@@ -106,19 +114,35 @@ def _differentiate(
     dy, x = dy.contiguous(), x.contiguous()
     rows = x.numel() // n
     dx = torch.empty_like(x)
-    programs = min(rows, PROGRAMS)
+    warps = _warps(n)
+    programs = min(rows, _multiprocessors(x.device) * max(1, WARPS // warps))
     partial = x.new_empty((programs, 2, n), dtype=torch.float32)
     w = x if weight is None else weight.contiguous()
     _backward[(programs,)](
         dy, x, dx, w, stats, partial, rows, n, CENTERED=centered, HAS_WEIGHT=weight is not None,
-        BLOCK=triton.next_power_of_2(n), EACH=triton.cdiv(rows, programs), num_warps=_warps(n),
+        BLOCK=triton.next_power_of_2(n), EACH=triton.cdiv(rows, programs), num_warps=warps,
+        **_registers(warps),
     )  # fmt: skip
     dweight, dbias = partial.sum(0)
     return dx, dweight if needs[1] else None, dbias if needs[2] else None
 
 
 def _warps(n: int) -> int:
-    return min(32, max(1, triton.next_power_of_2(n) // 256))
+    return min(32, max(1, triton.next_power_of_2(n) // (32 * ELEMENTS)))
+
+
+def _registers(warps: int) -> dict[str, Any]:
+    """At most so many a thread that all programs of a backward pass run at the same time."""
+    if torch.version.hip is not None:
+        return {}  # that compiler has no such setting
+    return {"maxnreg": 65536 // (32 * max(WARPS, warps))}
+
+
+@functools.cache
+def _multiprocessors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 1  # in the interpreter
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def layer_norm(

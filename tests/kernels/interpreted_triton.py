@@ -18,7 +18,7 @@ CALLS = [f(*shape) for f in (layer, rms) for shape in ((1, 9), (5, 16), (12, 7),
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert os.environ["TRITON_INTERPRET"] == "1"
     module = importlib.import_module("normlab.kernels.triton")
-    monkeypatch.setattr(module, "PROGRAMS", 5)  # fewer than the rows of some calls
+    monkeypatch.setattr(module, "WARPS", 5)  # fewer programs than the rows of some calls
     return module
 
 
