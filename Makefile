@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export PYDEVD_DISABLE_FILE_VALIDATION ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test lint types suite notebooks browser pages matrix zoo pdf slides lab execute clean
+.PHONY: help setup book test lint types suite notebooks browser pages matrix gpu zoo pdf slides lab execute clean
 
 # One process a core; a notebook stays in one process.
 JOBS ?= 2
@@ -88,6 +88,9 @@ matrix-%: .matrix/%/.installed
 	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet --upgrade \
 	  -e '.[test]' torch$(patsubst ==newest,,==$*)
 	@touch $@
+
+gpu:  ## run the tests that need a CUDA GPU, with the Python that runs there: `make gpu PYTHON=...`
+	$(PYTHON) -m pytest -p no:cacheprovider tests/kernels/on_a_gpu.py
 
 # The table belongs to these versions; `make zoo VERSIONS=` takes the newest, where a difference
 # shows what has changed.

@@ -48,6 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--peers", action="store_true", help="also other packages' norms that are installed"
     )
+    parser.add_argument(
+        "--graphs", action="store_true", help="on a GPU, replay CUDA graphs: launches do not count"
+    )
     parser.add_argument("--json", help="where to write all numbers")
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -56,8 +59,17 @@ def main(arguments: list[str] | None = None) -> int:
             "expected one; run on a machine that has one, with torch built for CUDA, or use "
             "--device cpu"
         )
+    if options.graphs and options.device != "cuda":
+        parser.error("argument --graphs: got no GPU to launch on; add --device cuda, or leave it")
+    if options.graphs and "backward" in options.passes:
+        parser.error(
+            "argument --graphs: a backward pass alone cannot be recorded, as its forward pass ran "
+            "outside the graph; take --passes forward both"
+        )
     torch.set_num_threads(1)
     machine = describe_machine(options.device)
+    if options.graphs:
+        machine["clock"] = "the wall's, waiting for the GPU; CUDA graphs, so launches do not count"
     print("\n".join(f"{key}: {value}" for key, value in machine.items()), end="\n\n")
     dtypes = options.dtypes or (list(DTYPES) if options.device == "cuda" else ["float32"])
     reports = []
@@ -67,7 +79,13 @@ def main(arguments: list[str] | None = None) -> int:
         for shape, dtype, which in itertools.product(map(_shape, shapes), dtypes, options.passes):
             case = Case(norm, dtype, shape, which, options.device)
             reports.append(
-                run_case(case, rounds=options.rounds, compiled=options.compile, peers=options.peers)
+                run_case(
+                    case,
+                    rounds=options.rounds,
+                    compiled=options.compile,
+                    peers=options.peers,
+                    graphs=options.graphs,
+                )
             )
             print(reports[-1], end="\n\n", flush=True)
     if options.json:

@@ -88,6 +88,29 @@ def launch_share(
     return (launched - start) / max(done - start, 1e-9)
 
 
+def captured(call: Callable[[], object]) -> Callable[[], object]:
+    """Replay of a CUDA graph of one call: the same kernels, launched together by the driver.
+
+    What a model under CUDA graphs gets, and the time of the kernels themselves: Python and
+    autograd, which launch them one by one, run once, here.
+    """
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(3):  # compiles, and lets libraries allocate what they keep
+            call()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+
+    def replay() -> object:
+        graph.replay()
+        return call  # which holds the tensors that the graph reads
+
+    return replay
+
+
 def held_after(call: Callable[[], object]) -> tuple[int, object]:
     """Bytes of the GPU that a call leaves allocated, with what it returned, which holds them."""
     torch.cuda.synchronize()

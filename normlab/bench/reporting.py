@@ -147,9 +147,21 @@ def describe_machine(device: str = "cpu") -> dict[str, str]:
 
 
 def run_case(
-    case: Case, *, rounds: int = 15, compiled: bool = False, peers: bool = False
+    case: Case,
+    *,
+    rounds: int = 15,
+    compiled: bool = False,
+    peers: bool = False,
+    graphs: bool = False,
 ) -> Report:
     """Check, time and count one case.
+
+    Args:
+        case: what is computed.
+        rounds: how often all variants run.
+        compiled: whether `torch.compile` is among them.
+        peers: whether other packages are.
+        graphs: whether CUDA graphs of the calls are timed, so that launches do not count.
 
     Raises:
         ArithmeticError: a variant of this package is wrong, so that its time says nothing.
@@ -164,7 +176,7 @@ def run_case(
         for name, variant in made.items():
             try:
                 error = _error(case, name, variant)
-                call = make_call(case, variant)
+                call = make_call(case, variant, graphs=graphs)
                 call()
             except Exception as problem:  # a compiler and other packages may fail in many ways
                 if variant.ours:
@@ -172,9 +184,9 @@ def run_case(
                 left_out[name] = f"{type(problem).__name__}: {problem}".splitlines()[0]
                 continue
             errors[name], calls[name] = error, call
-        timed = make_variants(case, calls)
+        timed = make_variants(case, calls, graphs=graphs)
         times = measure(timed, rounds=rounds, block=BLOCKS[case.device], clock=clock)
-        if case.device == "cuda":
+        if case.device == "cuda" and not graphs:
             launches = {name: launch_share(call, clock=clock) for name, call in timed.items()}
         made["torch"] = torch_itself(case)
         saved, peak = (

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from normlab import kernels, layers
 from normlab.bench.cases import FUSED, Case
-from normlab.bench.devices import copies_of
+from normlab.bench.devices import captured, copies_of
 from normlab.bench.peers import find_peers
 from normlab.bench.timing import CONTROL
 from normlab.kernels import choice
@@ -80,9 +80,15 @@ def functions(case: Case, *, compiled: bool = False, peers: bool = False) -> dic
     return made
 
 
-def make_call(case: Case, variant: Variant) -> Call:
-    """One call of the wanted pass; on a GPU, inputs beyond its cache take turns."""
-    return _in_turn(case, lambda seed: _one_call(case, variant, seed))
+def make_call(case: Case, variant: Variant, *, graphs: bool = False) -> Call:
+    """One call of the wanted pass; on a GPU, inputs beyond its cache take turns.
+
+    Args:
+        case: what is computed.
+        variant: by what.
+        graphs: whether CUDA graphs of the calls are replayed instead.
+    """
+    return _in_turn(case, lambda seed: _one_call(case, variant, seed), graphs)
 
 
 def _one_call(case: Case, variant: Variant, seed: int) -> Call:
@@ -108,9 +114,9 @@ def _one_call(case: Case, variant: Variant, seed: int) -> Call:
     return lambda: torch.autograd.grad(y, tensors, dy, retain_graph=True)
 
 
-def make_copy(case: Case) -> Call:
+def make_copy(case: Case, *, graphs: bool = False) -> Call:
     """What cannot be avoided: each tensor read or written once, by torch's own loops."""
-    return _in_turn(case, lambda seed: _one_copy(case, seed))
+    return _in_turn(case, lambda seed: _one_copy(case, seed), graphs)
 
 
 def _one_copy(case: Case, seed: int) -> Call:
@@ -134,27 +140,33 @@ def copied(case: Case) -> int:
     return passes[case.which] * case.bytes
 
 
-def _in_turn(case: Case, make: Callable[[int], Call]) -> Call:
+def _in_turn(case: Case, make: Callable[[int], Call], graphs: bool) -> Call:
     calls = [make(seed) for seed in range(copies_of(case.bytes, case.device))]
+    if graphs:
+        calls = [captured(call) for call in calls]
     if len(calls) == 1:
         return calls[0]
     turn = itertools.cycle(calls)
     return lambda: next(turn)()
 
 
-def make_variants(case: Case, calls: Mapping[str, Call] | None = None) -> dict[str, Call]:
+def make_variants(
+    case: Case, calls: Mapping[str, Call] | None = None, *, graphs: bool = False
+) -> dict[str, Call]:
     """The base "torch" twice, what is compared with it, and a copy.
 
     Args:
         case: what is computed.
         calls: what is compared; None for the back ends.
+        graphs: whether CUDA graphs are replayed.
     """
     if calls is None:
-        calls = {name: make_call(case, variant) for name, variant in functions(case).items()}
+        made = functions(case).items()
+        calls = {name: make_call(case, variant, graphs=graphs) for name, variant in made}
     base = torch_itself(case)
     return {
-        "torch": make_call(case, base),
-        CONTROL: make_call(case, base),
+        "torch": make_call(case, base, graphs=graphs),
+        CONTROL: make_call(case, base, graphs=graphs),
         **calls,
-        "copy": make_copy(case),
+        "copy": make_copy(case, graphs=graphs),
     }

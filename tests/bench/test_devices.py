@@ -17,7 +17,7 @@ from normlab.bench.__main__ import SHAPES, main
 from normlab.bench.cases import count_peak, count_saved
 from normlab.bench.devices import held_after, launch_share, peak_during, waiting_clock
 from normlab.bench.timing import measure
-from normlab.bench.variants import backends, copied, functions
+from normlab.bench.variants import backends, copied, functions, make_variants
 from normlab.kernels import choice
 
 LARGEST = 64
@@ -222,3 +222,35 @@ def test_others_that_fail_are_left_out_with_the_reason(
     made["broken"] = variants.Variant(broken, ours=True)
     with pytest.raises(RuntimeError, match="no compiler"):
         run_case(case, rounds=5)
+
+
+def test_a_graph_of_each_input_is_replayed(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> None:
+    replayed: list[object] = []
+
+    def captured(call: Callable[[], object]) -> Callable[[], object]:
+        found = call()
+        return lambda: replayed.append(found)
+
+    monkeypatch.setattr(variants, "captured", captured)
+    monkeypatch.setattr(variants, "copies_of", lambda count, device: 3)
+    case = Case("rms_norm", "float32", (4, 8), "forward", "cuda")
+    for made in make_variants(case, graphs=True).values():
+        replayed.clear()
+        for _ in range(4):
+            made()
+        first, second, third, again = replayed
+        assert first is again and first is not second is not third
+
+
+def test_a_backward_pass_alone_is_not_recorded(
+    capsys: pytest.CaptureFixture[str], gpu: Gpu
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--device", "cuda", "--graphs", "--passes", "forward", "backward"])
+    assert "--graphs: a backward pass alone" in capsys.readouterr().err
+
+
+def test_graphs_need_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--graphs"])
+    assert "argument --graphs: got no GPU" in capsys.readouterr().err

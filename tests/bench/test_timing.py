@@ -87,7 +87,7 @@ def test_a_bad_control_concludes_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     machine = Machine()
     costs = {"torch": 1.0, CONTROL: 1.2, "chunked": 0.5, "copy": 0.1}
     made = {name: machine.taking(seconds) for name, seconds in costs.items()}
-    monkeypatch.setattr(reporting, "make_variants", lambda *_: made)
+    monkeypatch.setattr(reporting, "make_variants", lambda *_, **__: made)
     monkeypatch.setattr(reporting, "clock_of", lambda _: machine.clock)
     report = run_case(CASE, rounds=5)
     assert not report.conclusive

@@ -112,7 +112,9 @@ def test_the_pinned_text_is_that_of_its_python():
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_it_learns_to_repeat_a_pattern(monkeypatch, precision):
     pattern = torch.arange(400) % 4
-    monkeypatch.setattr(larger, "load_library", lambda sha256, folder: Library(pattern, pattern[:40], ""))
+    monkeypatch.setattr(
+        larger, "load_library", lambda sha256, folder: Library(pattern, pattern[:40], "")
+    )
     config = replace(SMALL, precision=precision, steps=60, groups=("none", "qk_norm"))
     for outcome in larger.run(config).outcomes:
         assert outcome.curve[0] > 2 > 1 > outcome.loss == outcome.held_out[-1]

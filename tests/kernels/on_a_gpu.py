@@ -73,7 +73,10 @@ def test_other_norms_and_double_backward_go_to_the_composition() -> None:
     assert torch.autograd.gradgradcheck(lambda t: layers.layer_norm(t, (5,)), x)
     x32 = x.detach().float()
     for ours, theirs in (
-        (layers.batch_norm(x32, None, None, training=True), F.batch_norm(x32, None, None, training=True)),
+        (
+            layers.batch_norm(x32, None, None, training=True),
+            F.batch_norm(x32, None, None, training=True),
+        ),
         (layers.group_norm(x32, 2), F.group_norm(x32, 2)),
         (layers.instance_norm(x32), F.instance_norm(x32)),
     ):
