@@ -16,6 +16,7 @@ from normlab.experiments.motivation import (
     duplicated_feature,
     loss_along_gradient,
     newton_schulz,
+    percentiles,
     shifting_inputs,
     signal_at_init,
     update_interaction,
@@ -237,6 +238,30 @@ def test_measures_are_finite_json_even_when_a_unit_dies() -> None:
     json.dumps(shifting_inputs.run_one(config, "none", seed=3), allow_nan=False)
 
 
+def test_a_run_is_solved_at_the_first_low_mean_of_ten_losses(monkeypatch) -> None:
+    losses = [2.0] * 15 + [0.1] * 20
+    looks = torch.rand(3, 3, 500, 100)
+    watched = shifting_inputs.Watched(losses, looks, (0.1, 0.54321, 0.9))
+    monkeypatch.setattr(shifting_inputs, "train_and_watch", lambda *_: watched)
+    found = percentiles.run_one(percentiles.Config(every=10, steps=20), "none", 1.0, 0)
+    assert found["steps_to_solve"] == 23  # two of ten losses at 2 and eight at 0.1: 0.48
+    assert found["steps"] == (0, 10, 20)
+    assert found["accuracy"] == (0.1, 0.5432, 0.9)
+    middle = np.quantile(looks[1, -1, :, 0].numpy(), 0.5)
+    assert found["percentiles"][1][1] == pytest.approx(middle, rel=1e-3)
+    late = percentiles.Config(every=10, steps=20, solved_below=0.05)
+    assert percentiles.run_one(late, "none", 1.0, 0)["steps_to_solve"] is None
+
+
+def test_batch_norm_learns_before_the_percentiles_of_a_plain_network_separate() -> None:
+    config = percentiles.Config(lrs=(1.0,), seeds=(0,), steps=60, every=20)
+    plain, batch = percentiles.run(config).outcomes
+    assert plain.steps_to_solve is None
+    assert batch.steps_to_solve < 60
+    apart = [o.percentiles[2][-1] - o.percentiles[0][-1] for o in (plain, batch)]
+    assert apart[0] < 0.1 < 1 < apart[1]
+
+
 def test_only_batch_norm_keeps_the_signal_of_deep_sigmoids() -> None:
     result = signal_at_init.run(signal_at_init.Config(seeds=(0, 1)))
     assert max(result.at(-1, "spread", norm="none")) < 1e-3
@@ -317,6 +342,9 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     (shifting_inputs, {"every": 400}, "every"),
     (shifting_inputs, {"noise": 2.0}, "noise"),
     (shifting_inputs, {"unit": 100}, "unit"),
+    (percentiles, {"lrs": (0.0,)}, "lrs: .*positive"),
+    (percentiles, {"unit": 100}, "unit"),
+    (percentiles, {"every": 4000}, "every"),
     (signal_at_init, {"depth": 0}, "depth"),
     (signal_at_init, {"batch_size": 1}, "batch_size"),
     (loss_along_gradient, {"lr": 0.0}, "lr"),

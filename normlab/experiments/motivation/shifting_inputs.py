@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -173,18 +173,27 @@ def summarize(z: Tensor, config: Config) -> dict[str, Any]:
     }
 
 
-def run_one(config: Config, group: Group, seed: int) -> dict[str, Any]:
-    """Train one network and watch it.
+class Watched(NamedTuple):
+    """A training run.
 
-    Measures:
-        steps: of the looks; the first is 0, before training.
+    Attributes:
+        losses: of each step.
+        looks: (looks, layers, digits, units), what entered the nonlinearities.
         accuracy: on the 500 test digits at each look, in eval mode.
-        shift: (layers, looks - 1), input side first: how far the mean moved since the last look,
-            in standard deviations of then (but no less than a millionth), mean over units.
-        spread: (layers, looks): standard deviation over the digits, mean over units.
-        saturated: (layers, looks): share of values where the nonlinearity's slope is below a
-            twentieth of its largest.
-        percentiles: (3, looks): 15th, 50th and 85th of one unit of the last hidden layer.
+    """
+
+    losses: list[float]
+    looks: Tensor
+    accuracy: tuple[float, ...]
+
+
+def train_and_watch(config: Config, group: Group, seed: int) -> Watched:
+    """Train one network and look at it every so many steps; the first look is before training.
+
+    Args:
+        config: settings.
+        group: which network.
+        seed: of split, weights, batches and noise.
     """
     data = load_digits_split(seed)
     model = make_network(config, group, seed)
@@ -200,7 +209,7 @@ def run_one(config: Config, group: Group, seed: int) -> dict[str, Any]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # of the noise
         look(0)
-        train_on_digits(
+        losses = train_on_digits(
             model,
             data,
             torch.optim.SGD(trained, lr=config.lr, momentum=config.momentum),
@@ -209,10 +218,27 @@ def run_one(config: Config, group: Group, seed: int) -> dict[str, Any]:
             seed=seed,
             after_step=look,
         )
+    return Watched(losses, torch.stack(looks), tuple(accuracy))
+
+
+def run_one(config: Config, group: Group, seed: int) -> dict[str, Any]:
+    """Train one network and watch it.
+
+    Measures:
+        steps: of the looks; the first is 0, before training.
+        accuracy: on the 500 test digits at each look, in eval mode.
+        shift: (layers, looks - 1), input side first: how far the mean moved since the last look,
+            in standard deviations of then (but no less than a millionth), mean over units.
+        spread: (layers, looks): standard deviation over the digits, mean over units.
+        saturated: (layers, looks): share of values where the nonlinearity's slope is below a
+            twentieth of its largest.
+        percentiles: (3, looks): 15th, 50th and 85th of one unit of the last hidden layer.
+    """
+    watched = train_and_watch(config, group, seed)
     return {
-        "steps": tuple(range(0, config.every * len(looks), config.every)),
-        "accuracy": tuple(accuracy),
-        **summarize(torch.stack(looks), config),
+        "steps": tuple(range(0, config.every * len(watched.looks), config.every)),
+        "accuracy": watched.accuracy,
+        **summarize(watched.looks, config),
     }
 
 
