@@ -104,7 +104,8 @@ def test_same_word_has_one_vector():
 
 
 def test_rarely_taken_branch_starves_batch_norm_only():
-    result = routing.run(routing.Config(norms=("batch_norm", "layer_norm"), seeds=(0,)))
+    config = routing.Config(norms=("batch_norm", "layer_norm"), lrs=(3e-3,), seeds=(0,))
+    result = routing.run(config)
     batch, layer = result.outcomes
     assert batch.visits == layer.visits
     assert batch.refusals == dict(batch.visits)[1] > 80
@@ -112,6 +113,13 @@ def test_rarely_taken_branch_starves_batch_norm_only():
     assert batch.rare_loss > 5 * layer.rare_loss
     assert batch.common_loss < 0.05
     assert 0.8 < batch.std_ratio < 1.25
+
+
+def test_both_experts_learn_at_the_rate_that_is_asked_for():
+    config = routing.Config(norms=("none",), lrs=(1e-3, 1e-2), seeds=(0,), rare=0.3, steps=60)
+    slow, fast = routing.run(config).outcomes
+    assert fast.rare_loss < 0.7 * slow.rare_loss
+    assert fast.common_loss < 0.7 * slow.common_loss
 
 
 def test_usual_checks_miss_what_check_layer_finds():

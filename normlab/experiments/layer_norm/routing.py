@@ -24,23 +24,23 @@ class Config:
 
     Attributes:
         norms: of both experts.
+        lrs: learning rates of Adam, every norm at every one.
         seeds: each gives a split, initial weights and an order of batches.
         rare: share of the training digits that the second expert gets.
         width: hidden units of an expert.
         batch_size: digits in a batch, before routing.
         steps: updates.
-        lr: of Adam.
         skip_single: the second expert sits out the updates in which it gets one digit, as it has
             to with batch norm: what this alone costs.
     """
 
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     rare: Share = 0.05
     width: Count = 64
     batch_size: Count = 32
     steps: Count = 400
-    lr: Positive = 2e-3
     skip_single: bool = False
 
 
@@ -54,7 +54,7 @@ def _std_ratio(expert: nn.Sequential, x: Tensor) -> float:
     return (norm.running_var / var).sqrt().median().item()
 
 
-def run_one(config: Config, norm: FeatureNorm, seed: int) -> dict[str, Any]:
+def run_one(config: Config, norm: FeatureNorm, lr: float, seed: int) -> dict[str, Any]:
     """Train one pair of experts.
 
     Measures:
@@ -76,7 +76,7 @@ def run_one(config: Config, norm: FeatureNorm, seed: int) -> dict[str, Any]:
     widths = (64, config.width, config.width, 10)
     common, rare = (make_mlp(widths, norm, seed=2 * seed + i) for i in range(2))
     parameters = [*common.parameters(), *rare.parameters()]
-    optimizer = torch.optim.Adam(parameters, lr=config.lr)
+    optimizer = torch.optim.Adam(parameters, lr=lr)
     batches = shuffled_batches(len(y), config.batch_size, seed=seed)
     visits: Counter[int] = Counter()
     refusals = 0
@@ -110,4 +110,4 @@ def run_one(config: Config, norm: FeatureNorm, seed: int) -> dict[str, Any]:
     }
 
 
-run = Sweep(run_one, norm="norms", seed="seeds")
+run = Sweep(run_one, norm="norms", lr="lrs", seed="seeds")
