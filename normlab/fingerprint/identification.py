@@ -26,9 +26,10 @@ from normlab.fingerprint.nearest import name_nearest
 from normlab.fingerprint.precision import read_precision
 from normlab.fingerprint.relatives import name_relative
 from normlab.fingerprint.report import Fingerprint
+from normlab.fingerprint.strided import read_strided
 from normlab.norms import NORMS
 from normlab.probing.arguments import Arguments, OneTensor
-from normlab.probing.groups import find_groups, moved_outputs
+from normlab.probing.groups import StridedGroups, find_groups, moved_outputs
 from normlab.probing.measurements import Affine, fit_affine, shortest
 from normlab.probing.opening import choose_probe, open_probe, uncompiled
 from normlab.probing.parameters import find_roles
@@ -94,6 +95,13 @@ def _identify(layer: Callable[[Tensor], Any], shape: tuple[int, ...]) -> Fingerp
         try:
             _fill(found)
         except NoNorm as reason:
+            if isinstance(reason, StridedGroups):
+                found.probe.assign(own)
+                report = read_strided(
+                    layer, found.probe, reason, lambda sorted_: _identify(sorted_, shape)
+                )
+                if report is not None:
+                    return report
             why = _true_reason(found.probe, str(reason))  # with parameters away from 0 and 1
             found.probe.assign(own)
             report = _before_function(original)

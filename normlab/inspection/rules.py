@@ -82,8 +82,9 @@ def check_state(seen: Seen) -> Iterator[Finding]:
 
 
 def check_eps(seen: Seen) -> Iterator[Finding]:
-    """Two eps among the norms of one family."""
+    """Two eps among the norms of one family, each said in the units in which it is passed."""
     by_family: dict[str, dict[float, list[str]]] = {}
+    said: dict[tuple[str, float], str] = {}
     for norm in (*seen.norms, *seen.functions):
         found = norm.fingerprint
         if found.family is None or found.eps is None:
@@ -91,14 +92,17 @@ def check_eps(seen: Seen) -> Iterator[Finding]:
         known = by_family.setdefault(found.family, {})
         near = next((e for e in known if math.isclose(e, found.eps, rel_tol=1e-3)), found.eps)
         known.setdefault(near, []).append(norm.module)
+        said.setdefault((found.family, near), found.describe_eps())
     for family, known in by_family.items():
         if len(known) > 1:
             rare = min(known, key=lambda e: len(known[e]))
-            others = ", ".join(f"{e:.6g} ({len(n)}×)" for e, n in known.items() if e != rare)
+            others = ", ".join(
+                f"{said[family, e]} ({len(n)}×)" for e, n in known.items() if e != rare
+            )
             yield Finding(
                 "two_eps",
                 tuple(known[rare]),
-                f"the layers of family {family} have different eps: {rare:.6g} here "
+                f"the layers of family {family} have different eps: {said[family, rare]} here "
                 f"({len(known[rare])}×), {others} elsewhere. Pass the same eps to all, the one "
                 "that the weights were trained with",
             )

@@ -64,6 +64,19 @@ class Groups:
         return (d if centered else x) / var.sqrt(), var
 
 
+class StridedGroups(NoNorm):
+    """Every G-th cell of an axis shares statistics.
+
+    Attributes:
+        axis: of the input.
+        groups: G.
+    """
+
+    def __init__(self, axis: int, groups: int):
+        super().__init__(f"every {groups}th cell of axis {axis} shares statistics")
+        self.axis, self.groups = axis, groups
+
+
 def moved_outputs(probe: Probe, cell: tuple[int, ...], *, training: bool = True) -> Tensor:
     """Outputs that change when one input becomes by far the largest."""
     moved = torch.zeros(probe.shape, dtype=torch.bool)
@@ -118,6 +131,11 @@ def _box(moved: Tensor, cell: tuple[int, ...]) -> Groups:
         elif width > 1:
             start = cell[axis] // width * width
             aligned = size % width == 0 and bool(seen[start : start + width].all())
+            stride = size // width
+            if split is None and size % width == 0 and not aligned:
+                every = torch.arange(size) % stride == cell[axis] % stride
+                if torch.equal(seen, every):
+                    raise StridedGroups(axis, stride)
             if split is not None or not aligned:
                 raise NoNorm(
                     "the outputs that follow one input are no blocks of equal size: windows that "

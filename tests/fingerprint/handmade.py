@@ -187,7 +187,7 @@ NO_NORMS = {
     "L2 and weights": (L2Norm(6), (4, 6, 5), "sum of squares"),
     "partial RMS": (PartialRMS(), (4, 6), "different neighbors"),
     "frozen": (FrozenBatchNorm(6), (4, 6), "frozen"),
-    "shuffled groups": (ShuffledGroups(), (4, 6), "no blocks"),
+    "shuffled groups": (ShuffledGroups(), (4, 6), "the same c % [23] share"),
     "one element": (nn.GroupNorm(6, 6), (4, 6), "one element"),
     "mean left": (
         lambda x: x / (x.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt(),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from normlab import doctor
 from normlab.inspection.catalogue import RULES
+from normlab.layers import ScaleNorm
 
 G = torch.Generator().manual_seed(0)
 ROWS = torch.randn(16, 8, generator=G)
@@ -139,6 +140,28 @@ def test_what_is_said_of_many_modules_is_said_once():
     assert "15" not in line
     assert "0, 3, 6, 9, 12, 15" in examined.to_text(every=True)
     assert json.loads(json.dumps(examined.to_dict()))["findings"][0]["modules"][-1] == "15"
+
+
+class Lengths(nn.Module):
+    """ScaleNorm, whose eps bounds a length, beside torch's own division by a length."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = ScaleNorm(8, eps=1e-4), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return nn.functional.normalize(self.linear(self.norm(x)), dim=-1)
+
+
+def test_two_eps_are_said_in_the_units_in_which_they_are_passed():
+    (finding,) = doctor(Lengths(), ROWS).findings
+    assert finding.rule == "two_eps"
+    assert "0.0001 on the L2 norm at least here (1×)" in finding.message
+    assert "1e-12 on the L2 norm at least (1×) elsewhere" in finding.message
+    model = deep(2)
+    model[1].eps = 1e-2
+    (finding,) = doctor(model, ROWS, select=["two_eps"]).findings
+    assert "different eps: 0.01 here (1×), 1e-05 (1×) elsewhere" in finding.message
 
 
 def test_rules_can_be_chosen():
