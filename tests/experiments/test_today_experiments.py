@@ -23,7 +23,9 @@ SMALL = {"layers": 2, "width": 16, "heads": 2, "vocabulary": 6, "length": 8, "se
 
 
 @pytest.mark.parametrize("qk", [False, True])
-@pytest.mark.parametrize("placement", ["post", "pre", "sandwich", "output", "mix", "deep_norm"])
+@pytest.mark.parametrize(
+    "placement", ["post", "pre", "sandwich", "output", "sub", "mix", "deep_norm"]
+)
 def test_a_token_sees_itself_and_those_before_it(placement, qk):
     model = make_decoder(placement=placement, qk_norm=qk, **SMALL)
     tokens = torch.arange(6)[None]
@@ -39,6 +41,24 @@ def test_one_seed_gives_every_choice_the_same_matrices():
         first.blocks[2].sublayer.q_proj.weight, second.blocks[2].sublayer.q_proj.weight
     )
     assert torch.equal(first.head.weight, second.head.weight)
+
+
+def test_sub_norm_puts_norms_before_both_matrices_of_a_branch():
+    plain, split = (make_decoder(placement=p, **SMALL).blocks for p in ("pre", "sub"))
+    assert torch.equal(plain[2].sublayer.out_proj.weight, split[2].last.weight)
+    assert torch.equal(plain[3].sublayer[0].weight, split[3].first[0].weight)
+    assert torch.equal(plain[3].sublayer[2].weight, split[3].last.weight)
+    x = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
+    hidden = (plain[3].norm(x) @ split[3].first[0].weight.T).relu()  # (N, T, 4 D)
+    middle = hidden / hidden.square().mean(-1, keepdim=True).sqrt()
+    right = x + middle @ split[3].last.weight.T
+    torch.testing.assert_close(split[3](x), right, rtol=1e-4, atol=1e-4)
+    # the branch is as large for ten times the matrices in front of its inner norm
+    with torch.no_grad():
+        before = split[2](x)
+        split[2].first.v_proj.weight.mul_(10)
+        torch.testing.assert_close(split[2](x), before, rtol=1e-3, atol=1e-4)
+        assert (plain[2](x) - before).abs().max() > 0.1
 
 
 def test_logits_are_seen():
@@ -59,6 +79,10 @@ def test_logits_are_seen():
         (lambda: make_decoder(norm="batch_norm", **SMALL), "norm.*'dyt'"),
         (lambda: make_decoder(**{**SMALL, "heads": 3}), "heads.*divisor"),
         (lambda: make_block("", None, None, layer=1, layers=1), "placement"),
+        (
+            lambda: make_block("sub", torch.nn.ReLU(), torch.nn.RMSNorm, layer=1, layers=1),
+            "sublayer: got ReLU; sub-LN splits",
+        ),
         (lambda: model_table.make_model("gpt-5"), "models.*llama"),
     ],
 )

@@ -19,14 +19,38 @@ from normlab.residual import (
     PreNorm,
     SandwichNorm,
     ScaledPreNorm,
+    SubNorm,
     deep_norm_constants,
     deep_norm_init_,
     mix_norm,
 )
 
-Placement = Literal["post", "pre", "sandwich", "output", "scaled_pre", "mix", "keel", "deep_norm"]
+Placement = Literal[
+    "post", "pre", "sandwich", "output", "sub", "scaled_pre", "mix", "keel", "deep_norm"
+]
 BlockNorm = Literal["rms_norm", "zero_centered", "dyt", "derf", "none"]
-Wrap = Callable[[nn.Module, Callable[[], nn.Module], int, int], nn.Module]
+Wrap = Callable[[nn.Module, Callable[..., nn.Module], int, int], nn.Module]
+
+
+def _split(sublayer: nn.Module) -> tuple[nn.Module, nn.Linear]:
+    """A sublayer without its last matrix, and this matrix."""
+    if isinstance(sublayer, FeedForward):
+        up, middle, down = sublayer
+        assert isinstance(down, nn.Linear)
+        return nn.Sequential(up, middle), down
+    if isinstance(sublayer, CausalAttention):
+        last = sublayer.out_proj
+        sublayer.out_proj = nn.Identity()  # type: ignore[assignment]
+        return sublayer, last
+    raise ValueError(
+        f"sublayer: got {type(sublayer).__name__}; sub-LN splits a CausalAttention or a FeedForward"
+    )
+
+
+def _sub_norm(sublayer: nn.Module, norm: Callable[..., nn.Module]) -> SubNorm:
+    first, last = _split(sublayer)
+    return SubNorm(first, last, norm(), norm(last.in_features))
+
 
 # block by placement, from its branch, a maker of norms, the layer from 1, and all layers
 _WRAPS: dict[str, Wrap] = {
@@ -34,6 +58,7 @@ _WRAPS: dict[str, Wrap] = {
     "pre": lambda f, norm, layer, layers: PreNorm(f, norm()),
     "sandwich": lambda f, norm, layer, layers: SandwichNorm(f, norm(), norm()),
     "output": lambda f, norm, layer, layers: OutputNorm(f, norm()),
+    "sub": lambda f, norm, layer, layers: _sub_norm(f, norm),
     "scaled_pre": lambda f, norm, layer, layers: ScaledPreNorm(f, norm(), layer=layer),
     "keel": lambda f, norm, layer, layers: Keel(f, norm(), norm(), alpha=2 * layers),
     "deep_norm": lambda f, norm, layer, layers: DeepNorm(
@@ -45,7 +70,7 @@ _WRAPS: dict[str, Wrap] = {
 def make_block(
     placement: Placement,
     sublayer: nn.Module,
-    norm: Callable[[], nn.Module],
+    norm: Callable[..., nn.Module],
     *,
     layer: int,
     layers: int,
@@ -55,12 +80,12 @@ def make_block(
     Args:
         placement: of the norms.
         sublayer: the branch.
-        norm: makes one norm.
+        norm: makes one norm; for "sub" it also takes the size of another one.
         layer: of the network, from 1.
         layers: of the network.
 
     Raises:
-        ValueError: there is no such placement.
+        ValueError: there is no such placement, or "sub" got a branch that it cannot split.
     """
     if placement not in get_args(Placement):
         known = ", ".join(map(repr, get_args(Placement)))
@@ -179,11 +204,11 @@ def make_decoder(
     """
     if width % heads:
         raise ValueError(f"heads: got {heads}; expected a divisor of width {width}")
-    makers: dict[str, Callable[[], nn.Module]] = {
-        "rms_norm": lambda: RMSNorm(width, eps=1e-6),
-        "zero_centered": lambda: ZeroCenteredRMSNorm(width, eps=1e-6),
-        "dyt": lambda: DyT(width, alpha),
-        "derf": lambda: Derf(width, alpha),
+    makers: dict[str, Callable[..., nn.Module]] = {
+        "rms_norm": lambda size=width: RMSNorm(size, eps=1e-6),
+        "zero_centered": lambda size=width: ZeroCenteredRMSNorm(size, eps=1e-6),
+        "dyt": lambda size=width: DyT(size, alpha),
+        "derf": lambda size=width: Derf(size, alpha),
         "none": nn.Identity,
     }
     if norm not in makers:

@@ -29,7 +29,7 @@ class Config:
         steps: updates.
     """
 
-    placements: tuple[Placement, ...] = ("post", "pre", "sandwich", "output", "keel")
+    placements: tuple[Placement, ...] = ("post", "pre", "sandwich", "output", "keel", "sub")
     warmups: tuple[Index, ...] = (0, 100)
     lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
