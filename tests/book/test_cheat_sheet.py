@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import sheet_conventions as second
+import sheet_later as later
 import sheet_layers as first
 import sheet_mistakes as mistakes
 from loading import load
@@ -26,6 +27,7 @@ VERIFIERS: dict[str, Callable[[Section], None]] = {
     "cheat-precision": second.verify_precision,
     "cheat-checks": mistakes.verify_checks,
     "cheat-mistakes": mistakes.verify_mistakes,
+    "cheat-later": later.verify_later,
 }
 
 
@@ -139,6 +141,18 @@ WRONG = [
     ("cheat-mistakes", "`norm(x + alpha * f(x))`", "`norm(alpha * (x + f(x)))`"),
     ("cheat-mistakes", "* **NaN**", "* **Inf**"),
     ("cheat-mistakes", "is lost in training, before", "is lost, before"),
+    ("cheat-later", "(x_hat * r + d) * weight", "(x_hat * r * weight + d)"),
+    ("cheat-later", "1 / r_max, r_max)", "0, r_max)"),
+    ("cheat-later", "(mean(x) - running_mean) / sqrt", "(mean(x) - running_mean) * sqrt"),
+    ("cheat-later", "bias, threshold)", "threshold, bias)"),
+    ("cheat-later", "x + x * length", "x * length"),
+    ("cheat-later", "threshold)` | H, W |", "threshold)` | N, H, W |"),
+    ("cheat-later", "| all but the output axis |", "| C |"),
+    ("cheat-later", "maximum(sqrt(sum(x**2)), eps)", "sqrt(sum(x**2) + eps)"),
+    ("cheat-later", "(1 + weight)", "weight"),
+    ("cheat-later", "erf(alpha * x + shift)", "erf(alpha * (x + shift))"),
+    ("cheat-later", "tanh(alpha * x) * weight", "tanh(alpha * x * weight)"),
+    ("cheat-later", "| running mean and variance |", "| nothing |"),
 ]  # fmt: skip
 
 
