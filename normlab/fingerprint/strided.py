@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab.fingerprint.report import Fingerprint
+from normlab.norms import NORMS
 from normlab.probing.groups import StridedGroups
 from normlab.probing.probe import Probe
 
@@ -44,7 +45,8 @@ def read_strided(
     axis, groups, size = strided.axis, strided.groups, probe.shape[strided.axis]
     order = torch.arange(size).view(-1, groups).mT.flatten()
     found = read(_Sorted(layer, axis, order))
-    if found.family != "group_norm" or found.num_groups != groups:
+    record = NORMS.get(str(found.family))
+    if record is None or not record.grouped or found.num_groups != groups:
         return None
     index = ", ".join(":" for _ in range(axis))
     pattern = (
