@@ -91,7 +91,7 @@ class Config:
 
     Attributes:
         norms: as in :class:`~normlab.experiments.paper_experiments.lstm.LstmCell`.
-        lrs: learning rates of Adam, the same for all norms.
+        lrs: learning rates of Adam, every norm at every one.
         seeds: each gives a split, initial weights and an order of batches.
         hidden: units.
         components: of the mixture.
@@ -101,7 +101,7 @@ class Config:
     """
 
     norms: tuple[LstmNorm, ...] = ("none", "sums", "sums with bias")
-    lrs: tuple[Positive, ...] = (1e-3, 5e-3)
+    lrs: tuple[Positive, ...] = (1e-3, 5e-3, 1e-2, 2e-2, 5e-2)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     hidden: Count = 64
     components: Count = 5
