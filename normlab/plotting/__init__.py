@@ -10,6 +10,7 @@ from normlab.plotting.descent import plot_descent
 from normlab.plotting.devices import plot_division
 from normlab.plotting.diagrams import make_family_figure, plot_norm_family, plot_shared_cells
 from normlab.plotting.distributions import plot_histograms, plot_percentiles_over_steps
+from normlab.plotting.dots import plot_clouds, plot_rows
 from normlab.plotting.incidence import plot_incidence
 from normlab.plotting.labels import write_legend
 from normlab.plotting.matrices import plot_matrix, plot_spectrum
@@ -37,6 +38,7 @@ __all__ = [
     "norm_style",
     "plot_block",
     "plot_call_path",
+    "plot_clouds",
     "plot_curves",
     "plot_descent",
     "plot_division",
@@ -48,6 +50,7 @@ __all__ = [
     "plot_percents",
     "plot_placement",
     "plot_roofline",
+    "plot_rows",
     "plot_shared_cells",
     "plot_spectrum",
     "plot_sweep",

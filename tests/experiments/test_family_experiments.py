@@ -1,10 +1,17 @@
-"""What each layer forgets, against what its formula says; rotations keep lengths."""
+"""What each layer forgets, against what its formula says; parts of a batch; rotations."""
+
+import math
 
 import pytest
 import torch
 
+from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.family import small_batches
+from normlab.experiments.family.batch_statistics import draw_statistics
 from normlab.experiments.family.forgetting import CHANGES, LAYERS, find_forgotten
+from normlab.experiments.family.turning import follow_direction
 from normlab.experiments.today.rotation import rotate
+from normlab.layers import BatchRenorm2d
 
 FACTOR, SAMPLE, CHANNEL, SHIFT, OTHERS = CHANGES
 EXPECTED = {
@@ -39,3 +46,95 @@ def test_a_rotation_keeps_lengths_and_products_of_equal_distances():
     assert (y - x).abs().max() > 0.5
     with pytest.raises(ValueError, match="even number"):
         rotate(x[..., :7])
+
+
+def test_only_a_norm_over_the_batch_sees_that_the_images_come_in_parts():
+    x = load_digits_split(0).as_images().x_train[:32]
+    for group in small_batches.NORMS:
+        whole, parts = (
+            small_batches.make_network(group, (1, 8, 8), part_size=size, seed=0).train()(x)
+            for size in (32, 4)
+        )
+        differ = (whole - parts).abs().max() > 1e-3
+        assert differ == (group in small_batches.OVER_BATCH), group
+
+
+def test_one_seed_gives_every_group_the_same_weights():
+    weights = {
+        group: next(small_batches.make_network(group, (1, 8), part_size=2, seed=3).parameters())
+        for group in ("none", "batch_norm", "filter_response_norm, learned eps")
+    }
+    first, *others = weights.values()
+    assert all(torch.equal(first, other) for other in others)
+    other_seed = next(small_batches.make_network("none", (1, 8), part_size=2, seed=4).parameters())
+    assert not torch.equal(first, other_seed)
+
+
+def test_the_bounds_of_batch_renorm_widen_from_those_of_batch_norm():
+    model = small_batches.make_network("batch_renorm", (1, 8), part_size=2, seed=0)
+    norm = next(m for m in model.modules() if isinstance(m, BatchRenorm2d))
+    seen = []
+    for done in (0.0, 0.1, 0.3, 0.5, 1.0):
+        small_batches.widen_bounds(model, done)
+        seen += [norm.r_max, norm.d_max]
+    assert seen == pytest.approx([1, 0, 1, 0, 2, 2.5, 3, 5, 3, 5])
+
+
+def test_a_sweep_over_parts_trains_the_others_once():
+    config = small_batches.Config(
+        groups=("batch_norm", "group_norm"),
+        part_sizes=(8, 2),
+        lrs=(0.1,),
+        seeds=(0,),
+        channels=(1, 4, 4),
+        batch_size=8,
+        steps=10,
+    )
+    result = small_batches.run(config)
+    assert [(o.group, o.part_size) for o in result.outcomes] == [
+        ("batch_norm", 8),
+        ("batch_norm", 2),
+        ("group_norm", 8),
+    ]
+    assert result.outcomes == small_batches.run(config).outcomes
+    assert len({o.train_loss for o in result.outcomes}) == 3
+    for outcome in result.outcomes:
+        assert 0 < outcome.validation_loss < 3
+        assert 0 <= outcome.test_wrong <= 500
+    alone = small_batches.run_one(config, "group_norm", 8, 1e30, seed=0)
+    assert alone["train_loss"] is None and alone["validation_loss"] is None
+
+
+def test_the_learned_eps_is_part_of_the_function():
+    layer = small_batches.LearnedEps(2)
+    x = torch.tensor([0.01, 3.0]).view(1, 2, 1, 1)
+    expected = x / (x.square() + 1e-6 + 1e-4).sqrt()
+    torch.testing.assert_close(layer(x), expected)
+    layer.learned_eps.data.fill_(-1.0)
+    torch.testing.assert_close(layer(x), x / (x.square() + 1 + 1e-6).sqrt())
+    layer(x).backward(torch.tensor([0.7, -1.3]).view_as(x))
+    assert layer.learned_eps.grad.abs().min() > 0
+
+
+def test_statistics_of_few_images_scatter_more_and_surround_those_of_all():
+    found = draw_statistics((2, 8, 128))
+    offsets = {size: torch.tensor(x) for size, (x, _) in found.items()}
+    assert offsets[2].std() > 1.5 * offsets[8].std() > 3 * offsets[128].std()
+    ratios = torch.tensor(found[128][1])
+    assert abs(offsets[128].mean()) < 0.05 and abs(ratios.mean() - 1) < 0.05
+    # the variance of two independent values is half of all on average
+    assert abs(torch.tensor(found[2][1]).square().mean() - 0.5) < 0.15
+    assert found == draw_statistics((2, 8, 128))
+    with pytest.raises(ValueError, match="sizes"):
+        draw_statistics((1, 8))
+
+
+def test_under_weight_norm_a_direction_lengthens_and_turns_less():
+    found = follow_direction(60)
+    assert found.lengths == sorted(found.lengths)
+    assert sum(found.degrees[:20]) > 1.5 * sum(found.degrees[-20:])
+    # a step is orthogonal to v, so the tangent of the turn is its length over that of v
+    for before, after, turn in zip(
+        found.lengths, found.lengths[1:], found.degrees[1:], strict=False
+    ):
+        assert math.cos(math.radians(turn)) == pytest.approx(before / after, abs=1e-9)

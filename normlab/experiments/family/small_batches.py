@@ -1,0 +1,217 @@
+"""What does each norm lose when only two images fit into memory at a time?
+
+The gradients of 32 images make a step in every run. They pass through the network together, or in
+parts whose gradients are accumulated; only a norm that averages over the batch can notice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from normlab.experiments.batch_norm.noise_and_gap import GhostBatchNorm
+from normlab.experiments.data.digits import DigitsSplit, load_digits_split
+from normlab.experiments.networks.classifiers import make_convnet
+from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import Sweep, grid
+from normlab.experiments.training import evaluate, train_on_digits
+from normlab.layers import (
+    BatchNorm2d,
+    BatchRenorm2d,
+    FilterResponseNorm,
+    GroupNorm,
+    filter_response_norm,
+    weight_standardization,
+)
+
+Group = Literal[
+    "none",
+    "batch_norm",
+    "batch_renorm",
+    "group_norm",
+    "group_norm, standardized weights",
+    "filter_response_norm",
+    "filter_response_norm, learned eps",
+]
+
+
+class LearnedEps(nn.Module):
+    """Filter response norm that learns the eps of each channel, for channels of few positions.
+
+    Args:
+        num_channels: C.
+
+    Shape:
+        input (N, C, H, W); returns the same shape.
+
+    Units:
+        eps has the units of x²; it is 1e-6 plus a learned magnitude that starts at 1e-4.
+
+    Source:
+        singh2020filter.
+    """
+
+    def __init__(self, num_channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(num_channels))
+        self.bias = nn.Parameter(torch.zeros(num_channels))
+        self.threshold = nn.Parameter(torch.zeros(num_channels))
+        self.learned_eps = nn.Parameter(torch.full((num_channels,), 1e-4))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize `input`; see :func:`~normlab.layers.filter_response_norm`."""
+        eps = 1e-6 + self.learned_eps.abs()
+        return filter_response_norm(input, self.weight, self.bias, self.threshold, eps)
+
+
+def _group_norm(channels: int) -> nn.Module:
+    return GroupNorm(channels // 4, channels)
+
+
+NORMS: dict[Group, Callable[[int], nn.Module]] = {
+    "none": lambda channels: nn.Identity(),
+    "batch_norm": BatchNorm2d,
+    "batch_renorm": BatchRenorm2d,
+    "group_norm": _group_norm,
+    "group_norm, standardized weights": _group_norm,
+    "filter_response_norm": FilterResponseNorm,
+    "filter_response_norm, learned eps": LearnedEps,
+}
+OVER_BATCH = ("batch_norm", "batch_renorm")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Six convolutions on digits, plain SGD, 32 images a step in parts of several sizes.
+
+    Attributes:
+        groups: what stands behind each convolution.
+        part_sizes: images that pass through the network together, largest first. Batch norm is
+            trained with all, batch renorm with the last, and groups that look at one image at a
+            time with the first.
+        lrs: learning rates of SGD without momentum.
+        seeds: each gives a split, initial weights and an order of batches.
+        channels: of the convolutions, input first.
+        batch_size: images of a step.
+        steps: of SGD.
+        validation_size: of the 1297 training digits, kept out to choose the rate.
+    """
+
+    groups: tuple[Group, ...] = tuple(NORMS)
+    part_sizes: tuple[Count, ...] = (32, 8, 4, 2)
+    lrs: tuple[Positive, ...] = (0.003, 0.01, 0.03, 0.1, 0.3)
+    seeds: tuple[Index, ...] = (0, 1, 2)
+    channels: tuple[Count, ...] = (1, 16, 16, 32, 32, 64, 64)
+    batch_size: Count = 32
+    steps: Count = 250
+    validation_size: Count = 297
+
+
+def make_network(
+    group: Group, channels: tuple[int, ...], *, part_size: int, seed: int
+) -> nn.Sequential:
+    """Build convolution → norm → ReLU blocks; one seed gives every group the same weights.
+
+    The weights are drawn as He et al. do. Filter response norm brings its own threshold, which
+    takes the place of the ReLU.
+
+    Args:
+        group: what stands behind each convolution.
+        channels: of the convolutions, input first.
+        part_size: images that share the statistics of a batch norm in training.
+        seed: of the initial weights.
+
+    Shape:
+        the network maps (N, channels[0], H, W) to (N, 10).
+
+    Source:
+        he2015delving, Eq. 10.
+    """
+    layers: list[nn.Module] = list(make_convnet(channels, "none", seed=seed, init="he"))
+    for i, convolution in enumerate(layers):
+        if not isinstance(convolution, nn.Conv2d):
+            continue
+        norm = NORMS[group](convolution.out_channels)
+        layers[i + 1] = GhostBatchNorm(norm, part_size) if group in OVER_BATCH else norm
+        if group.startswith("filter_response_norm"):
+            layers[i + 2] = nn.Identity()
+        if group == "group_norm, standardized weights":
+            weight_standardization(convolution)
+    return nn.Sequential(*layers)
+
+
+def widen_bounds(model: nn.Module, done: float) -> None:
+    """Set the bounds of batch renorm as its paper does: batch norm first, then wider and wider.
+
+    Args:
+        model: its batch renorms are changed in place.
+        done: share of the training that is over; the bounds grow from 0.1 to 0.5 of it.
+    """
+    share = min(max((done - 0.1) / 0.4, 0.0), 1.0)
+    for module in model.modules():
+        if isinstance(module, BatchRenorm2d):
+            module.r_max, module.d_max = 1 + 2 * share, 5 * share
+
+
+def _keep_out(data: DigitsSplit, size: int) -> tuple[DigitsSplit, Tensor, Tensor]:
+    kept = DigitsSplit(data.x_train[size:], data.y_train[size:], data.x_test, data.y_test)
+    return kept, data.x_train[:size], data.y_train[:size]
+
+
+def run_one(
+    config: Config, group: Group, part_size: int, lr: float, seed: int
+) -> dict[str, float | None]:
+    """Train one network.
+
+    Measures:
+        train_loss: mean of the last tenth of the steps, in train mode; None if it diverged.
+        validation_loss: on digits that choose the rate, in eval mode; None if it diverged.
+        test_wrong: of the 500 test digits, in eval mode.
+        part_wrong: of the test digits in parts of `part_size`, with the statistics of each.
+    """
+    data, x_valid, y_valid = _keep_out(load_digits_split(seed).as_images(), config.validation_size)
+    model = make_network(group, config.channels, part_size=part_size, seed=seed)
+    widen_bounds(model, 0.0)
+    losses = train_on_digits(
+        model,
+        data,
+        torch.optim.SGD(model.parameters(), lr=lr),
+        steps=config.steps,
+        batch_size=config.batch_size,
+        seed=seed,
+        after_step=lambda step: widen_bounds(model, step / config.steps),
+    )
+    last = losses[-max(1, config.steps // 10) :]
+    validation = evaluate(model, x_valid, y_valid).loss
+    finished = math.isfinite(losses[-1]) and math.isfinite(validation)
+    size = len(data.y_test)
+    tested = evaluate(model, data.x_test, data.y_test)
+    in_parts = evaluate(model, data.x_test, data.y_test, mode="train", batch_size=part_size)
+    return {
+        "train_loss": sum(last) / len(last) if finished else None,
+        "validation_loss": validation if finished else None,
+        "test_wrong": round(size * (1 - tested.accuracy)),
+        "part_wrong": round(size * (1 - in_parts.accuracy)),
+    }
+
+
+def _points(config: Config) -> list[dict[str, Any]]:
+    sizes = {"batch_norm": config.part_sizes, "batch_renorm": config.part_sizes[-1:]}
+    return [
+        point
+        for group in config.groups
+        for point in grid(
+            group=(group,),
+            part_size=sizes.get(group, config.part_sizes[:1]),
+            lr=config.lrs,
+            seed=config.seeds,
+        )
+    ]
+
+
+run = Sweep(run_one, _points)

@@ -1,0 +1,103 @@
+"""Dots that are runs or batches: a row of seeds for each group, clouds of two numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator, ScalarFormatter
+from numpy.typing import ArrayLike
+
+from normlab.plotting.labels import write_legend
+from normlab.plotting.style import group_styles
+
+
+def plot_rows(
+    ax: Axes,
+    groups: Mapping[str, ArrayLike],
+    *,
+    log_x: bool = False,
+    ticks: Sequence[float] | None = None,
+    xlabel: str = "",
+    styles: Mapping[str, Mapping[str, object]] | None = None,
+) -> Axes:
+    """Draw a row for each group, first on top: a marker for each seed, a bar at their median.
+
+    Args:
+        ax: drawn on and returned.
+        groups: name -> (seeds,). A norm's name brings that norm's style.
+        log_x: logarithmic x axis.
+        ticks: of the x axis, written as plain numbers.
+        xlabel: label of the x axis.
+        styles: group -> changes of its style, as in :func:`~normlab.plotting.group_styles`.
+
+    Raises:
+        ValueError: no group, or one without values, with values that are not finite, or that a
+            logarithmic axis cannot show.
+    """
+    rows = {name: np.asarray(values, dtype=np.float64) for name, values in groups.items()}
+    if not rows:
+        raise ValueError("groups: got none; expected at least one")
+    for name, values in rows.items():
+        if values.ndim != 1 or not values.size or not np.isfinite(values).all():
+            raise ValueError(f"groups: {name!r} has {values}; expected finite numbers, one a seed")
+        if log_x and values.min() <= 0:
+            raise ValueError(f"groups: {name!r} has {values.min()}; a logarithmic axis starts at 0")
+    look = group_styles(rows, styles)
+    if log_x:
+        ax.set_xscale("log")
+    for row, (name, values) in enumerate(rows.items()):
+        color = look[name]["color"]
+        middle = float(np.median(values))
+        ax.plot([middle, middle], [row - 0.3, row + 0.3], color=color, lw=3.0)
+        places = np.full(values.size, float(row))
+        ax.plot(values, places, look[name]["marker"], color=color, ms=8, alpha=0.75, mec="white")
+    ax.set_yticks(range(len(rows)), [look[name]["label"] for name in rows])
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    if ticks is not None:
+        ax.set_xticks(ticks)
+        ax.xaxis.set_major_formatter(ScalarFormatter())
+        ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel(xlabel)
+    return ax
+
+
+def plot_clouds(
+    ax: Axes,
+    clouds: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    *,
+    target: tuple[float, float] | None = None,
+    xlabel: str = "",
+    ylabel: str = "",
+    styles: Mapping[str, Mapping[str, object]] | None = None,
+) -> Axes:
+    """Draw clouds of points over each other, in the given order, and a cross at the target.
+
+    Args:
+        ax: drawn on and returned.
+        clouds: name -> x and y of its points, (points,) each.
+        target: where all points would lie, if there were no noise.
+        xlabel: label of the x axis.
+        ylabel: label of the y axis.
+        styles: cloud -> changes of its style, as in :func:`~normlab.plotting.group_styles`.
+
+    Raises:
+        ValueError: no cloud, or x and y that do not fit each other.
+    """
+    if not clouds:
+        raise ValueError("clouds: got none; expected at least one")
+    look = group_styles(clouds, styles)
+    for name, (x, y) in clouds.items():
+        if np.ndim(x) != 1 or np.shape(x) != np.shape(y):
+            raise ValueError(
+                f"clouds: {name!r} has shapes {np.shape(x)} and {np.shape(y)}; expected (points,)"
+            )
+        style = look[name]
+        marker, color = style["marker"], style["color"]
+        ax.plot(x, y, marker, color=color, ms=6, mec="white", mew=0.5, label=style["label"])
+    if target is not None:
+        ax.plot(*target, "+", color="#111111", ms=18, mew=2.5, zorder=4)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    write_legend(ax)
+    return ax
