@@ -14,6 +14,7 @@ from normlab.plotting.style import GroupStyle, group_styles
 
 Center = Literal["median", "mean"]
 Spread = Literal["band", "lines", "none"]
+SweepSpread = Literal[Spread, "bars"]
 Labels = Literal["direct", "legend", "none"]
 Styles = Mapping[str, Mapping[str, object]]
 
@@ -95,7 +96,7 @@ def plot_sweep(
     groups: Mapping[str, ArrayLike],
     *,
     center: Center = "median",
-    spread: Spread = "band",
+    spread: SweepSpread = "band",
     labels: Labels = "legend",
     log_x: bool = True,
     log_y: bool = False,
@@ -111,7 +112,8 @@ def plot_sweep(
         x: (points,), the settings: learning rates, batch sizes, depths.
         groups: name -> (seeds, points), or (points,) for one run.
         center: what the markers show.
-        spread: as in :func:`plot_curves`.
+        spread: as in :func:`plot_curves`, or "bars": a thin bar from the lowest to the highest
+            seed, and the groups of a setting side by side, where bands would hide each other.
         labels: as in :func:`plot_curves`.
         log_x: logarithmic x axis.
         log_y: logarithmic y axis; values that are not positive are then left out.
@@ -133,18 +135,23 @@ def plot_sweep(
     look = group_styles(runs, styles)
     ends: list[End] = []
     rows = 0  # of crosses
-    for group, values in runs.items():
+    for i, (group, values) in enumerate(runs.items()):
         style = look[group]
         middle, low, high = _summarize(values, center, positive=log_y)
-        _draw_spread(ax, points, values, low, high, spread, style)
-        ax.plot(points, middle, **style, zorder=3)
+        places = points
+        if spread == "bars":
+            places = _beside(points, i, len(runs), log_x)
+            ax.vlines(places, low, high, color=style["color"], lw=1.4, zorder=2)
+        else:
+            _draw_spread(ax, points, values, low, high, spread, style)
+        ax.plot(places, middle, **style, zorder=3)
         alive = np.flatnonzero(np.isfinite(middle))
         if alive.size:
             ends.append(End(float(middle[alive[-1]]), style["label"], style["color"]))
         missing = ~np.isfinite(values).all(axis=0)
         if missing.any():
             ax.plot(
-                points[missing],
+                places[missing],
                 np.full(missing.sum(), 0.97 - 0.055 * rows),
                 "x",
                 color=style["color"],
@@ -215,6 +222,14 @@ def _set_scales(ax: Axes, log_x: bool, log_y: bool, xlabel: str, ylabel: str) ->
         ax.set_yscale("log")
     ax.set_xlabel(xlabel)
     ax.set_ylabel(ylabel)
+
+
+def _beside(points: np.ndarray, i: int, groups: int, log_x: bool) -> np.ndarray:
+    """Where group `i` stands, so that all of them share 0.4 of the narrowest gap of the points."""
+    line = np.log(points) if log_x else points
+    gap = np.diff(np.sort(line)).min() if points.size > 1 else 1.0
+    moved = line + 0.4 * gap * ((i + 0.5) / groups - 0.5)
+    return np.asarray(np.exp(moved) if log_x else moved)
 
 
 def _draw_spread(

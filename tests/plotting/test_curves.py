@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
@@ -55,6 +55,31 @@ def test_lines_show_every_seed(ax: Any) -> None:
     drawn = [tuple(item.get_ydata()) for item in ax.lines]
     for seed in GROUPS["layer_norm"]:
         assert tuple(seed) in drawn
+
+
+@pytest.mark.parametrize("log_x", [True, False])
+def test_bars_stand_side_by_side_around_their_setting(ax: Any, log_x: bool) -> None:
+    plot_sweep(ax, X, GROUPS, spread="bars", log_x=log_x)
+    shown = [c for c in ax.collections if isinstance(c, LineCollection)]
+    assert len(shown) == len(GROUPS)
+    places = []
+    for bars, (name, values) in zip(shown, GROUPS.items(), strict=True):
+        segments = np.array(bars.get_segments())  # (settings, ends, coordinates)
+        np.testing.assert_allclose(segments[:, 0, 1], values.min(0))
+        np.testing.assert_allclose(segments[:, 1, 1], values.max(0))
+        places.append(segments[:, 0, 0])
+        label = "layer norm" if name == "layer_norm" else name
+        np.testing.assert_allclose(line(ax, label).get_xdata(), places[-1])
+    assert np.all(places[0] < X) and np.all(places[1] > X)
+    assert np.all(places[1][:-1] < places[0][1:])
+    center = np.sqrt(places[0] * places[1]) if log_x else np.mean(places, 0)
+    np.testing.assert_allclose(center, X)
+
+
+def test_bars_of_a_single_setting_stand_apart(ax: Any) -> None:
+    plot_sweep(ax, X[:1], {name: values[:, :1] for name, values in GROUPS.items()}, spread="bars")
+    left, right = (line(ax, label).get_xdata()[0] for label in ("layer norm", "pre-LN"))
+    assert left < X[0] < right
 
 
 def test_one_run_has_no_band(ax: Any) -> None:

@@ -1,4 +1,4 @@
-"""At which learning rates does a decoder learn with and without QK-norm, and with what logits?"""
+"""At which learning rates does a decoder learn with QK-norm, with a warmup, or with neither?"""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from normlab.experiments.sweep import Sweep
 from normlab.experiments.today.copying import learn_to_copy
 
 QK = Literal["none", "qk_norm"]
+Group = Literal[QK, "warmup"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,9 @@ class Config:
     """Pre-norm decoders repeat a random text.
 
     Attributes:
-        groups: with RMS norms of queries and keys in each head, or without.
-        lrs: of Adam, constant from the first step on.
+        groups: "qk_norm" has RMS norms of queries and keys in each head; "warmup" has no such norm,
+            and a rate that rises; "none" has neither.
+        lrs: of Adam, constant from the first step on or after the warmup.
         seeds: of weights and texts.
         layers: of the decoder.
         width: D.
@@ -28,9 +30,10 @@ class Config:
         length: of the text that is repeated.
         batch_size: N.
         steps: updates.
+        warmup: updates of them over which the rate of the group "warmup" rises linearly.
     """
 
-    groups: tuple[QK, ...] = ("none", "qk_norm")
+    groups: tuple[Group, ...] = ("none", "qk_norm", "warmup")
     lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     layers: Count = 2
@@ -40,12 +43,13 @@ class Config:
     length: Several = 16
     batch_size: Count = 32
     steps: Count = 400
+    warmup: Several = 100
 
     def __post_init__(self) -> None:
         check_divides(self, "heads", "width")
 
 
-def run_one(config: Config, group: QK, lr: float, seed: int) -> dict[str, Any]:
+def run_one(config: Config, group: Group, lr: float, seed: int) -> dict[str, Any]:
     """Train one decoder.
 
     Measures:
@@ -53,7 +57,9 @@ def run_one(config: Config, group: QK, lr: float, seed: int) -> dict[str, Any]:
             a larger loss counts as that.
         largest_logit: the largest magnitude of an attention logit in any step.
     """
-    loss, model = learn_to_copy(config, lr=lr, seed=seed, qk_norm=group == "qk_norm")
+    warmup = config.warmup if group == "warmup" else 0
+    qk_norm = group == "qk_norm"
+    loss, model = learn_to_copy(config, lr=lr, seed=seed, warmup=warmup, qk_norm=qk_norm)
     return {"loss": loss, "largest_logit": rounded(model.largest_logit)}
 
 
