@@ -113,7 +113,8 @@ def plot_sweep(
         groups: name -> (seeds, points), or (points,) for one run.
         center: what the markers show.
         spread: as in :func:`plot_curves`, or "bars": a thin bar from the lowest to the highest
-            seed, and the groups of a setting side by side, where bands would hide each other.
+            seed, and the groups of a setting side by side, where bands would hide each other;
+            the axis then has its ticks at the settings.
         labels: as in :func:`plot_curves`.
         log_x: logarithmic x axis.
         log_y: logarithmic y axis; values that are not positive are then left out.
@@ -133,6 +134,9 @@ def plot_sweep(
     points, runs = _validate(x, groups)
     _set_scales(ax, log_x, log_y, xlabel, ylabel)
     look = group_styles(runs, styles)
+    if spread == "bars":
+        ax.set_xticks(points, [f"{point:g}" for point in points])
+        ax.set_xticks([], minor=True)
     ends: list[End] = []
     rows = 0  # of crosses
     for i, (group, values) in enumerate(runs.items()):

@@ -74,6 +74,8 @@ def test_bars_stand_side_by_side_around_their_setting(ax: Any, log_x: bool) -> N
     assert np.all(places[1][:-1] < places[0][1:])
     center = np.sqrt(places[0] * places[1]) if log_x else np.mean(places, 0)
     np.testing.assert_allclose(center, X)
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "2", "4", "8"]
+    assert len(ax.get_xticks(minor=True)) == 0
 
 
 def test_bars_of_a_single_setting_stand_apart(ax: Any) -> None:
