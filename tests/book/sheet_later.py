@@ -16,10 +16,10 @@ AXES: dict[str, tuple[int, ...]] = {
     "N, H, W": (0, 2, 3),
     "H, W": (2, 3),
     "C": (1,),
-    "all but the output axis": (1, 2, 3),
+    "inputs of a filter": (1, 2, 3),
     "D": (3,),
     "D of a head": (3,),
-    "none": (),
+    "no axis": (),
 }
 IMAGE = (3, 4, 2, 5)
 EPS = 0.1

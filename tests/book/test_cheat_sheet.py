@@ -147,7 +147,7 @@ WRONG = [
     ("cheat-later", "bias, threshold)", "threshold, bias)"),
     ("cheat-later", "x + x * length", "x * length"),
     ("cheat-later", "threshold)` | H, W |", "threshold)` | N, H, W |"),
-    ("cheat-later", "| all but the output axis |", "| C |"),
+    ("cheat-later", "| inputs of a filter |", "| C |"),
     ("cheat-later", "maximum(sqrt(sum(x**2)), eps)", "sqrt(sum(x**2) + eps)"),
     ("cheat-later", "(1 + weight)", "weight"),
     ("cheat-later", "erf(alpha * x + shift)", "erf(alpha * (x + shift))"),
