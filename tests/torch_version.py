@@ -10,7 +10,17 @@ VERSION = tuple(int(part) for part in version("torch").split(".")[:2])
 
 def script(module):
     """The module as TorchScript, which warns of its end since 2.14."""
+    return _to_torch_script("script", module)
+
+
+def trace(module, x):
+    """The module as TorchScript from one call, with the same warning."""
+    return _to_torch_script("trace", module, x)
+
+
+def _to_torch_script(name, *arguments):
+    function = getattr(torch.jit, name)
     if VERSION < (2, 14):
-        return torch.jit.script(module)
-    with pytest.warns(FutureWarning, match="`torch.jit.script` is deprecated"):
-        return torch.jit.script(module)
+        return function(*arguments)
+    with pytest.warns(FutureWarning, match=rf"`torch.jit.{name}\w*` is deprecated"):
+        return function(*arguments)

@@ -21,6 +21,7 @@ RMS = Case("rms_norm", "float32", (6, 32))
 
 
 def test_rms_norms_of_transformers_are_ours() -> None:
+    pytest.importorskip("transformers", reason="it is not among what the suite needs")
     found = find_peers(RMS)
     assert list(found) == ["LlamaRMSNorm", "T5LayerNorm"]
     (x, weight), dy = RMS.tensors()
@@ -36,6 +37,7 @@ def test_rms_norms_of_transformers_are_ours() -> None:
 
 
 def test_they_are_asked_for_and_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers", reason="it is not among what the suite needs")
     assert "LlamaRMSNorm" not in functions(RMS)
     assert "LlamaRMSNorm" in functions(RMS, peers=True)
     assert find_peers(Case("layer_norm", "float32", (6, 32))) == {}
@@ -44,6 +46,7 @@ def test_they_are_asked_for_and_where_they_are_installed(monkeypatch: pytest.Mon
 
 
 def test_the_command_times_them(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers", reason="it is not among what the suite needs")
     main(["--norms", "rms_norm", "--shapes", "16x32", "--rounds", "5", "--peers"])
     out = capsys.readouterr().out
     assert "LlamaRMSNorm" in out or "nothing can be concluded" in out

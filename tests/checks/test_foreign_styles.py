@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch_version import script
 
 from normlab import check_layer
 
@@ -141,7 +142,7 @@ def test_a_right_layer_in_a_foreign_style_passes(name):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_scripted_layer_passes():
-    report = check_layer(torch.jit.script(nn.LayerNorm(6)), like="layer_norm")
+    report = check_layer(script(nn.LayerNorm(6)), like="layer_norm")
     assert report.passed, str(report)
 
 

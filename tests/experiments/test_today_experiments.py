@@ -182,6 +182,7 @@ def test_a_norm_on_the_stream_keeps_its_size(sizes, placement):
 
 def test_the_table_is_what_the_classes_do():
     """Every row of the record, measured again on the pinned transformers."""
+    pytest.importorskip("transformers", reason="it is not among what the suite needs")
     record = json.loads((DATA / "model_table.json").read_text(encoding="utf-8"))
     rows = record["result"]["outcomes"]
     assert [row["model"] for row in rows] == list(model_table.MODELS)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch_version import trace
 
 from normlab import doctor
 
@@ -75,7 +76,7 @@ def test_outputs_of_any_structure_and_length(model):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_scripted_and_compiled_models_say_what_to_pass():
     model = convnet(1)
-    scripted = torch.jit.trace(model.eval(), MAPS)
+    scripted = trace(model.eval(), MAPS)
     with pytest.raises(ValueError, match="Pass the module that torch.jit.script"):
         doctor(scripted, MAPS)
     with pytest.raises(ValueError, match="model._orig_mod"):
