@@ -1,9 +1,10 @@
 """Layer norm and RMS norm in Triton, forward and backward; the extra `normlab[gpu]`.
 
-Tests run them in Triton's interpreter on a CPU, and `make gpu` runs them on a GPU. The table
-`book/_data/gpu_kernel_times.json` has their times on the one kind of GPU where they were measured,
-an H100; the numbers of threads and registers below were chosen there. Each function has a namesake
-with the same arguments in `normlab.kernels.chunked`.
+Tests run them in Triton's interpreter on a CPU, and `make gpu` runs them on a GPU. The files
+`gpu_kernel_times.json` and `gpu_kernel_times_graphs.json` in `book/_data` have their times on the
+one kind of GPU where they were measured, an H100, with their launches and without; the numbers of
+threads and registers below were chosen there. Each function has a namesake with the same arguments
+in `normlab.kernels.chunked`.
 
 A program has one row in registers in the forward pass. In the backward pass there are as many
 programs as the GPU runs at the same time; each takes rows at equal distances, and sums the weight's

@@ -15,7 +15,7 @@ from normlab.plotting.incidence import plot_incidence
 from normlab.plotting.labels import write_legend
 from normlab.plotting.matrices import plot_matrix, plot_spectrum
 from normlab.plotting.paths import plot_call_path
-from normlab.plotting.speed import plot_percents, plot_roofline
+from normlab.plotting.speed import plot_launches, plot_percents, plot_roofline
 from normlab.plotting.style import (
     NORM_COLORS,
     NORM_LINESTYLES,
@@ -44,6 +44,7 @@ __all__ = [
     "plot_division",
     "plot_histograms",
     "plot_incidence",
+    "plot_launches",
     "plot_matrix",
     "plot_norm_family",
     "plot_percentiles_over_steps",

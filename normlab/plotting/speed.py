@@ -68,3 +68,45 @@ def plot_percents(ax: Axes, percents: Mapping[str, Mapping[str, float]]) -> Axes
     ax.set(xlim=(0, max(112.0, *(v * 1.05 for row in percents.values() for v in row.values()))))
     ax.grid(True, axis="y", alpha=0.4)
     return ax
+
+
+def plot_launches(
+    ax: Axes,
+    launched: Mapping[str, Mapping[str, float]],
+    replayed: Mapping[str, Mapping[str, float]],
+) -> Axes:
+    """Draw a band of rows for each case, with two marks a variant: with its launches and without.
+
+    Args:
+        ax: drawn on and returned.
+        launched: case -> variant -> percent of a copy's speed, launches included: hollow marks.
+        replayed: the same cases and variants without launches: filled marks.
+
+    Raises:
+        ValueError: cases or variants that differ, or none.
+    """
+    names = [tuple(row) for table in (launched, replayed) for row in table.values()]
+    if tuple(launched) != tuple(replayed) or not names or len(set(names)) > 1 or not names[0]:
+        raise ValueError(
+            f"launched, replayed: got cases {tuple(launched)} and {tuple(replayed)} with variants "
+            f"{sorted(set(names))}; expected the same, and some, in both"
+        )
+    middle = np.arange(len(launched))[::-1]
+    offsets = np.linspace(0.33, -0.33, len(names[0])) if len(names[0]) > 1 else np.zeros(1)
+    ax.axvline(100, color=_LIMIT, linestyle="solid", label="a copy")
+    for (name, style), offset in zip(group_styles(names[0]).items(), offsets, strict=True):
+        at, color = middle + offset, style["color"]
+        slow, fast = ([row[name] for row in table.values()] for table in (launched, replayed))
+        ax.hlines(at, slow, fast, color=color, linewidth=1.5)
+        ax.plot(fast, at, style["marker"], color=color, markersize=8, label=name)
+        ax.plot(slow, at, style["marker"], color=color, markersize=8, markerfacecolor="white")
+    ax.plot([], [], "o", color=_LIMIT, markersize=8, label="no launches")
+    (hollow,) = ax.plot([], [], "o", color=_LIMIT, markersize=8, label="from Python")
+    hollow.set_markerfacecolor("white")
+    ax.set(yticks=middle, yticklabels=list(launched), xlabel="percent of a copy's speed")
+    values = [v for table in (launched, replayed) for row in table.values() for v in row.values()]
+    ax.set(xlim=(0, max(106.0, 1.05 * max(values))))
+    for edge in middle[:-1] - 0.5:
+        ax.axhline(edge, color="#bbbbbb", linewidth=0.8)
+    ax.grid(False, axis="y")
+    return ax

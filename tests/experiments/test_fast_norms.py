@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from normlab.experiments.fast_norms import survival
+from normlab.experiments.fast_norms.gpu import LARGE, SHAPES, collect
 from normlab.experiments.fast_norms.limits import PASSED, Limits, place
 from normlab.experiments.fast_norms.times import Record, Times
 from normlab.kernels.short import in_numba
@@ -17,6 +18,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning"),
 ]
 PATH = Path(__file__).resolve().parents[2] / "book" / "_data" / "kernel_times.json"
+LAUNCHED = PATH.with_name("gpu_kernel_times.json")
+REPLAYED = PATH.with_name("gpu_kernel_times_graphs.json")
 LIMITS = PATH.with_name("machine_limits.json")
 
 
@@ -36,6 +39,77 @@ def test_what_was_not_concluded_is_not_given(tmp_path):
     case = record["cases"][0]["case"]
     with pytest.raises(KeyError, match="concludes nothing about it"):
         Record(tmp_path / "times.json").find(case["norm"], case["dtype"], *case["shape"])
+
+
+def test_a_pass_is_found_and_another_is_not_taken_for_it():
+    record = Record(LAUNCHED)
+    case = "layer_norm", "float32", 8192, 8192
+    forward, backward, both = (
+        record.find(*case, which=which) for which in ("forward", "backward", "both")
+    )
+    assert both == record.find(*case)
+    assert forward.milliseconds < backward.milliseconds < both.milliseconds
+    with pytest.raises(KeyError, match="backward; the record concludes nothing"):
+        Record(REPLAYED).find(*case, which="backward")
+
+
+def test_device_peak_and_launches_of_a_gpu():
+    launched, replayed = Record(LAUNCHED), Record(REPLAYED)
+    assert launched.device == replayed.device == "NVIDIA H100 80GB HBM3"
+    assert launched.machine.startswith(launched.device) and "Triton" in launched.machine
+    assert "EPYC" in Record(PATH).device and "thread" in Record(PATH).machine
+    at = "rms_norm", "bfloat16", 32768, 1024
+    found = launched.find(*at)
+    assert set(found.peak) == set(found.ratio) - {"copy"} and found.peak["torch"] < 2.1
+    assert set(found.launches) == set(found.ratio)
+    assert found.launches["triton"] > 0.9 > found.launches["composition"]
+    assert not replayed.find(*at).launches and replayed.find(*at).copy_rate > 2e12
+    assert Record(PATH).find("layer_norm", "float32", 8, 16).peak["numba"] > 0
+
+
+def test_a_number_for_each_case_of_the_gpu():
+    record = Record(REPLAYED)
+    found = collect(record, "ratio", "triton", shapes=LARGE)
+    assert len(found) == 4 * len(LARGE) and len(collect(record, "ratio", "triton")) == 16
+    case = "layer_norm", "bfloat16", (32768, 1024)
+    assert found[case] == record.find("layer_norm", "bfloat16", 32768, 1024).ratio["triton"]
+    forward = collect(record, "milliseconds", "Liger", which="forward")
+    assert all(forward[c] < collect(record, "milliseconds", "Liger")[c] for c in forward)
+    with pytest.raises(KeyError, match="numba"):
+        collect(record, "ratio", "numba")
+
+
+def test_without_launches_a_copy_is_the_limit_on_a_gpu():
+    record = Record(REPLAYED)
+    percents = collect(record, "percent_of_copy", "triton", shapes=LARGE).values()
+    ratios = collect(record, "ratio", "triton", shapes=LARGE).values()
+    assert min(percents) > 83 and max(percents) < 96
+    assert min(ratios) > 0.45 and max(ratios) < 0.63
+    small = collect(record, "percent_of_copy", "triton", shapes=SHAPES[:1]).values()
+    assert min(small) > 43 and max(small) < 67
+    liger = collect(record, "ratio", "Liger", shapes=LARGE)
+    assert 0.51 < min(liger.values()) < 0.52 and 1.2 < max(liger.values()) < 1.23
+    assert liger["layer_norm", "float32", (8192, 8192)] < min(
+        record.find("layer_norm", "float32", 8192, 8192).interval["triton"]
+    )
+    composed = collect(record, "ratio", "composition", shapes=LARGE).values()
+    assert 3.2 < min(composed) < 3.3 and 13.6 < max(composed) < 13.8
+    forward = collect(record, "percent_of_copy", "triton", shapes=LARGE, which="forward")
+    assert min(forward.values()) > 96
+
+
+def test_from_python_launches_are_the_limit_on_a_gpu():
+    record = Record(LAUNCHED)
+    ours = collect(record, "milliseconds", "triton")
+    assert min(ours.values()) > 0.49 and max(ours.values()) < 0.72
+    assert min(collect(record, "launches", "triton").values()) > 0.98
+    faster = {case for case, ratio in collect(record, "ratio", "triton").items() if ratio < 1}
+    assert faster == {
+        (norm, "float32", shape) for norm in ("layer_norm", "rms_norm") for shape in SHAPES[2:]
+    }
+    found = record.find("rms_norm", "bfloat16", 32768, 1024).ratio
+    assert found["triton"] == pytest.approx(2.67, abs=0.01)
+    assert found["Liger"] == pytest.approx(3.09, abs=0.01)
 
 
 def test_router_and_composition_survive_everything():

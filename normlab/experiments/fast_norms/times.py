@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Times:
-    """Forward and backward of one norm, dtype and shape on the recorded machine.
+    """One norm, dtype, shape and pass on the recorded machine.
 
     Attributes:
         milliseconds: of torch's own function.
         ratio: time of each variant over torch's; "torch" has 1.
         interval: for each variant but torch, which holds the true ratio in 95 of 100 runs.
         percent_of_copy: time of a plain copy of the same bytes over that of each variant, in %.
+        peak: most bytes that forward and backward hold at once, over those of the input; without
+            variants where they were not counted.
+        launches: on a GPU, the share of its time in which calls were still being made; empty where
+            launches do not count.
+        copy_rate: bytes that the copy read and wrote in a second, where it was written down.
     """
 
     milliseconds: float
     ratio: dict[str, float]
     interval: dict[str, tuple[float, float]]
     percent_of_copy: dict[str, float]
+    peak: dict[str, float] = field(default_factory=dict)
+    launches: dict[str, float] = field(default_factory=dict)
+    copy_rate: float | None = None
 
     def of(self, variant: str) -> float:
         """Milliseconds of a variant."""
@@ -40,27 +48,55 @@ class Record:
         self._all: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
 
     @property
-    def machine(self) -> str:
-        """Processor and version of torch, with the threads and the load."""
+    def device(self) -> str:
+        """The name of the GPU, or of the processor where there was none."""
         m = self._all["machine"]
-        return f"{m['processor']}, torch {m['torch']}, {m['threads']} thread, load {m['load']}"
+        return str(m.get("gpu", m["processor"]))
 
-    def find(self, norm: str, dtype: str, *shape: int) -> Times:
+    @property
+    def machine(self) -> str:
+        """Device and version of torch, with the threads and the load, or with that of Triton."""
+        m = self._all["machine"]
+        if "gpu" in m:
+            return f"{self.device}, torch {m['torch']}, Triton {m['triton']}"
+        return f"{self.device}, torch {m['torch']}, {m['threads']} thread, load {m['load']}"
+
+    def find(self, norm: str, dtype: str, *shape: int, which: str = "both") -> Times:
         """One case.
+
+        Args:
+            norm: a name of the registry, or of a norm with its neighbor.
+            dtype: by its name.
+            shape: of the input.
+            which: the pass: "forward", "backward" or "both".
 
         Raises:
             KeyError: no such case, or its control was off.
         """
         for case in self._all["cases"]:
             at = case["case"]
-            if (at["norm"], at["dtype"], tuple(at["shape"])) != (norm, dtype, shape):
-                continue
-            if case["conclusive"]:
-                rows = case["rows"]
-                ratio = {row["variant"]: row["ratio"] for row in rows}
-                ratio["torch"] = 1.0
-                interval = {row["variant"]: (*row["interval"],) for row in rows}
-                copy = ratio["copy"]
-                percents = {name: 100 * copy / value for name, value in ratio.items()}
-                return Times(case["milliseconds"], ratio, interval, percents)
-        raise KeyError(f"case: got {norm} {dtype} {shape}; the record concludes nothing about it")
+            found = at["norm"], at["dtype"], tuple(at["shape"]), at["which"]
+            if found == (norm, dtype, shape, which) and case["conclusive"]:
+                return _read(case)
+        raise KeyError(
+            f"case: got {norm} {dtype} {shape} {which}; the record concludes nothing about it"
+        )
+
+
+def _read(case: dict[str, Any]) -> Times:
+    rows = {row["variant"]: row for row in case["rows"]}
+    ratio = {"torch": 1.0, **{name: row["ratio"] for name, row in rows.items()}}
+
+    def known(key: str) -> dict[str, float]:
+        found = {"torch": case.get(key), **{name: row.get(key) for name, row in rows.items()}}
+        return {name: value for name, value in found.items() if value is not None}
+
+    return Times(
+        case["milliseconds"],
+        ratio,
+        {name: (*row["interval"],) for name, row in rows.items()},
+        {name: 100 * ratio["copy"] / value for name, value in ratio.items()},
+        known("peak"),
+        known("launches"),
+        case.get("copy_rate"),
+    )

@@ -1,0 +1,43 @@
+"""The cases of the records from a GPU, and what a variant did in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from normlab.experiments.fast_norms.times import Record
+
+NORMS = ("layer_norm", "rms_norm")
+DTYPES = ("float32", "bfloat16")
+SHAPES = ((4096, 768), (32768, 1024), (16384, 4096), (8192, 8192))
+LARGE = SHAPES[1:]  # an input and its gradient are several times the cache of an H100
+
+Case = tuple[str, str, tuple[int, int]]
+
+
+def collect(
+    record: Record,
+    what: str,
+    variant: str,
+    *,
+    shapes: Iterable[tuple[int, int]] = SHAPES,
+    which: str = "both",
+) -> dict[Case, float]:
+    """One number of a variant for each norm, dtype and shape.
+
+    Args:
+        record: from a GPU.
+        what: "milliseconds", or a field of :class:`~normlab.experiments.fast_norms.times.Times`
+            that has a number for each variant.
+        variant: a name in the record.
+        shapes: rows and features.
+        which: the pass.
+
+    Raises:
+        KeyError: a case about which the record concludes nothing, or a variant that it lacks.
+    """
+    found = {}
+    for case in ((n, d, s) for n in NORMS for d in DTYPES for s in shapes):
+        norm, dtype, shape = case
+        times = record.find(norm, dtype, *shape, which=which)
+        found[case] = times.of(variant) if what == "milliseconds" else getattr(times, what)[variant]
+    return found
