@@ -60,7 +60,8 @@ def test_device_peak_and_launches_of_a_gpu():
     assert "EPYC" in Record(PATH).device and "thread" in Record(PATH).machine
     at = "rms_norm", "bfloat16", 32768, 1024
     found = launched.find(*at)
-    assert set(found.peak) == set(found.ratio) - {"copy"} and found.peak["torch"] < 2.1
+    assert set(found.peak) == set(found.ratio) - {"copy"}
+    assert 2 <= found.peak["torch"] < found.peak["triton"] < 2.4 < found.peak["composition"]
     assert set(found.launches) == set(found.ratio)
     assert found.launches["triton"] > 0.9 > found.launches["composition"]
     assert not replayed.find(*at).launches and replayed.find(*at).copy_rate > 2e12
