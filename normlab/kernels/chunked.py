@@ -3,6 +3,9 @@
 A composition of torch operations reads and writes the whole tensor once for each operation. Here
 the same few operations run on a piece that stays in the cache, so that memory is read once. Nothing
 is needed but torch. Every function also takes float64, which the tests of derivatives use.
+
+Each operation of torch rounds its result. Where several follow each other on float32, they are done
+in float64 as far as the cache makes that cheap: statistics and outputs, not gradients.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from normlab.kernels.chunked_channels import (
     scale,
     scale_backward,
 )
-from normlab.kernels.pieces import Gradients, Needs, pieces, wide_dtype
+from normlab.kernels.chunked_rows import differentiate_rows, normalize_rows
+from normlab.kernels.pieces import Gradients, Needs, fine_dtype, pieces, wide_dtype
 
 __all__ = [
     "add_layer_norm",
@@ -51,18 +55,13 @@ def layer_norm(
 ) -> tuple[Tensor, Tensor]:
     """Layer norm of rows; gives y (`out`, if there is one) and rows of mean, missed, rstd."""
     rows = x.reshape(-1, features).contiguous()
-    wide = wide_dtype(x.dtype)
-    w, b = (None if p is None else p.to(wide).reshape(-1) for p in (weight, bias))
+    wide, fine = wide_dtype(x.dtype), fine_dtype(x.dtype)
+    w, b = (None if p is None else p.to(fine).reshape(-1) for p in (weight, bias))
     y = torch.empty_like(rows) if out is None else out.view(rows.shape)
     stats = rows.new_empty((3, len(rows)), dtype=wide)
-    for piece in pieces(*rows.shape):
-        xs = rows[piece].to(wide)
-        mean = xs.mean(1, keepdim=True)
-        # torch's row kernel loses digits to a large mean; on centered rows it has none to lose,
-        # and its own mean is what ours missed
-        ys, missed, rstd = torch.native_layer_norm(xs - mean, (features,), w, b, eps)
-        y[piece] = ys
-        for row, values in zip(stats, (mean, missed, rstd), strict=True):
+    for piece in pieces(len(rows), features, fine):
+        y[piece], found = normalize_rows(rows[piece].to(fine), w, b, eps, wide)
+        for row, values in zip(stats, found, strict=True):
             row[piece] = values.flatten()
     return y.view(x.shape), stats
 
@@ -86,21 +85,20 @@ def layer_norm_backward(
     dweight, dbias = _sums(rows, wide, features, needs)
     for piece in pieces(*rows.shape):
         mean, missed, rstd = (s[piece, None] for s in stats)
-        centered = rows[piece].to(wide) - mean
+        x_hat = (rows[piece].to(wide) - mean).sub_(missed).mul_(rstd)
         g = dys[piece].to(wide)
         if dx is not None:
-            mask = [True, False, False]
-            backward = torch.ops.aten.native_layer_norm_backward
-            dx[piece] = backward(
-                g.contiguous(), centered, (features,), missed, rstd, w, None, mask
-            )[0]
+            here = differentiate_rows(g if w is None else g * w, x_hat)
+            if dx.dtype == wide:
+                torch.mul(here, rstd, out=dx[piece])
+            else:
+                dx[piece] = here.mul_(rstd)
             if beside is not None:
                 dx[piece] += beside.reshape(-1, features)[piece]
         if dbias is not None:
             dbias += g.sum(0)
         if dweight is not None:
-            # only now: the gradient of the input is computed from the centered rows
-            dweight += (centered.sub_(missed).mul_(rstd).mul_(g)).sum(0)
+            dweight += x_hat.mul_(g).sum(0)
     return None if dx is None else dx.view(x.shape), dweight, dbias
 
 
@@ -114,19 +112,20 @@ def rms_norm(
 ) -> tuple[Tensor, Tensor]:
     """RMS norm of rows; gives y (`out`, if there is one) and rstd in a tensor of one row."""
     rows = x.reshape(-1, features)
-    wide = wide_dtype(x.dtype)
-    w = None if weight is None else weight.to(wide).reshape(-1)
+    wide, fine = wide_dtype(x.dtype), fine_dtype(x.dtype)
+    w = None if weight is None else weight.to(fine).reshape(-1)
     y = torch.empty(rows.shape, dtype=x.dtype, device=x.device) if out is None else out
     stats = rows.new_empty((1, len(rows)), dtype=wide)
-    for piece in pieces(*rows.shape):
+    for piece in pieces(len(rows), features, fine):
         xs = rows[piece].to(wide)
-        rstd = _mean_square(xs).add_(eps).rsqrt_().to(wide)
+        rstd = _mean_square(xs).add_(eps).rsqrt_().to(fine)
         stats[0, piece] = rstd
-        ys = torch.mul(xs, rstd[:, None], out=y[piece] if y.dtype == wide else None)
-        if w is not None:
-            ys.mul_(w)
         if y.dtype != wide:
-            y[piece] = ys
+            ys = xs.mul_(rstd[:, None])
+            y[piece] = ys if w is None else ys.mul_(w)
+        else:  # the factor is rounded once, and so the output twice
+            factor = rstd[:, None] if w is None else rstd[:, None] * w
+            torch.mul(xs, factor.to(wide), out=y[piece])
     return y.view(x.shape), stats
 
 

@@ -1,7 +1,8 @@
 """Batch, group and instance norm in plain torch, a megabyte at a time.
 
 Statistics are a tensor of four rows: the mean, what its rounding missed, rstd and the variance of
-each channel (batch norm) or of each group of each sample.
+each channel (batch norm) or of each group of each sample. Float32 input is centered and scaled in
+float64, so that its output is rounded once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from normlab.kernels.pieces import CHUNK, Gradients, Needs, pieces, wide_dtype
+from normlab.kernels.chunked_rows import normalize_rows
+from normlab.kernels.pieces import CHUNK, Gradients, Needs, fine_dtype, pieces, wide_dtype
+
+_FEW = 32  # values that are summed in float32
+_SMALL = 1 << 14  # elements; converting fewer costs nothing
 
 
 def _channels(x: Tensor) -> Tensor:
@@ -50,6 +55,21 @@ def _rows(x: Tensor) -> Tensor | None:
     return moved.view(-1, x.shape[1])
 
 
+def _sum(x: Tensor, dim: int) -> Tensor:
+    """Sum in float64 along an axis; of large tensors, of sums of a few values in float32."""
+    count = x.shape[dim]
+    few = count // _FEW
+    if x.dtype == torch.float64 or x.numel() < _SMALL:
+        return x.double().sum(dim)
+    if few <= 1:
+        return x.sum(dim).double()
+    # values that lie apart are summed, so that those side by side are vectors
+    start = x.narrow(dim, 0, few * _FEW).unflatten(dim, (_FEW, few))
+    total = start.sum(dim).double().sum(dim)
+    rest = count - few * _FEW
+    return total + x.narrow(dim, few * _FEW, rest).double().sum(dim) if rest else total
+
+
 def _batch_norm_of_rows(
     rows: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, y: Tensor
 ) -> Tensor:
@@ -70,13 +90,17 @@ def _batch_norm_of_rows(
         if torch.equal(shift, exact.to(wide)) or not bool((off.square() > 4 * var).any()):
             break
         shift = exact.to(wide)
-    mean = exact.to(wide)
-    stats = torch.stack([mean, (exact - mean).to(wide), (var + eps).rsqrt().to(wide), var.to(wide)])
-    missed, rstd = stats[1:3]
-    w, b = (None if p is None else p.to(wide) for p in (weight, bias))
-    for piece in pieces(*rows.shape):
-        t = (rows[piece].to(wide) - mean).sub_(missed).mul_(rstd)
-        y[piece] = _affine(t, w, b)
+    mean, rstd = exact.to(wide), (var + eps).rsqrt()
+    stats = torch.stack([mean, (exact - mean).to(wide), rstd.to(wide), var.to(wide)])
+    fine = fine_dtype(rows.dtype)
+    w, b = (None if p is None else p.to(fine) for p in (weight, bias))
+    factor = rstd.to(fine) if w is None else rstd.to(fine) * w
+    for piece in pieces(len(rows), rows.shape[1], fine):
+        if fine == torch.float64:
+            t = rows[piece].to(fine).sub(exact)
+        else:
+            t = (rows[piece].to(fine) - mean).sub_(stats[1])
+        y[piece] = _affine(t, factor, b)
     return stats
 
 
@@ -89,13 +113,14 @@ def _batch_norm_of_rows_backward(
     sums = x.new_zeros((2, x.shape[1]), dtype=torch.float64)
     for piece in pieces(*x.shape):
         g = dy[piece].to(wide)
-        sums[0] += (x[piece].to(wide) - mean).sub_(missed).mul_(rstd).mul_(g).sum(0)
-        sums[1] += g.sum(0)
-    product, total = (sums / -len(x)).to(wide)
-    factor = rstd if weight is None else rstd * weight.to(wide)
+        sums[0] += _sum((x[piece].to(wide) - mean).sub_(missed).mul_(rstd).mul_(g), 0)
+        sums[1] += _sum(g, 0)
+    factor = rstd.double() if weight is None else rstd.double() * weight
+    product, total = (sums * (factor / -len(x))).to(wide)
+    factor = factor.to(wide)
     for piece in pieces(*x.shape):
         h = (x[piece].to(wide) - mean).sub_(missed).mul_(rstd).mul_(product).add_(total)
-        dx[piece] = h.add_(dy[piece]).mul_(factor)
+        dx[piece] = h.add_(dy[piece].to(wide) * factor)
     return sums
 
 
@@ -110,18 +135,25 @@ def batch_norm(
         return y, _batch_norm_of_rows(rows, weight, bias, eps, out)
     xs, ys = _channels(x), _channels(y)
     wide = wide_dtype(x.dtype)
+    fine = fine_dtype(x.dtype)
     stats = x.new_empty((4, x.shape[1]), dtype=wide)
-    for piece in pieces(x.shape[1], x.numel() // x.shape[1]):
-        part = xs[:, piece].to(wide)
+    count = x.numel() // x.shape[1]
+    for piece in pieces(x.shape[1], count, fine):
+        part = xs[:, piece].to(fine)
         mean = _mean(part)
-        t = part - mean
-        missed = _mean(t)
-        t.sub_(missed)
-        var = _mean(t.square())
+        t = torch.sub(part, mean, out=None if fine == x.dtype else part)
+        first = mean.to(wide)
+        missed = mean - first
+        if fine == torch.float64:
+            var = torch.linalg.vector_norm(t, 2, 2).square_().sum(0).div_(count)[:, None]
+        else:
+            missed = _mean(t)
+            t.sub_(missed)
+            var = _mean(t.square())
         rstd = torch.rsqrt(var + eps)
-        t.mul_(rstd)
-        ys[:, piece] = _affine(t, _column(weight, piece, wide), _column(bias, piece, wide))
-        stats[:, piece] = torch.cat([mean, missed, rstd, var], 1).t()
+        w = _column(weight, piece, fine)
+        ys[:, piece] = _affine(t, rstd if w is None else rstd * w, _column(bias, piece, fine))
+        stats[:, piece] = torch.cat([first, missed, rstd, var], 1).t()
     return y, stats
 
 
@@ -177,32 +209,31 @@ def _by_channel(
     dx = torch.empty_like(x)
     xs, dys, dxs = _channels(x), _channels(dy), _channels(dx)
     count = x.numel() // x.shape[1]
-    sums = x.new_empty((2, x.shape[1]), dtype=wide)
+    sums = x.new_empty((2, x.shape[1]), dtype=torch.float64)
     for piece in pieces(x.shape[1], count):
         mean, missed, rstd, _ = stats[:, piece, None]
         x_hat = (xs[:, piece].to(wide) - mean).sub_(missed).mul_(rstd)
         g = dys[:, piece].to(wide)
-        product = (g * x_hat).sum(2).sum(0)[:, None]
-        total = g.sum(2).sum(0)[:, None]
+        product, total = (_sum(t, 0).sum(1, keepdim=True) for t in (g * x_hat, g))
         sums[0, piece], sums[1, piece] = product[:, 0], total[:, 0]
-        w = _column(weight, piece, wide)
-        factor = rstd if w is None else rstd * w
+        w = _column(weight, piece, torch.float64)
+        factor = rstd.double() if w is None else rstd * w
+        h = g * factor.to(wide)
         if through_statistics:
-            h = x_hat.mul_(product / -count).add_(g).sub_(total / count)
-            dxs[:, piece] = h.mul_(factor)
-        else:
-            dxs[:, piece] = g * factor
+            x_hat.mul_((product * factor / -count).to(wide))
+            h.add_(x_hat.sub_((total * factor / count).to(wide)))
+        dxs[:, piece] = h
     return dx, sums[0] if needs[1] else None, sums[1] if needs[2] else None
 
 
-def _tiles(batch: int, groups: int, size: int) -> Iterator[tuple[slice, slice]]:
+def _tiles(batch: int, groups: int, size: int, dtype: torch.dtype) -> Iterator[tuple[slice, slice]]:
     """Samples and groups whose values fit the cache together."""
-    if groups * size <= CHUNK:
-        for some in pieces(batch, groups * size):
+    if groups * size * dtype.itemsize <= 4 * CHUNK:
+        for some in pieces(batch, groups * size, dtype):
             yield some, slice(0, groups)
     else:
         for i in range(batch):
-            for some in pieces(groups, size):
+            for some in pieces(groups, size, dtype):
                 yield slice(i, i + 1), some
 
 
@@ -222,15 +253,14 @@ def group_norm(
     x = _dense(x)
     y = torch.empty_like(x)
     xs, ys = _grouped(x, groups), _grouped(y, groups)
-    wide = wide_dtype(x.dtype)
+    wide, fine = wide_dtype(x.dtype), fine_dtype(x.dtype)
     size = xs.shape[2] * xs.shape[3]
     stats = x.new_empty((4, x.shape[0], groups), dtype=wide)
-    w, b = (_by_group(p, groups, wide) for p in (weight, bias))
-    for some, those in _tiles(x.shape[0], groups, size):
+    w, b = (_by_group(p, groups, fine) for p in (weight, bias))
+    for some, those in _tiles(x.shape[0], groups, size, fine):
         part = xs[some, those]
-        rows = part.to(wide).reshape(-1, size)
-        mean = rows.mean(1, keepdim=True)
-        t, missed, rstd = torch.native_layer_norm(rows - mean, (size,), None, None, eps)
+        rows = part.to(fine).reshape(-1, size)
+        t, (mean, missed, rstd) = normalize_rows(rows, None, None, eps, wide)
         t = t.view(part.shape)
         ys[some, those] = _affine(
             t, None if w is None else w[those], None if b is None else b[those]
@@ -257,20 +287,23 @@ def group_norm_backward(
     xs, dys, dxs = (_grouped(t, groups) for t in (x, dy, dx))
     size = xs.shape[2] * xs.shape[3]
     each = stats.view(4, x.shape[0], groups)
-    w = _by_group(weight, groups, wide)
+    w = _by_group(weight, groups, torch.float64)
     sums = x.new_zeros((2, groups, xs.shape[2]), dtype=torch.float64)
-    backward = torch.ops.aten.native_layer_norm_backward
-    for some, those in _tiles(x.shape[0], groups, size):
-        mean, missed, rstd, _ = each[:, some, those].reshape(4, -1, 1)
+    for some, those in _tiles(x.shape[0], groups, size, wide):
+        mean, missed, rstd, var = each[:, some, those].reshape(4, -1, 1)
         part = xs[some, those]
-        t = part.to(wide).reshape(-1, size) - mean
+        x_hat = (part.to(wide).reshape(-1, size) - mean).sub_(missed).mul_(rstd).view(part.shape)
         g = dys[some, those].to(wide)
-        h = (g if w is None else g * w[those]).reshape(-1, size)
-        mask = [True, False, False]
-        found = backward(h, t, (size,), missed, rstd, None, None, mask)[0]
-        dxs[some, those] = found.view(part.shape)
-        x_hat = t.sub_(missed).mul_(rstd).view(part.shape)
-        sums[0, those] += (x_hat.mul_(g)).sum(3).sum(0)
-        sums[1, those] += g.sum(3).sum(0)
+        product, total = (_sum(t, 3)[..., None] for t in (x_hat * g, g))
+        sums[0, those] += product[..., 0].sum(0)
+        sums[1, those] += total[..., 0].sum(0)
+        # an rstd of the rounded variance is nearer than the rounded rstd
+        factor = (var.double() + eps).rsqrt().view(*part.shape[:2], 1, 1)
+        if w is not None:
+            factor = factor * w[those]
+        # of the group, as each of its values has a share in both
+        product, total = ((t * factor).sum(2, keepdim=True) / -size for t in (product, total))
+        x_hat.mul_(product.to(wide)).add_(total.to(wide))
+        dxs[some, those] = x_hat.add_(g * factor.to(wide))
     dweight, dbias = sums.view(2, -1)
     return dx, dweight if needs[1] else None, dbias if needs[2] else None

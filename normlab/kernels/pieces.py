@@ -18,7 +18,12 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def pieces(count: int, size: int) -> Iterator[slice]:
-    """Slices of `count` items of `size` elements each; the last may be shorter."""
-    step = max(1, CHUNK // max(1, size))
+def fine_dtype(dtype: torch.dtype) -> torch.dtype:
+    """float32 for 16-bit input, else float64: what rounds an output once, when it is written."""
+    return torch.float64 if dtype in (torch.float32, torch.float64) else torch.float32
+
+
+def pieces(count: int, size: int, dtype: torch.dtype = torch.float32) -> Iterator[slice]:
+    """Slices of `count` items of `size` elements each, a megabyte long; the last may be shorter."""
+    step = max(1, 4 * CHUNK // dtype.itemsize // max(1, size))
     return (slice(start, min(start + step, count)) for start in range(0, count, step))
