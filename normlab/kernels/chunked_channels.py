@@ -55,11 +55,11 @@ def _rows(x: Tensor) -> Tensor | None:
     return moved.view(-1, x.shape[1])
 
 
-def _sum(x: Tensor, dim: int) -> Tensor:
-    """Sum in float64 along an axis; of large tensors, of sums of a few values in float32."""
+def _sum(x: Tensor, dim: int, *, is_small: bool) -> Tensor:
+    """Sum in float64 along an axis; if x is not small, of sums of a few values in float32."""
     count = x.shape[dim]
     few = count // _FEW
-    if x.dtype == torch.float64 or x.numel() < _SMALL:
+    if is_small or x.dtype == torch.float64:
         return x.double().sum(dim)
     if few <= 1:
         return x.sum(dim).double()
@@ -111,10 +111,12 @@ def _batch_norm_of_rows_backward(
     wide = stats.dtype
     mean, missed, rstd, _ = stats
     sums = x.new_zeros((2, x.shape[1]), dtype=torch.float64)
+    is_small = x.numel() < _SMALL
     for piece in pieces(*x.shape):
         g = dy[piece].to(wide)
-        sums[0] += _sum((x[piece].to(wide) - mean).sub_(missed).mul_(rstd).mul_(g), 0)
-        sums[1] += _sum(g, 0)
+        product = (x[piece].to(wide) - mean).sub_(missed).mul_(rstd).mul_(g)
+        sums[0] += _sum(product, 0, is_small=is_small)
+        sums[1] += _sum(g, 0, is_small=is_small)
     factor = rstd.double() if weight is None else rstd.double() * weight
     product, total = (sums * (factor / -len(x))).to(wide)
     factor = factor.to(wide)
@@ -214,7 +216,9 @@ def _by_channel(
         mean, missed, rstd, _ = stats[:, piece, None]
         x_hat = (xs[:, piece].to(wide) - mean).sub_(missed).mul_(rstd)
         g = dys[:, piece].to(wide)
-        product, total = (_sum(t, 0).sum(1, keepdim=True) for t in (g * x_hat, g))
+        product, total = (
+            _sum(t, 0, is_small=x.numel() < _SMALL).sum(1, keepdim=True) for t in (g * x_hat, g)
+        )
         sums[0, piece], sums[1, piece] = product[:, 0], total[:, 0]
         w = _column(weight, piece, torch.float64)
         factor = rstd.double() if w is None else rstd * w
@@ -294,7 +298,10 @@ def group_norm_backward(
         part = xs[some, those]
         x_hat = (part.to(wide).reshape(-1, size) - mean).sub_(missed).mul_(rstd).view(part.shape)
         g = dys[some, those].to(wide)
-        product, total = (_sum(t, 3)[..., None] for t in (x_hat * g, g))
+        # by the size of a sample, whose gradient must not depend on how many others there are
+        product, total = (
+            _sum(t, 3, is_small=t.shape[3] < 2 * _FEW)[..., None] for t in (x_hat * g, g)
+        )
         sums[0, those] += product[..., 0].sum(0)
         sums[1, those] += total[..., 0].sum(0)
         # an rstd of the rounded variance is nearer than the rounded rstd
