@@ -84,13 +84,20 @@ class Result:
         return best, medians[best]
 
     def at_best(
-        self, measure: str, along: str, *, missing: float = math.inf, **where: Any
+        self,
+        measure: str,
+        along: str,
+        *,
+        largest: bool = False,
+        missing: float = math.inf,
+        **where: Any,
     ) -> list[float]:
         """One number for each outcome at the value that :meth:`best` chooses by the same measure.
 
         Args:
-            measure: what is compared, less being better.
+            measure: what is compared.
             along: the field that is chosen.
+            largest: whether more is better.
             missing: stands for None.
             where: field=value.
 
@@ -100,7 +107,7 @@ class Result:
             >>> Result(tuple(runs)).at_best("steps", "lr")
             [3]
         """
-        value, _ = self.best(measure, along, missing=missing, **where)
+        value, _ = self.best(measure, along, largest=largest, missing=missing, **where)
         values = self.values(measure, **{along: value}, **where)
         return [missing if v is None else v for v in values]
 

@@ -47,7 +47,9 @@ def numbers(value):
 SMALL = {
     "batch_sizes": (
         batch_sizes,
-        batch_sizes.Config(norms=("batch_norm",), batch_sizes=(128,), seeds=(0,), epochs=1),
+        batch_sizes.Config(
+            norms=("batch_norm",), batch_sizes=(128,), lrs=(1e-3,), seeds=(0,), epochs=1
+        ),
     ),
     "batch_composition": (
         batch_composition,
@@ -95,12 +97,19 @@ def test_results_are_plain_numbers_and_repeat_exactly(name):
 
 def test_small_batches_ruin_training_but_not_evaluation():
     config = batch_sizes.Config(seeds=(0,), epochs=2)
-    bn = batch_sizes.run_one(config, "batch_norm", 4, 0)
-    ln = batch_sizes.run_one(config, "layer_norm", 4, 0)
+    bn = batch_sizes.run_one(config, "batch_norm", 4, 1e-3, 0)
+    ln = batch_sizes.run_one(config, "layer_norm", 4, 1e-3, 0)
     assert bn["train_loss"] > 3 * ln["train_loss"]
     assert bn["batch_accuracy"] < bn["eval_accuracy"] - 0.03
     assert bn["eval_accuracy"] > 0.9
     assert ln["batch_accuracy"] == pytest.approx(ln["eval_accuracy"], abs=1e-6)
+
+
+def test_a_run_that_diverges_has_no_training_loss():
+    lost = batch_sizes.run_one(batch_sizes.Config(epochs=1), "none", 128, 1e30, 0)
+    assert lost["train_loss"] is None
+    assert lost["eval_loss"] is None
+    assert lost["eval_accuracy"] < 0.3
 
 
 def test_one_class_per_batch_defeats_batch_norm_only():

@@ -226,6 +226,8 @@ def test_selections(result):
     assert result.at_best("loss", "lr", norm="b") == result.values("loss", norm="b", lr=2)
     assert result.at_best("loss", "lr", norm="b") != result.values("loss", norm="b", lr=1)
     assert result.at_best("loss", "lr", missing=-5.0, norm="a") == [0.2, -5.0]
+    most = result.at_best("loss", "lr", largest=True, norm="b")
+    assert most == result.values("loss", norm="b", lr=1)
     assert [o.seed for o in result.of(lr=2, norm="b")] == [0, 1]
     with pytest.raises(ValueError, match="no outcome has {'norm': 'c'}"):
         result.values("loss", norm="c")
