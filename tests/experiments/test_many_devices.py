@@ -17,7 +17,7 @@ from normlab.experiments.many_devices import data_parallel_training as training
 from normlab.parallel import Processes
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = {"seeds": (0,), "steps": 10}
+SMALL = {"lrs": (0.02,), "seeds": (0,), "steps": 10}
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +47,15 @@ def test_shares_are_equal():
 
 def test_a_run_continues_from_its_checkpoint(tmp_path, capsys):
     settings = {"networks": ("convnet",), "norms": ("batch_norm",), "seeds": (0,), "every": 10}
+    settings |= {"lrs": (0.02, 0.06)}  # a rate does not continue from the checkpoint of another
     first = training.Config(**settings, processes=(1,), steps=10, checkpoints=str(tmp_path))
     training.run(first)
     whole = training.Config(**settings, processes=(1,), steps=20, checkpoints=str(tmp_path))
-    (continued,) = training.run(whole).outcomes
-    assert "continues at step 10" in capsys.readouterr().err
+    continued = training.run(whole).outcomes
+    assert capsys.readouterr().err.count("continues at step 10") == 2
+    assert [o.lr for o in continued] == [0.02, 0.06]
     alone = training.Config(**settings, processes=(1,), steps=20)
-    assert continued == training.run(alone).outcomes[0]
+    assert continued == training.run(alone).outcomes
 
 
 def workers_of(pid: int) -> list[int]:
@@ -67,6 +69,7 @@ def test_a_killed_worker_changes_nothing(tmp_path):
     """The launcher starts the workers again, and they end where an uninterrupted run ends."""
     steps, every = 240, 20
     words = ["--networks", "convnet", "--norms", "sync_batch_norm", "--seeds", "0"]
+    words += ["--lrs", "0.02"]
     words += ["--steps", str(steps), "--every", str(every), "--checkpoints", str(tmp_path)]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command += ["--max-restarts=1", "--monitor-interval=0.1", "-m", "normlab.experiments"]
@@ -75,7 +78,7 @@ def test_a_killed_worker_changes_nothing(tmp_path):
     log = (tmp_path / "log").open("w+")
     with subprocess.Popen(command, env=environment, stdout=log, stderr=log) as launcher:
         try:
-            checkpoint = tmp_path / "convnet-sync_batch_norm-2-0.pt"
+            checkpoint = tmp_path / "convnet-sync_batch_norm-2-0.02-0.pt"
             deadline = time.monotonic() + 120
             while not checkpoint.exists() and time.monotonic() < deadline:
                 assert launcher.poll() is None, (tmp_path / "log").read_text()
@@ -89,7 +92,7 @@ def test_a_killed_worker_changes_nothing(tmp_path):
     assert "continues at step" in text
     found = json.loads((tmp_path / "record.json").read_text())["result"]["outcomes"]
     settings = {"networks": ("convnet",), "norms": ("sync_batch_norm",)}
-    config = training.Config(**settings, seeds=(0,), steps=steps, processes=(2,))
+    config = training.Config(**settings, lrs=(0.02,), seeds=(0,), steps=steps, processes=(2,))
     right = training.run(config).outcomes
     assert [tuple(o["curve"]) for o in found] == [o.curve for o in right]
     assert [o["test_loss"] for o in found] == [o.test_loss for o in right]

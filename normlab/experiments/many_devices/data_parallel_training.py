@@ -46,10 +46,10 @@ class Config:
         networks: a convnet on digits, a Transformer on the help topics that come with Python.
         norms: in all places; the Transformer's are over tokens.
         processes: numbers of processes; under torchrun, the launcher's number in place of all.
+        lrs: learning rates.
         seeds: of split, weights and batches.
         batch_size: samples of a step on all processes together; a multiple of `processes`.
         steps: updates of SGD with momentum 0.9.
-        lr: learning rate.
         device: "cuda" gives each process a GPU of its own, over NCCL.
         checkpoints: folder for one file a run, from which the same command continues; "" for none.
         every: steps from one checkpoint to the next.
@@ -58,10 +58,10 @@ class Config:
     networks: tuple[Network, ...] = ("convnet", "transformer")
     norms: tuple[Norm, ...] = ("batch_norm", "sync_batch_norm", "group_norm", "layer_norm")
     processes: tuple[Count, ...] = (1, 2)
+    lrs: tuple[Positive, ...] = (0.006, 0.02, 0.06, 0.2)
     seeds: tuple[Index, ...] = (0, 1, 2)
     batch_size: Count = 4
     steps: Count = 200
-    lr: Positive = 0.02
     device: Literal["cpu", "cuda"] = "cpu"
     checkpoints: str = ""
     every: Count = 50
@@ -80,6 +80,7 @@ class Outcome:
         network: of it.
         norm: of it.
         processes: number.
+        lr: learning rate.
         seed: of it.
         curve: mean training loss of each tenth of the steps, over all processes.
         test_loss: cross-entropy in evaluation, with the running statistics of rank 0.
@@ -88,6 +89,7 @@ class Outcome:
     network: Network
     norm: Norm
     processes: int
+    lr: float
     seed: int
     curve: tuple[float, ...]
     test_loss: float
@@ -149,13 +151,14 @@ def _loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return cross_entropy(model(x).flatten(0, -2), y.flatten())
 
 
-def train_one(config: Config, network: Network, norm: Norm, seed: int) -> Outcome:
+def train_one(config: Config, network: Network, norm: Norm, lr: float, seed: int) -> Outcome:
     """Train on this process's share of each batch, or continue from a checkpoint.
 
     Args:
         config: settings.
         network: which.
         norm: which.
+        lr: learning rate.
         seed: of split, weights and batches.
     """
     size = group_size()
@@ -164,8 +167,8 @@ def train_one(config: Config, network: Network, norm: Norm, seed: int) -> Outcom
     # in float64, or 200 steps make a difference in the last digit one in the first
     model = make_model(network, norm, seed=seed).to(device).double()
     called = DistributedDataParallel(model) if size > 1 else model
-    optimizer = torch.optim.SGD(model.parameters(), lr=config.lr, momentum=0.9)
-    name = f"{network}-{norm}-{size}-{seed}.pt"
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    name = f"{network}-{norm}-{size}-{lr:g}-{seed}.pt"
     path = Path(config.checkpoints, name) if config.checkpoints else None
     losses = _continue(path, model, optimizer, device)
     batches, test = _make_batches(config, network, seed)
@@ -180,7 +183,7 @@ def train_one(config: Config, network: Network, norm: Norm, seed: int) -> Outcom
             _save(path, losses, model, optimizer)
     curve = [sum(part) / len(part) for part in _tenths(losses)]
     held_out = _test(model.eval(), list(test), device)
-    return Outcome(network, norm, size, seed, tuple(map(rounded, curve)), rounded(held_out))
+    return Outcome(network, norm, size, lr, seed, tuple(map(rounded, curve)), rounded(held_out))
 
 
 @torch.no_grad()
@@ -223,9 +226,10 @@ def _save(
 def train_all(config: Config) -> list[Outcome]:
     """Every run of a configuration on this number of processes, on each process."""
     return [
-        train_one(config, network, norm, seed)
+        train_one(config, network, norm, lr, seed)
         for network in config.networks
         for norm in config.norms
+        for lr in config.lrs
         for seed in config.seeds
     ]
 
