@@ -242,12 +242,21 @@ def test_unknown_names_are_refused():
 
 
 def test_batches_of_four_hold_batch_norm_back():
-    config = batch_128_and_4.Config(batch_sizes=(4,), seeds=(0,), epochs=3)
+    config = batch_128_and_4.Config(batches=((4, 1e-3),), seeds=(0,), epochs=3)
     result = batch_128_and_4.run(config)
     loss = {g: result.at(2, "train_losses", group=g)[0] for g in config.groups}
     assert loss["batch_norm"] > 1.5 * loss["layer_norm"]
     assert loss["batch norm, logits too"] > 1.5 * loss["layer_norm"]
     assert len(result.values("test_errors", group="none")[0]) == 3
+
+
+def test_a_larger_rate_gets_the_perceptron_further_in_one_epoch():
+    config = batch_128_and_4.Config(
+        groups=("none",), batches=((128, 1e-3), (128, 1e-2)), seeds=(0,), epochs=1
+    )
+    result = batch_128_and_4.run(config)
+    slow, fast = (result.values("train_losses", lr=lr)[0][0] for _, lr in config.batches)
+    assert fast < 0.7 * slow
 
 
 def test_the_paper_norms_the_logits_with_batch_norm_only():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -12,7 +13,7 @@ from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.sweep import Sweep, grid
 from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d
 
@@ -27,23 +28,25 @@ GROUPS: dict[Group, FeatureNorm] = {
 
 @dataclass(frozen=True)
 class Config:
-    """An MLP on digits, trained by Adam.
+    """An MLP on digits, trained by Adam, every group at every learning rate of a batch size.
 
     Attributes:
         groups: keys of :data:`GROUPS`.
-        batch_sizes: training batch sizes.
+        batches: pairs of a training batch size and a learning rate of Adam. In one epoch, batches
+            of 4 make 32 times as many updates, and their rates are smaller.
         seeds: each gives a split, initial weights and an order of batches.
         widths: sizes of the MLP.
         epochs: passes over the 1297 training digits.
-        lr: of Adam, the same for all.
     """
 
     groups: tuple[Group, ...] = tuple(GROUPS)
-    batch_sizes: tuple[Count, ...] = (128, 4)
+    batches: tuple[tuple[Count, Positive], ...] = (
+        *((128, lr) for lr in (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)),
+        *((4, lr) for lr in (3e-4, 1e-3, 3e-3)),
+    )
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     widths: tuple[Count, ...] = (64, 128, 128, 10)
     epochs: Count = 12
-    lr: Positive = 1e-3
 
 
 def make_classifier(config: Config, group: Group, *, seed: int) -> nn.Sequential:
@@ -63,7 +66,9 @@ def make_classifier(config: Config, group: Group, *, seed: int) -> nn.Sequential
     return model
 
 
-def run_one(config: Config, group: Group, batch_size: int, seed: int) -> dict[str, list[float]]:
+def run_one(
+    config: Config, group: Group, batch_size: int, lr: float, seed: int
+) -> dict[str, list[float]]:
     """Train one network, measured in eval mode after each epoch.
 
     Measures:
@@ -85,7 +90,7 @@ def run_one(config: Config, group: Group, batch_size: int, seed: int) -> dict[st
     train_on_digits(
         model,
         data,
-        torch.optim.Adam(model.parameters(), lr=config.lr),
+        torch.optim.Adam(model.parameters(), lr=lr),
         steps=config.epochs * per_epoch,
         batch_size=batch_size,
         seed=seed,
@@ -94,4 +99,10 @@ def run_one(config: Config, group: Group, batch_size: int, seed: int) -> dict[st
     return {"train_losses": train_losses, "test_errors": test_errors}
 
 
-run = Sweep(run_one, group="groups", batch_size="batch_sizes", seed="seeds")
+def _points(config: Config) -> Iterator[dict[str, Any]]:
+    for group in config.groups:
+        for batch_size, lr in config.batches:
+            yield from grid(group=[group], batch_size=[batch_size], lr=[lr], seed=config.seeds)
+
+
+run = Sweep(run_one, _points)
