@@ -116,6 +116,15 @@ def test_a_rate_that_destroys_counts_as_guessing():
     assert outcome.loss == pytest.approx(math.log(16), rel=1e-3)
 
 
+def test_the_control_of_qk_norm_has_a_warmup_and_no_norm():
+    """With a warmup that never ends in sight the weights hardly move, and guessing remains."""
+    small = {"seeds": (0,), "steps": 60, "symbols": 4, "length": 4, "layers": 1}
+    config = qk_norm.Config(groups=("none", "warmup"), lrs=(1e-2,), warmup=100_000, **small)
+    without, warmed = qk_norm.run(config).outcomes
+    assert without.loss < 1.1 < 1.3 < warmed.loss
+    assert warmed.largest_logit < 0.9 * without.largest_logit
+
+
 @pytest.mark.parametrize(
     ("experiment", "changes"),
     [
