@@ -161,7 +161,10 @@ def count_peak(case: Case, function: Callable[..., Tensor], backend: str) -> flo
         once()
         if case.device == "cuda":
             return devices.peak_during(once) / case.bytes
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        # without acc_events some versions of torch warn that events are lost between cycles
+        with profile(
+            activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True
+        ) as record:
             once()
     results = record.profiler.kineto_results
     events = [e for e in results.events() if e.name() == "[memory]"]

@@ -64,9 +64,9 @@ class use:
 
     Conventions:
         the choice belongs to the process, not to a thread. As a context manager it is taken back
-        at the end. What a kernel does not compute (other dtypes and devices, `torch.func`,
-        forward-mode derivatives, tensor subclasses, empty input) goes to the composition under
-        every choice.
+        at the end; inside a compiled function this needs torch 2.13 or newer. What a kernel does
+        not compute (other dtypes and devices, `torch.func`, forward-mode derivatives, tensor
+        subclasses, empty input) goes to the composition under every choice.
 
     Example:
         >>> with use("composition"):

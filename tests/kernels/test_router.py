@@ -246,6 +246,9 @@ def test_compiled_graphs_hold_the_kernel(backend: str, call: Call) -> None:
     compiled = torch.compile(call.ours, fullgraph=True, backend=aot_autograd(fw_compiler=look))
     tensors, dy = call.tensors()
     got = gradients(compiled, tensors, dy)
+    if VERSION < (2, 12):  # torch says that it exports whenever it compiles
+        assert not any("normlab" in name for name in seen)
+        return
     for value, expected in zip(got, gradients(call.ours, tensors, dy), strict=True):
         assert torch.equal(value, expected)
     assert f"normlab.{kernel_of(call)}.default" in seen
