@@ -100,8 +100,23 @@ def test_guessing_error_of_the_adding_problem():
 
 def test_a_longer_sequence_is_tested():
     config = longer_sequences.Config(
-        norms=("batch_norm",), seeds=(0,), length=6, test_lengths=(6, 9), hidden=4, steps=60
+        norms=("batch_norm",),
+        lrs=(5e-3,),
+        seeds=(0,),
+        length=6,
+        test_lengths=(6, 9),
+        hidden=4,
+        steps=60,
     )
     (errors,) = longer_sequences.run(config).values("test_errors")
     assert len(errors) == 2
     assert all(0 < e < 10 for e in errors)
+
+
+def test_a_rate_near_zero_learns_no_sums():
+    config = longer_sequences.Config(
+        norms=("none",), lrs=(1e-6, 3e-2), seeds=(0,), length=4, test_lengths=(4,), steps=110
+    )
+    result = longer_sequences.run(config)
+    still, learned = (result.values("early_loss", lr=lr)[0] for lr in config.lrs)
+    assert learned < 0.1 * still

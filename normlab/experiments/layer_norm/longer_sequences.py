@@ -22,24 +22,24 @@ class Config:
 
     Attributes:
         norms: "batch_norm" reuses the statistics of its last step beyond `length`.
+        lrs: learning rates of Adam, every norm at every one.
         seeds: of weights and data.
         length: time steps in training.
         test_lengths: time steps in testing.
         hidden: units.
         steps: updates.
         batch_size: sequences in a batch.
-        lr: of Adam.
         test_size: sequences per test length.
     """
 
     norms: tuple[StepNorm, ...] = ("none", "layer_norm", "batch_norm")
+    lrs: tuple[Positive, ...] = (2e-3, 5e-3, 1e-2, 3e-2, 1e-1)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     length: Count = 30
     test_lengths: tuple[Count, ...] = (30, 60, 120)
     hidden: Count = 32
     steps: Count = 500
     batch_size: Count = 32
-    lr: Positive = 5e-3
     test_size: Count = 512
 
 
@@ -62,7 +62,7 @@ def adding_problem(count: int, length: int, *, generator: torch.Generator) -> tu
     return torch.stack([numbers, marks], -1), (numbers * marks).sum(1, keepdim=True)
 
 
-def run_one(config: Config, norm: StepNorm, seed: int) -> dict[str, Any]:
+def run_one(config: Config, norm: StepNorm, lr: float, seed: int) -> dict[str, Any]:
     """Train one network and test it at every length.
 
     Measures:
@@ -72,7 +72,7 @@ def run_one(config: Config, norm: StepNorm, seed: int) -> dict[str, Any]:
     """
     generator = torch.Generator().manual_seed(seed)
     model = Gru(2, config.hidden, 1, norm, seed=seed, steps=config.length, beyond="reuse")
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     losses = []
     for _ in range(config.steps):
         x, y = adding_problem(config.batch_size, config.length, generator=generator)
@@ -96,4 +96,4 @@ def run_one(config: Config, norm: StepNorm, seed: int) -> dict[str, Any]:
     }
 
 
-run = Sweep(run_one, norm="norms", seed="seeds")
+run = Sweep(run_one, norm="norms", lr="lrs", seed="seeds")
