@@ -34,7 +34,7 @@ class Config:
     Attributes:
         autoencoder_norms: of the autoencoder, as in `make_mlp`.
         draw_norms: of DRAW, as in `LstmCell`.
-        lrs: learning rates of Adam, the same for all norms.
+        lrs: learning rates of Adam, every norm at every one.
         seeds: each gives a split, initial weights, an order of batches and latent noise.
         batch_size: digits in a batch.
         steps: updates.
@@ -43,7 +43,7 @@ class Config:
 
     autoencoder_norms: tuple[FeatureNorm, ...] = ("none", "layer_norm", "batch_norm")
     draw_norms: tuple[LstmNorm, ...] = ("none", "cell", "sums")
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3)
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
     batch_size: Count = 64
     steps: Count = 400
