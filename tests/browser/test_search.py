@@ -12,7 +12,7 @@ SEARCHES = [
     ("Expected more than 1 value per channel", "drop_last=True"),
     ("batch norm eval accuracy drops", "recompute the running statistics"),
     ("layernorm vs rmsnorm which is faster", "torch.compile"),
-    ("Given normalized_shape expected input with shape", "movedim(1, -1)"),
+    ("Given normalized_shape expected input with shape", "x.movedim(1, -1)"),
     ("mixed dtype expect parameter to have scalar type of Float", "norm.weight.dtype"),
     ("modified by an inplace operation batch norm DDP", "torch.cat"),
     ("batchnorm running_mean nan", "skip batches with NaN"),
