@@ -27,11 +27,13 @@ def six_axes() -> list[Axes]:
 
 @pytest.fixture(autouse=True)
 def pyplot_is_left_alone() -> Iterator[None]:
-    settings = dict(matplotlib.rcParams)
     figures = plt.get_fignums()
-    yield
+    with plt.rc_context():
+        matplotlib.rcdefaults()  # other tests may have set the style of the book
+        settings = dict(matplotlib.rcParams)
+        yield
+        changed = [key for key, value in settings.items() if matplotlib.rcParams[key] != value]
     after = plt.get_fignums()
     plt.close("all")
-    changed = [key for key, value in settings.items() if matplotlib.rcParams[key] != value]
     assert after == figures
     assert changed == []

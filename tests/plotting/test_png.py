@@ -8,12 +8,13 @@ from typing import Any
 import nbformat
 import numpy as np
 import pytest
+from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
 import normlab
-from normlab.plotting import plot_shared_cells
+from normlab.plotting import plot_shared_cells, use_style
 from normlab.plotting.png import DENSITY, encode_png
 from normlab.plotting.style import NORM_COLORS
 
@@ -57,17 +58,22 @@ def colors_of(picture: Image.Image) -> set[Any]:
     return {color for _, color in counted or []}
 
 
-def test_a_small_palette_keeps_the_colors_of_all_norms() -> None:
-    figure = Figure(figsize=(4, 3), dpi=150)
-    ax: Any = figure.add_subplot()
-    noise = np.random.default_rng(0).normal(scale=0.1, size=(len(NORM_COLORS), 60)).cumsum(1)
-    for height, (y, color) in enumerate(zip(noise, NORM_COLORS.values(), strict=True)):
-        ax.plot(y + height, color=color, linewidth=2)
-        ax.fill_between(range(60), y + height - 0.3, y + height + 0.3, color=color, alpha=0.2)
-    wanted = {tuple(round(255 * c) for c in to_rgb(color)) for color in NORM_COLORS.values()}
-    full = Image.open(io.BytesIO(encode_png(figure, num_colors=256)))
-    assert wanted <= colors_of(Image.open(io.BytesIO(encode_png(figure, num_colors=48))))
-    assert not wanted <= colors_of(full.convert("RGB").quantize(48))
+@pytest.mark.parametrize(("styled", "norms"), [(False, len(NORM_COLORS)), (True, 8)])
+def test_a_small_palette_keeps_the_colors_of_many_norms(styled: bool, norms: int) -> None:
+    drawn = list(NORM_COLORS.values())[:norms]
+    noise = np.random.default_rng(0).normal(scale=0.1, size=(norms, 60)).cumsum(1)
+    with plt.rc_context():
+        if styled:
+            use_style()
+        figure = Figure(figsize=(4, 3), dpi=150)
+        ax: Any = figure.add_subplot()
+        for height, (y, color) in enumerate(zip(noise, drawn, strict=True)):
+            ax.plot(y + height, color=color, linewidth=2)
+            ax.fill_between(range(60), y + height - 0.3, y + height + 0.3, color=color, alpha=0.2)
+        full, small = (encode_png(figure, num_colors=count) for count in (256, 48))
+    wanted = {tuple(round(255 * c) for c in to_rgb(color)) for color in drawn}
+    assert wanted <= colors_of(Image.open(io.BytesIO(small)))
+    assert not wanted <= colors_of(Image.open(io.BytesIO(full)).convert("RGB").quantize(48))
 
 
 def test_a_notebook_stores_its_figures_with_a_palette(monkeypatch: pytest.MonkeyPatch) -> None:
