@@ -9,11 +9,11 @@ from importlib import import_module
 from textwrap import fill
 from typing import Any
 
-import docstring_parser
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.pycode import ModuleAnalyzer
 
 BIB_KEY = re.compile(r"(?<![\w:`])([a-z]+\d{4}[a-z]+\d?)(?!\w)")
 SECTION = re.compile(r"^[A-Z][a-z]+:$")
@@ -61,8 +61,13 @@ def list_experiments(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def describe_options(config: type) -> str:
-    """One option a line, folded: its description and its default."""
-    texts = {p.arg_name: p.description for p in docstring_parser.parse(config.__doc__ or "").params}
+    """One option a line, folded: what stands beside the field, and its default."""
+    texts: dict[str, str] = {}
+    for cls in reversed(config.__mro__[:-1]):
+        docs = ModuleAnalyzer.for_module(cls.__module__).find_attr_docs()
+        for (owner, name), lines in docs.items():
+            if owner == cls.__qualname__:
+                texts[name] = " ".join(lines)
     options = []
     for field in fields(config):
         flag = "--" + field.name.replace("_", "-")

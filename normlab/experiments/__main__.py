@@ -28,13 +28,9 @@ from normlab.experiments.sweep import Sweep
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """Where the result goes.
+    """Where the result goes."""
 
-    Attributes:
-        record: JSON file to write instead of the terminal.
-    """
-
-    record: Path | None = None
+    record: Path | None = None  #: JSON file to write instead of the terminal
 
 
 @dataclasses.dataclass(frozen=True)

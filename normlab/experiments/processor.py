@@ -11,17 +11,11 @@ import torch
 
 
 class VectorCode(NamedTuple):
-    """How the machine code of torch's norms works, in the terms of :mod:`normlab.kernel_models`.
+    """How the machine code of torch's norms works, in the terms of :mod:`normlab.kernel_models`."""
 
-    Attributes:
-        lanes: float32 values in a vector register.
-        fused: a multiply and an add round once.
-        checked: the models have been seen to agree with torch bit for bit on such a machine.
-    """
-
-    lanes: int
-    fused: bool
-    checked: bool
+    lanes: int  #: float32 values in a vector register
+    fused: bool  #: a multiply and an add round once
+    checked: bool  #: the models have been seen to agree with torch bit for bit on such a machine
 
 
 def vector_code() -> VectorCode:

@@ -16,9 +16,6 @@ class Result:
     Every `where` below is field=value, what the chosen outcomes have in common. In a number that
     is compared, `missing` stands for None, which is how a run says that it has no such number.
 
-    Attributes:
-        outcomes: objects with the point and what was measured there as attributes.
-
     Example:
         >>> from types import SimpleNamespace
         >>> found = [SimpleNamespace(lr=lr, seed=s, loss=lr + s) for lr in (1, 2) for s in (0, 1)]
@@ -27,7 +24,7 @@ class Result:
         ([1, 2], 1.5, (1, 1.5))
     """
 
-    outcomes: tuple[Any, ...]
+    outcomes: tuple[Any, ...]  #: objects with the point and what was measured there as attributes
 
     def of(self, **where: Any) -> list[Any]:
         """The outcomes with these values.

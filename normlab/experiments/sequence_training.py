@@ -43,17 +43,12 @@ def sequence_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tenso
 
 @dataclass(frozen=True)
 class Curve:
-    """What one training run recorded, one entry for each step.
+    """What one training run recorded, one entry for each step."""
 
-    Attributes:
-        losses: before each update; every batch is new, so this is no training-set loss.
-        accuracies: share of right tokens, before each update.
-        lrs: learning rate of each update.
-    """
-
+    #: before each update; every batch is new, so this is no training-set loss
     losses: tuple[float, ...]
-    accuracies: tuple[float, ...]
-    lrs: tuple[float, ...] = ()
+    accuracies: tuple[float, ...]  #: share of right tokens, before each update
+    lrs: tuple[float, ...] = ()  #: learning rate of each update
 
     def final_loss(self, steps: int = 20) -> float:
         """Mean loss of the last steps."""
@@ -191,39 +186,22 @@ def relative_changes(before: Sequence[Tensor], after: Sequence[Tensor]) -> list[
 
 @dataclass(frozen=True)
 class Config:
-    """One Transformer on one task, with a constant learning rate.
+    """One Transformer on one task, with a constant learning rate."""
 
-    Attributes:
-        task: what is done to random tokens.
-        placement: of the norm.
-        norm: of the tokens.
-        layers: L.
-        width: D.
-        heads: of each attention.
-        expansion: hidden units of a feed-forward network, in multiples of `width`.
-        vocabulary: number of tokens.
-        length: T.
-        batch_size: N.
-        steps: updates.
-        lr: learning rate.
-        optimizer: Adam or RAdam have betas 0.9 and 0.98, SGD momentum 0.9.
-        seed: of weights and batches.
-    """
-
-    task: Task = "reversal"
-    placement: Placement = "post_norm"
-    norm: TokenNorm = "layer_norm"
-    layers: Count = 6
-    width: Count = 32
-    heads: Count = 4
-    expansion: Count = 4
-    vocabulary: Several = 10
-    length: Count = 12
-    batch_size: Count = 32
-    steps: Count = 300
-    lr: Positive = 1e-2
-    optimizer: OptimizerName = "adam"
-    seed: Index = 0
+    task: Task = "reversal"  #: what is done to random tokens
+    placement: Placement = "post_norm"  #: of the norm
+    norm: TokenNorm = "layer_norm"  #: of the tokens
+    layers: Count = 6  #: L
+    width: Count = 32  #: D
+    heads: Count = 4  #: of each attention
+    expansion: Count = 4  #: hidden units of a feed-forward network, in multiples of `width`
+    vocabulary: Several = 10  #: number of tokens
+    length: Count = 12  #: T
+    batch_size: Count = 32  #: N
+    steps: Count = 300  #: updates
+    lr: Positive = 1e-2  #: learning rate
+    optimizer: OptimizerName = "adam"  #: Adam or RAdam have betas 0.9 and 0.98, SGD momentum 0.9
+    seed: Index = 0  #: of weights and batches
 
     def __post_init__(self) -> None:
         check_settings(self)

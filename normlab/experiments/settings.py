@@ -12,17 +12,11 @@ from typing import Annotated, Any, Literal
 
 @dataclass(frozen=True)
 class Bounds:
-    """An interval of numbers.
+    """An interval of numbers."""
 
-    Attributes:
-        lowest: belongs to the interval.
-        highest: belongs to the interval.
-        words: how an error calls it.
-    """
-
-    lowest: float
-    highest: float
-    words: str
+    lowest: float  #: belongs to the interval
+    highest: float  #: belongs to the interval
+    words: str  #: how an error calls it
 
 
 def at_least(lowest: int) -> Bounds:

@@ -194,15 +194,10 @@ def train_on_digits(
 
 @dataclass(frozen=True)
 class Score:
-    """How well a model does on a set.
+    """How well a model does on a set."""
 
-    Attributes:
-        accuracy: fraction of right answers.
-        loss: mean cross-entropy.
-    """
-
-    accuracy: float
-    loss: float
+    accuracy: float  #: fraction of right answers
+    loss: float  #: mean cross-entropy
 
 
 @torch.no_grad()

@@ -15,25 +15,17 @@ from normlab.experiments.training import class_batches, evaluate, train
 
 @dataclass(frozen=True)
 class Config:
-    """An MLP on digits whose batches hold only some of the ten classes.
+    """An MLP on digits whose batches hold only some of the ten classes."""
 
-    Attributes:
-        norms: of the hidden layers.
-        classes_per_batch: distinct classes in each batch; 10 is close to a shuffled batch.
-        seeds: each gives a split, initial weights and an order of batches.
-        widths: sizes of the MLP.
-        batch_size: samples in each batch; a multiple of every count above.
-        steps: of Adam.
-        lr: of Adam.
-    """
-
-    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
+    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")  #: of the hidden layers
+    #: distinct classes in each batch; 10 is close to a shuffled batch
     classes_per_batch: tuple[Count, ...] = (10, 2, 1)
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[Count, ...] = (64, 128, 128, 10)
-    batch_size: Count = 40
-    steps: Count = 240
-    lr: Positive = 1e-3
+    widths: tuple[Count, ...] = (64, 128, 128, 10)  #: sizes of the MLP
+    batch_size: Count = 40  #: samples in each batch; a multiple of every count above
+    steps: Count = 240  #: of Adam
+    lr: Positive = 1e-3  #: of Adam
 
 
 def run_one(

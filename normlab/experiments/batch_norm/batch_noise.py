@@ -20,21 +20,14 @@ Norm = Literal["batch_norm", "layer_norm"]
 
 @dataclass(frozen=True)
 class Config:
-    """The summed inputs of a first layer, normalized again and again in other company.
+    """The summed inputs of a first layer, normalized again and again in other company."""
 
-    Attributes:
-        norms: with the statistics of the batch or of the sample.
-        batch_sizes: the fixed sample included.
-        draws: of companions.
-        seeds: each gives a split, a layer and the draws.
-        width: units of the layer.
-    """
-
+    #: with the statistics of the batch or of the sample
     norms: tuple[Norm, ...] = ("batch_norm", "layer_norm")
-    batch_sizes: tuple[Count, ...] = (2, 4, 8, 32, 128)
-    draws: Count = 200
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    width: Count = 128
+    batch_sizes: tuple[Count, ...] = (2, 4, 8, 32, 128)  #: the fixed sample included
+    draws: Count = 200  #: of companions
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives a split, a layer and the draws
+    width: Count = 128  #: units of the layer
 
 
 def _normalize(norm: Norm, x: Tensor) -> Tensor:

@@ -17,26 +17,19 @@ from normlab.experiments.training import evaluate, train_on_digits
 
 @dataclass(frozen=True)
 class Config:
-    """An MLP on digits, Adam, the same number of epochs at every batch size and learning rate.
+    """An MLP on digits, Adam, the same number of epochs at every batch size and learning rate."""
 
-    Attributes:
-        norms: of the hidden layers.
-        batch_sizes: training batch sizes.
-        lrs: learning rates of Adam at batch sizes from 32 up; the best one depends on the norm
-            and on the batch size.
-        small_lrs: those at batch sizes below 32, which want smaller ones.
-        seeds: each gives a split, initial weights and an order of batches.
-        widths: sizes of the MLP.
-        epochs: passes over the 1297 training digits.
-    """
-
-    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
-    batch_sizes: tuple[Count, ...] = (128, 32, 8, 4, 2)
+    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")  #: of the hidden layers
+    batch_sizes: tuple[Count, ...] = (128, 32, 8, 4, 2)  #: training batch sizes
+    #: learning rates of Adam at batch sizes from 32 up; the best one depends on the norm and on the
+    #: batch size
     lrs: tuple[Positive, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+    #: those at batch sizes below 32, which want smaller ones
     small_lrs: tuple[Positive, ...] = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[Count, ...] = (64, 128, 128, 10)
-    epochs: Count = 4
+    widths: tuple[Count, ...] = (64, 128, 128, 10)  #: sizes of the MLP
+    epochs: Count = 4  #: passes over the 1297 training digits
 
 
 def run_one(

@@ -11,23 +11,14 @@ from normlab.experiments.settings import Count, Index, Positive
 
 @dataclass(frozen=True)
 class Config:
-    """One unit u + b whose batch mean is subtracted, fitted to targets with another mean.
+    """One unit u + b whose batch mean is subtracted, fitted to targets with another mean."""
 
-    Attributes:
-        steps: of gradient descent on the bias b.
-        lr: its learning rate.
-        batch_size: values u.
-        target_mean: of the targets; the centered output can never reach it.
-        through_statistics: differentiate the mean, too, as batch norm does.
-        seed: of u and of the targets.
-    """
-
-    steps: Count = 2000
-    lr: Positive = 0.5
-    batch_size: Count = 64
-    target_mean: float = 0.25
-    through_statistics: bool = False
-    seed: Index = 0
+    steps: Count = 2000  #: of gradient descent on the bias b
+    lr: Positive = 0.5  #: its learning rate
+    batch_size: Count = 64  #: values u
+    target_mean: float = 0.25  #: of the targets; the centered output can never reach it
+    through_statistics: bool = False  #: differentiate the mean, too, as batch norm does
+    seed: Index = 0  #: of u and of the targets
 
 
 def run(config: Config) -> dict[str, list[float]]:

@@ -32,22 +32,18 @@ GHOSTS: dict[Group, int] = {name: int(name.split()[-1]) for name in get_args(Gho
 
 @dataclass(frozen=True)
 class Config:
-    """Four convolutions on digits, plain SGD, every group at every learning rate.
+    """Four convolutions on digits, plain SGD, every group at every learning rate."""
 
-    Attributes:
-        groups: a norm, or none, and its initialization; ghosts: samples that share statistics.
-        lrs: learning rates of SGD without momentum.
-        batches: pairs of batch size and number of steps.
-        seeds: each gives a split, initial weights and an order of batches.
-        channels: of the convolutions, input first.
-        solved_below: a run is solved once the mean loss of ten steps falls below this.
-    """
-
+    #: a norm, or none, and its initialization; ghosts: samples that share statistics
     groups: tuple[Group, ...] = tuple(GROUPS)
+    #: learning rates of SGD without momentum
     lrs: tuple[Positive, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+    #: pairs of batch size and number of steps
     batches: tuple[tuple[Count, Count], ...] = ((128, 120), (4, 600))
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    channels: tuple[Count, ...] = (1, 16, 16, 32, 32)
+    channels: tuple[Count, ...] = (1, 16, 16, 32, 32)  #: of the convolutions, input first
+    #: a run is solved once the mean loss of ten steps falls below this
     solved_below: Positive = 0.5
 
 

@@ -29,21 +29,13 @@ def predicted_growth() -> float:
 
 @dataclass(frozen=True)
 class Config:
-    """A deep ReLU network without skips, He init, random input, one backward pass.
+    """A deep ReLU network without skips, He init, random input, one backward pass."""
 
-    Attributes:
-        norms: of the hidden layers.
-        depth: hidden layers.
-        width: units of each, and of the input.
-        batch_size: samples of standard normal input.
-        seeds: each gives weights, input and upstream gradient.
-    """
-
-    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
-    depth: Several = 30
-    width: Count = 512
-    batch_size: Count = 128
-    seeds: tuple[Index, ...] = (0, 1, 2)
+    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")  #: of the hidden layers
+    depth: Several = 30  #: hidden layers
+    width: Count = 512  #: units of each, and of the input
+    batch_size: Count = 128  #: samples of standard normal input
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: each gives weights, input and upstream gradient
 
 
 def run_one(config: Config, norm: FeatureNorm, seed: int) -> dict[str, Any]:

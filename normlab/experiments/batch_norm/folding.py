@@ -70,21 +70,13 @@ def fold_network(model: nn.Sequential) -> nn.Sequential:
 
 @dataclass(frozen=True)
 class Config:
-    """A trained batch norm MLP and its folded copy.
+    """A trained batch norm MLP and its folded copy."""
 
-    Attributes:
-        seeds: each gives a split, initial weights and an order of batches.
-        widths: sizes of the MLP.
-        batch_size: samples in a training batch.
-        steps: of Adam.
-        lr: of Adam.
-    """
-
-    seeds: tuple[Index, ...] = (0,)
-    widths: tuple[Count, ...] = (64, 128, 128, 10)
-    batch_size: Count = 128
-    steps: Count = 60
-    lr: Positive = 1e-3
+    seeds: tuple[Index, ...] = (0,)  #: each gives a split, initial weights and an order of batches
+    widths: tuple[Count, ...] = (64, 128, 128, 10)  #: sizes of the MLP
+    batch_size: Count = 128  #: samples in a training batch
+    steps: Count = 60  #: of Adam
+    lr: Positive = 1e-3  #: of Adam
 
 
 def run_one(config: Config, seed: int) -> dict[str, float]:

@@ -16,27 +16,19 @@ from normlab.experiments.training import evaluate, train_on_digits
 
 @dataclass(frozen=True)
 class Config:
-    """A deep tanh network on digits whose initial weights are too small, right or too large.
+    """A deep tanh network on digits whose initial weights are too small, right or too large."""
 
-    Attributes:
-        norms: of the hidden layers.
-        scales: factors of Xavier's initial weights.
-        lrs: learning rates of SGD without momentum.
-        seeds: each gives a split, initial weights and an order of batches.
-        widths: sizes of the MLP.
-        activation: of the hidden layers.
-        batch_size: samples in a batch.
-        steps: updates.
-    """
-
-    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
+    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")  #: of the hidden layers
+    #: factors of Xavier's initial weights
     scales: tuple[Positive, ...] = (0.1, 0.3, 1.0, 3.0, 10.0)
+    #: learning rates of SGD without momentum
     lrs: tuple[Positive, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[Count, ...] = (64, *[100] * 6, 10)
-    activation: Activation = "tanh"
-    batch_size: Count = 64
-    steps: Count = 100
+    widths: tuple[Count, ...] = (64, *[100] * 6, 10)  #: sizes of the MLP
+    activation: Activation = "tanh"  #: of the hidden layers
+    batch_size: Count = 64  #: samples in a batch
+    steps: Count = 100  #: updates
 
 
 def run_one(

@@ -16,27 +16,19 @@ from normlab.experiments.training import evaluate, train_on_digits
 
 @dataclass(frozen=True)
 class Config:
-    """An MLP on digits, plain SGD, every norm at every learning rate.
+    """An MLP on digits, plain SGD, every norm at every learning rate."""
 
-    Attributes:
-        norms: of the hidden layers.
-        lrs: learning rates of SGD without momentum.
-        seeds: each gives a split, initial weights and an order of batches.
-        widths: sizes of the MLP.
-        activation: of the hidden layers.
-        batch_size: samples in a batch.
-        steps: updates.
-        trained_above: test accuracy from which a run counts as trained.
-    """
-
+    #: of the hidden layers
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm", "rms_norm")
+    #: learning rates of SGD without momentum
     lrs: tuple[Positive, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[Count, ...] = (64, 128, 128, 10)
-    activation: Activation = "relu"
-    batch_size: Count = 128
-    steps: Count = 200
-    trained_above: Share = 0.9
+    widths: tuple[Count, ...] = (64, 128, 128, 10)  #: sizes of the MLP
+    activation: Activation = "relu"  #: of the hidden layers
+    batch_size: Count = 128  #: samples in a batch
+    steps: Count = 200  #: updates
+    trained_above: Share = 0.9  #: test accuracy from which a run counts as trained
 
 
 def run_one(config: Config, norm: FeatureNorm, lr: float, seed: int) -> dict[str, float]:

@@ -49,27 +49,18 @@ class GhostBatchNorm(nn.Module):
 
 @dataclass(frozen=True)
 class Config:
-    """A small training set that every network learns by heart, and all other digits for testing.
+    """A small training set that every network learns by heart, and all other digits for testing."""
 
-    Attributes:
-        ghost_sizes: samples that share statistics; the batch size itself is plain batch norm,
-            0 is no norm at all.
-        lrs: of Adam.
-        seeds: each gives a split, initial weights and an order of batches.
-        train_size: training digits that are used.
-        batch_size: of the optimizer, for all networks.
-        widths: sizes of the MLP.
-        steps: of Adam.
-        pixel_noise: standard deviation of what is added to the test pixels, which lie in 0 to 1.
-    """
-
+    #: samples that share statistics; the batch size itself is plain batch norm, 0 is no norm at all
     ghost_sizes: tuple[Index, ...] = (0, 128, 32, 8, 4, 2)
-    lrs: tuple[Positive, ...] = (3e-4, 1e-3, 3e-3, 1e-2)
+    lrs: tuple[Positive, ...] = (3e-4, 1e-3, 3e-3, 1e-2)  #: of Adam
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    train_size: Count = 256
-    batch_size: Count = 128
-    widths: tuple[Count, ...] = (64, 128, 128, 10)
-    steps: Count = 200
+    train_size: Count = 256  #: training digits that are used
+    batch_size: Count = 128  #: of the optimizer, for all networks
+    widths: tuple[Count, ...] = (64, 128, 128, 10)  #: sizes of the MLP
+    steps: Count = 200  #: of Adam
+    #: standard deviation of what is added to the test pixels, which lie in 0 to 1
     pixel_noise: Positive = 0.3
 
 

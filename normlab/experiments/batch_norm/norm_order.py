@@ -19,23 +19,17 @@ Order = Literal["no norm", "before the ReLU", "after the ReLU"]
 
 @dataclass(frozen=True)
 class Config:
-    """An MLP on digits with the norm in one of two places, every place at every learning rate.
+    """An MLP on digits with the norm in one of two places, every place at every learning rate."""
 
-    Attributes:
-        orders: where the batch norm stands.
-        lrs: learning rates of SGD without momentum.
-        seeds: each gives a split, initial weights and an order of batches.
-        widths: sizes of the MLP.
-        batch_size: samples in a batch.
-        steps: updates.
-    """
-
+    #: where the batch norm stands
     orders: tuple[Order, ...] = ("no norm", "before the ReLU", "after the ReLU")
+    #: learning rates of SGD without momentum
     lrs: tuple[Positive, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[Count, ...] = (64, 128, 128, 10)
-    batch_size: Count = 128
-    steps: Count = 100
+    widths: tuple[Count, ...] = (64, 128, 128, 10)  #: sizes of the MLP
+    batch_size: Count = 128  #: samples in a batch
+    steps: Count = 100  #: updates
 
 
 def make_network(config: Config, order: Order, seed: int) -> nn.Sequential:

@@ -16,23 +16,17 @@ from normlab.layers import BatchNorm1d
 
 @dataclass(frozen=True)
 class Config:
-    """A batch norm MLP on digits, scored in both modes while it trains.
+    """A batch norm MLP on digits, scored in both modes while it trains."""
 
-    Attributes:
-        momenta: weight of the new batch in the running statistics; one network for each.
-        check_at: steps after which the network is scored.
-        seeds: each gives a split, initial weights and an order of batches.
-        widths: sizes of the MLP.
-        batch_size: samples in a training batch.
-        lr: of Adam.
-    """
-
+    #: weight of the new batch in the running statistics; one network for each
     momenta: tuple[Share, ...] = (0.1, 0.01)
+    #: steps after which the network is scored
     check_at: tuple[Index, ...] = (1, 3, 10, 30, 100, 200)
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2)
-    widths: tuple[Count, ...] = (64, 128, 128, 10)
-    batch_size: Count = 128
-    lr: Positive = 1e-3
+    widths: tuple[Count, ...] = (64, 128, 128, 10)  #: sizes of the MLP
+    batch_size: Count = 128  #: samples in a training batch
+    lr: Positive = 1e-3  #: of Adam
 
 
 def run_one(config: Config, momentum: float, seed: int) -> list[dict[str, float]]:

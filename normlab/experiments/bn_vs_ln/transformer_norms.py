@@ -63,40 +63,25 @@ def replace_by_batch_norm(model: Transformer) -> Transformer:
 
 @dataclass(frozen=True)
 class Config:
-    """A causal model of characters, on the help topics that come with Python.
+    """A causal model of characters, on the help topics that come with Python."""
 
-    Attributes:
-        norms: of each token, or "batch_norm" over all tokens.
-        placements: of the norms in the blocks.
-        lrs: learning rates of Adam, from the first step on.
-        batches: "mixed" (windows from all over the text), "small" (the same, fewer of them) or
-            "adjacent" (windows that follow one another); in training and in tests alike.
-        seeds: each gives weights and windows.
-        layers: L.
-        steps: updates.
-        characters: of the text, from its start.
-        held_out: of them, the last, which are not trained on.
-        test_batches: held-out batches for losses and moments.
-        batch_size: N; `small_batch_size` for "small".
-        small_batch_size: N of "small".
-        width: D.
-        length: T.
-    """
-
+    #: of each token, or "batch_norm" over all tokens
     norms: tuple[Norm, ...] = ("layer_norm", "rms_norm", "batch_norm")
-    placements: tuple[Placement, ...] = ("pre_norm",)
-    lrs: tuple[Positive, ...] = (3e-3, 1e-2)
+    placements: tuple[Placement, ...] = ("pre_norm",)  #: of the norms in the blocks
+    lrs: tuple[Positive, ...] = (3e-3, 1e-2)  #: learning rates of Adam, from the first step on
+    #: "mixed" (windows from all over the text), "small" (the same, fewer of them) or "adjacent"
+    #: (windows that follow one another); in training and in tests alike
     batches: tuple[Batches, ...] = ("mixed", "small", "adjacent")
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    layers: Count = 3
-    steps: Count = 300
-    characters: Count = 200_000
-    held_out: Count = 40_000
-    test_batches: Several = 30
-    batch_size: Count = 16
-    small_batch_size: Count = 2
-    width: Count = 32
-    length: Count = 32
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives weights and windows
+    layers: Count = 3  #: L
+    steps: Count = 300  #: updates
+    characters: Count = 200_000  #: of the text, from its start
+    held_out: Count = 40_000  #: of them, the last, which are not trained on
+    test_batches: Several = 30  #: held-out batches for losses and moments
+    batch_size: Count = 16  #: N; `small_batch_size` for "small"
+    small_batch_size: Count = 2  #: N of "small"
+    width: Count = 32  #: D
+    length: Count = 32  #: T
 
     def __post_init__(self) -> None:
         longest = self.batch_size * self.length

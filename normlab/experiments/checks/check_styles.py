@@ -23,23 +23,15 @@ RIGHT: dict[str, Layer] = {"torch": torch_layer_norm, "normlab": layer_norm}
 
 @dataclass(frozen=True)
 class Config:
-    """Wrong LayerNorms under eleven ways of checking.
+    """Wrong LayerNorms under eleven ways of checking."""
 
-    Attributes:
-        seeds: of the inputs; a check notices a mistake if it does for every seed.
-        sizes: numbers of features, D.
-        rows: of an input.
-        tolerance: of the comparisons of gradients, absolute, and of small inputs.
-        small: standard deviation of the small input.
-        shift: added to the shifted input.
-    """
-
+    #: of the inputs; a check notices a mistake if it does for every seed
     seeds: tuple[Index, ...] = (0, 1, 2)
-    sizes: tuple[Count, ...] = (4, 64, 256)
-    rows: Count = 24
-    tolerance: Positive = 1e-4
-    small: float = 3e-3
-    shift: float = 1e4
+    sizes: tuple[Count, ...] = (4, 64, 256)  #: numbers of features, D
+    rows: Count = 24  #: of an input
+    tolerance: Positive = 1e-4  #: of the comparisons of gradients, absolute, and of small inputs
+    small: float = 3e-3  #: standard deviation of the small input
+    shift: float = 1e4  #: added to the shifted input
 
 
 Check = Callable[[Layer, Config, Tensor, Tensor], bool]

@@ -19,15 +19,10 @@ Killers = Mapping[tuple[str, str], Set[str]]
 
 @dataclass(frozen=True)
 class Config:
-    """The wrong norms of the suite under the conformance checks.
+    """The wrong norms of the suite under the conformance checks."""
 
-    Attributes:
-        families: of norms.
-        seeds: of the inputs, each a run of its own.
-    """
-
-    families: tuple[str, ...] = tuple(f for f in FAMILIES if NORMS[f].in_chapters)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    families: tuple[str, ...] = tuple(f for f in FAMILIES if NORMS[f].in_chapters)  #: of norms
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of the inputs, each a run of its own
 
 
 def run_one(config: Config, like: str) -> list[dict[str, Any]]:

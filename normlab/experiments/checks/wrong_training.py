@@ -21,23 +21,16 @@ RIGHT = "right"
 
 @dataclass(frozen=True)
 class Config:
-    """A ReLU network on digits with a right or a wrong layer norm in every hidden layer.
+    """A ReLU network on digits with a right or a wrong layer norm in every hidden layer."""
 
-    Attributes:
-        layers: "right" for torch's, or keys of `normlab.checks.LAYER_NORM_MUTANTS`.
-        lrs: learning rates of SGD without momentum.
-        seeds: each gives a split, initial weights and an order of batches.
-        widths: sizes of the MLP.
-        batch_size: samples in a batch.
-        steps: updates.
-    """
-
+    #: "right" for torch's, or keys of `normlab.checks.LAYER_NORM_MUTANTS`
     layers: tuple[str, ...] = (RIGHT, "detached_statistics")
-    lrs: tuple[Positive, ...] = (0.03, 0.1, 0.3, 1.0)
+    lrs: tuple[Positive, ...] = (0.03, 0.1, 0.3, 1.0)  #: learning rates of SGD without momentum
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[Count, ...] = (64, *[64] * 6, 10)
-    batch_size: Count = 64
-    steps: Count = 200
+    widths: tuple[Count, ...] = (64, *[64] * 6, 10)  #: sizes of the MLP
+    batch_size: Count = 64  #: samples in a batch
+    steps: Count = 200  #: updates
 
 
 class LayerNormBy(nn.LayerNorm):

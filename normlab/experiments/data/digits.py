@@ -14,19 +14,12 @@ TEST_SIZE = 500
 
 @dataclass(frozen=True)
 class DigitsSplit:
-    """Digits divided into a training and a test part.
+    """Digits divided into a training and a test part."""
 
-    Attributes:
-        x_train: (1297, 64), float32 pixels between 0 and 1.
-        y_train: (1297,), long labels 0 to 9.
-        x_test: (500, 64).
-        y_test: (500,).
-    """
-
-    x_train: Tensor
-    y_train: Tensor
-    x_test: Tensor
-    y_test: Tensor
+    x_train: Tensor  #: (1297, 64), float32 pixels between 0 and 1
+    y_train: Tensor  #: (1297,), long labels 0 to 9
+    x_test: Tensor  #: (500, 64)
+    y_test: Tensor  #: (500,)
 
     def as_images(self) -> DigitsSplit:
         """The same split with pixels as (n, 1, 8, 8)."""

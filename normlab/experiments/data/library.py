@@ -17,19 +17,12 @@ HELD_OUT = 0.05
 
 
 class Pinned(NamedTuple):
-    """The library that the records of the book were trained on.
+    """The library that the records of the book were trained on."""
 
-    Attributes:
-        python: its version.
-        files: their number.
-        characters: bytes of all files.
-        sha256: of these bytes.
-    """
-
-    python: str
-    files: int
-    characters: int
-    sha256: str
+    python: str  #: its version
+    files: int  #: their number
+    characters: int  #: bytes of all files
+    sha256: str  #: of these bytes
 
 
 PINNED = Pinned(
@@ -38,17 +31,11 @@ PINNED = Pinned(
 
 
 class Library(NamedTuple):
-    """The text in two parts.
+    """The text in two parts."""
 
-    Attributes:
-        train: (bytes,) long, numbers from 0 to 255.
-        held_out: the same of the last files, at least a twentieth of the whole.
-        sha256: of all bytes in order.
-    """
-
-    train: Tensor
-    held_out: Tensor
-    sha256: str
+    train: Tensor  #: (bytes,) long, numbers from 0 to 255
+    held_out: Tensor  #: the same of the last files, at least a twentieth of the whole
+    sha256: str  #: of all bytes in order
 
 
 def load_library(sha256: str = "", *, folder: Path | None = None) -> Library:

@@ -65,17 +65,11 @@ def sequence_batches(
 
 
 class Text(NamedTuple):
-    """Characters as numbers.
+    """Characters as numbers."""
 
-    Attributes:
-        tokens: (characters,) long.
-        vocabulary: number of different characters.
-        entropy: of one character, in nats; the loss of the best guess that reads nothing.
-    """
-
-    tokens: Tensor
-    vocabulary: int
-    entropy: float
+    tokens: Tensor  #: (characters,) long
+    vocabulary: int  #: number of different characters
+    entropy: float  #: of one character, in nats; the loss of the best guess that reads nothing
 
 
 @cache

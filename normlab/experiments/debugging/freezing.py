@@ -24,26 +24,17 @@ Freeze = Literal[
 
 @dataclass(frozen=True)
 class Config:
-    """A network trained on digits; then its last layer alone is to learn the negatives.
+    """A network trained on digits; then its last layer alone is to learn the negatives."""
 
-    Attributes:
-        seeds: of split, weights and batches.
-        widths: sizes of the MLP.
-        steps: of the training on digits.
-        epochs: of the training on negatives; each begins with `model.train()` where the way to
-            freeze allows for it.
-        steps_per_epoch: of the training on negatives.
-        batch_size: samples in a batch.
-        lr: of Adam.
-    """
-
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    widths: tuple[Count, ...] = (64, 64, 64, 10)
-    steps: Count = 150
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and batches
+    widths: tuple[Count, ...] = (64, 64, 64, 10)  #: sizes of the MLP
+    steps: Count = 150  #: of the training on digits
+    #: of the training on negatives; each begins with `model.train()` where the way to freeze allows
+    #: for it
     epochs: Count = 2
-    steps_per_epoch: Count = 20
-    batch_size: Count = 32
-    lr: Positive = 1e-2
+    steps_per_epoch: Count = 20  #: of the training on negatives
+    batch_size: Count = 32  #: samples in a batch
+    lr: Positive = 1e-2  #: of Adam
 
 
 def _eval_norms(model: nn.Module) -> None:

@@ -16,21 +16,14 @@ from normlab.experiments.sweep import Sweep
 
 @dataclass(frozen=True)
 class Config:
-    """One batch of digits through one network, whole and in parts.
+    """One batch of digits through one network, whole and in parts."""
 
-    Attributes:
-        norms: one network for each.
-        parts: numbers of micro-batches; divisors of `batch_size`.
-        batch_size: samples of the whole batch.
-        widths: sizes of the MLP.
-        seeds: of split and weights.
-    """
-
+    #: one network for each
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm", "rms_norm")
-    parts: tuple[int, ...] = (2, 4, 8, 16)
-    batch_size: Count = 64
-    widths: tuple[Count, ...] = (64, 64, 64, 10)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    parts: tuple[int, ...] = (2, 4, 8, 16)  #: numbers of micro-batches; divisors of `batch_size`
+    batch_size: Count = 64  #: samples of the whole batch
+    widths: tuple[Count, ...] = (64, 64, 64, 10)  #: sizes of the MLP
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of split and weights
 
     def __post_init__(self) -> None:
         check_settings(self)

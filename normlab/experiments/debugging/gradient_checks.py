@@ -20,19 +20,13 @@ Layer = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Config:
-    """Wrong layers of :func:`normlab.checks.mutants.mutants`, and the right one, in float64.
+    """Wrong layers of :func:`normlab.checks.mutants.mutants`, and the right one, in float64."""
 
-    Attributes:
-        mistakes: names of the wrong layers.
-        rows: of the input.
-        features: of each row.
-        seed: of input, weight, bias and upstream gradient.
-    """
-
+    #: names of the wrong layers
     mistakes: tuple[str, ...] = ("bessel", "missing_projection_term", "missing_weight")
-    rows: Count = 3
-    features: Count = 5
-    seed: Index = 0
+    rows: Count = 3  #: of the input
+    features: Count = 5  #: of each row
+    seed: Index = 0  #: of input, weight, bias and upstream gradient
 
     def __post_init__(self) -> None:
         check_settings(self)

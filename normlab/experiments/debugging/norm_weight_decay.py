@@ -20,27 +20,16 @@ Decayed = Literal["everything", "matrices", "nothing"]
 
 @dataclass(frozen=True)
 class Config:
-    """An MLP on digits, trained by AdamW.
+    """An MLP on digits, trained by AdamW."""
 
-    Attributes:
-        norms: one set of networks for each.
-        decayed: which parameters.
-        decay: weight decay of AdamW.
-        steps: of training.
-        seeds: of split, weights and order.
-        widths: sizes of the MLP.
-        batch_size: samples in a batch.
-        lr: of AdamW.
-    """
-
-    norms: tuple[FeatureNorm, ...] = ("batch_norm", "layer_norm")
-    decayed: tuple[Decayed, ...] = get_args(Decayed)
-    decay: NotNegative = 1.0
-    steps: Count = 200
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    widths: tuple[Count, ...] = (64, 64, 64, 10)
-    batch_size: Count = 64
-    lr: Positive = 3e-3
+    norms: tuple[FeatureNorm, ...] = ("batch_norm", "layer_norm")  #: one set of networks for each
+    decayed: tuple[Decayed, ...] = get_args(Decayed)  #: which parameters
+    decay: NotNegative = 1.0  #: weight decay of AdamW
+    steps: Count = 200  #: of training
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and order
+    widths: tuple[Count, ...] = (64, 64, 64, 10)  #: sizes of the MLP
+    batch_size: Count = 64  #: samples in a batch
+    lr: Positive = 3e-3  #: of AdamW
 
 
 def make_groups(model: nn.Module, decayed: Decayed, decay: float) -> list[dict[str, Any]]:

@@ -20,23 +20,14 @@ _BATCH_NORMS = (BatchNorm1d, BatchNorm2d, nn.modules.batchnorm._BatchNorm)
 
 @dataclass(frozen=True)
 class Config:
-    """A batch norm MLP on digits whose running statistics follow slowly.
+    """A batch norm MLP on digits whose running statistics follow slowly."""
 
-    Attributes:
-        momentum: weight of the new batch.
-        steps: of training.
-        seeds: of split, weights and order.
-        widths: sizes of the MLP.
-        batch_size: samples in a batch.
-        lr: of Adam.
-    """
-
-    momentum: Share = 0.001
-    steps: Count = 100
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    widths: tuple[Count, ...] = (64, 64, 64, 10)
-    batch_size: Count = 64
-    lr: Positive = 3e-3
+    momentum: Share = 0.001  #: weight of the new batch
+    steps: Count = 100  #: of training
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and order
+    widths: tuple[Count, ...] = (64, 64, 64, 10)  #: sizes of the MLP
+    batch_size: Count = 64  #: samples in a batch
+    lr: Positive = 3e-3  #: of Adam
 
 
 @torch.no_grad()

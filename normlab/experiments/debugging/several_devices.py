@@ -19,21 +19,14 @@ _EPS = 1e-5
 
 @dataclass(frozen=True)
 class Config:
-    """One batch, divided among devices.
+    """One batch, divided among devices."""
 
-    Attributes:
-        shares: samples on each device.
-        features: C.
-        shift: of the samples of each next device, in standard deviations; 0 for shuffled data.
-        methods: what the devices share.
-        seeds: of inputs and upstream gradients.
-    """
-
-    shares: tuple[int, ...] = (6, 6, 12)
-    features: Count = 5
+    shares: tuple[int, ...] = (6, 6, 12)  #: samples on each device
+    features: Count = 5  #: C
+    #: of the samples of each next device, in standard deviations; 0 for shuffled data
     shift: float = 0.0
-    methods: tuple[Method, ...] = get_args(Method)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    methods: tuple[Method, ...] = get_args(Method)  #: what the devices share
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of inputs and upstream gradients
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -44,17 +37,11 @@ class Config:
 
 
 class Moments(NamedTuple):
-    """Count, mean and sum of squared deviations of each channel.
+    """Count, mean and sum of squared deviations of each channel."""
 
-    Attributes:
-        n: samples.
-        mean: (C,).
-        squares: (C,).
-    """
-
-    n: int
-    mean: Tensor
-    squares: Tensor
+    n: int  #: samples
+    mean: Tensor  #: (C,)
+    squares: Tensor  #: (C,)
 
 
 def measure_moments(x: Tensor) -> Moments:

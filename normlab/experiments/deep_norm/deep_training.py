@@ -16,24 +16,16 @@ from normlab.experiments.sweep import Sweep
 
 @dataclass(frozen=True)
 class Config(Sizes):
-    """Reversal of short sequences with Adam, betas 0.9 and 0.98.
+    """Reversal of short sequences with Adam, betas 0.9 and 0.98."""
 
-    Attributes:
-        groups: placements, and DeepNorm's halves.
-        depths: numbers of layers.
-        steps: most updates, at each of `depths`.
-        lrs: learning rates.
-        seeds: each gives weights and batches.
-        warmup: updates over which the rate rises linearly; 0 starts at the rate itself.
-        stop_above: stop once 20 steps in a row have a larger mean accuracy; None goes on.
-    """
-
+    #: placements, and DeepNorm's halves
     groups: tuple[Group, ...] = ("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only")
-    depths: tuple[Count, ...] = (50,)
-    steps: tuple[Count, ...] = (120,)
-    lrs: tuple[Positive, ...] = (2e-4, 6e-4, 2e-3, 6e-3)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    warmup: Index = 0
+    depths: tuple[Count, ...] = (50,)  #: numbers of layers
+    steps: tuple[Count, ...] = (120,)  #: most updates, at each of `depths`
+    lrs: tuple[Positive, ...] = (2e-4, 6e-4, 2e-3, 6e-3)  #: learning rates
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives weights and batches
+    warmup: Index = 0  #: updates over which the rate rises linearly; 0 starts at the rate itself
+    #: stop once 20 steps in a row have a larger mean accuracy; None goes on
     stop_above: Share | None = 0.9
     width: Count = 32
     heads: Count = 4

@@ -16,17 +16,12 @@ from normlab.experiments.sweep import Sweep
 
 @dataclass(frozen=True)
 class Config(Sizes):
-    """Initial weights, one batch of the reversal task, no step.
+    """Initial weights, one batch of the reversal task, no step."""
 
-    Attributes:
-        groups: placements, and DeepNorm's halves.
-        depths: numbers of layers.
-        seeds: each gives weights and a batch.
-    """
-
+    #: placements, and DeepNorm's halves
     groups: tuple[Group, ...] = ("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only")
-    depths: tuple[Count, ...] = (10, 20, 50, 100, 300, 1000)
-    seeds: tuple[Index, ...] = (0, 1, 2)
+    depths: tuple[Count, ...] = (10, 20, 50, 100, 300, 1000)  #: numbers of layers
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: each gives weights and a batch
 
 
 def _shown(depth: int, most: int = 41) -> tuple[int, ...]:

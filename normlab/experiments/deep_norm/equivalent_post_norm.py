@@ -22,28 +22,17 @@ Optimizer = Literal["sgd", "adam"]
 
 @dataclass(frozen=True)
 class Config:
-    """A DeepNorm network and the Post-LN network made from it, trained in float64.
+    """A DeepNorm network and the Post-LN network made from it, trained in float64."""
 
-    Attributes:
-        optimizers: of both networks.
-        powers: p; the rate of each branch's last layer is divided by alpha to the p in the
-            Post-LN network.
-        layers: L.
-        alpha: factor of the skips.
-        sgd_lr: rate of SGD.
-        adam_lr: rate of Adam.
-        steps: updates.
-        seed: of weights and batches.
-    """
-
-    optimizers: tuple[Optimizer, ...] = get_args(Optimizer)
+    optimizers: tuple[Optimizer, ...] = get_args(Optimizer)  #: of both networks
+    #: p; the rate of each branch's last layer is divided by alpha to the p in the Post-LN network
     powers: tuple[Index, ...] = (0, 1, 2)
-    layers: Count = 4
-    alpha: Positive = 2.5
-    sgd_lr: Positive = 0.1
-    adam_lr: Positive = 1e-3
-    steps: Count = 20
-    seed: Index = 0
+    layers: Count = 4  #: L
+    alpha: Positive = 2.5  #: factor of the skips
+    sgd_lr: Positive = 0.1  #: rate of SGD
+    adam_lr: Positive = 1e-3  #: rate of Adam
+    steps: Count = 20  #: updates
+    seed: Index = 0  #: of weights and batches
 
 
 def _last_layer(sublayer: Any) -> nn.Linear:

@@ -22,26 +22,18 @@ Step = Literal["gradient", "sign"]
 
 @dataclass(frozen=True)
 class Config(Sizes):
-    """One step from the initial weights on one batch of the reversal task, in float64.
+    """One step from the initial weights on one batch of the reversal task, in float64."""
 
-    Attributes:
-        groups: placements, and DeepNorm's halves.
-        depths: numbers of layers.
-        subsets: which parameters move: "branch matrices" (value, attention output and both
-            feed-forward matrices), "norm parameters" (weights and biases of all norms), "all".
-        steps: "gradient" (SGD) or "sign" (the first step of Adam).
-        gradient_lr: rate of the gradient step.
-        sign_lr: rate of the sign step.
-        seeds: each gives weights and a batch.
-    """
-
+    #: placements, and DeepNorm's halves
     groups: tuple[Group, ...] = ("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only")
-    depths: tuple[Count, ...] = (10, 20, 50, 100, 300, 1000)
+    depths: tuple[Count, ...] = (10, 20, 50, 100, 300, 1000)  #: numbers of layers
+    #: which parameters move: "branch matrices" (value, attention output and both feed-forward
+    #: matrices), "norm parameters" (weights and biases of all norms), "all"
     subsets: tuple[Subset, ...] = get_args(Subset)
-    steps: tuple[Step, ...] = get_args(Step)
-    gradient_lr: Positive = 1e-4
-    sign_lr: Positive = 1e-6
-    seeds: tuple[Index, ...] = (0, 1, 2)
+    steps: tuple[Step, ...] = get_args(Step)  #: "gradient" (SGD) or "sign" (the first step of Adam)
+    gradient_lr: Positive = 1e-4  #: rate of the gradient step
+    sign_lr: Positive = 1e-6  #: rate of the sign step
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: each gives weights and a batch
 
 
 def update_bound(group: str, depth: int) -> float:

@@ -23,23 +23,14 @@ Group = Literal[
 
 @dataclass(frozen=True)
 class Sizes:
-    """A small Transformer and the sequences that it reads.
+    """A small Transformer and the sequences that it reads."""
 
-    Attributes:
-        width: D.
-        heads: of each attention.
-        expansion: hidden units of a feed-forward network, in multiples of `width`.
-        vocabulary: number of tokens; chance is one in so many.
-        length: T.
-        batch_size: N.
-    """
-
-    width: Count = 16
-    heads: Count = 2
-    expansion: Count = 2
-    vocabulary: Count = 8
-    length: Count = 8
-    batch_size: Count = 16
+    width: Count = 16  #: D
+    heads: Count = 2  #: of each attention
+    expansion: Count = 2  #: hidden units of a feed-forward network, in multiples of `width`
+    vocabulary: Count = 8  #: number of tokens; chance is one in so many
+    length: Count = 8  #: T
+    batch_size: Count = 16  #: N
 
 
 def make_model(group: Group, sizes: Any, *, layers: int, seed: int, **changes: Any) -> Transformer:

@@ -14,33 +14,21 @@ from normlab.experiments.sweep import Sweep
 
 @dataclass(frozen=True)
 class Config:
-    """A causal model of single characters, on the help topics that come with Python.
+    """A causal model of single characters, on the help topics that come with Python."""
 
-    Attributes:
-        groups: placements, and DeepNorm's halves.
-        lrs: learning rates of Adam, from the first step on.
-        seeds: each gives weights and windows.
-        layers: L.
-        steps: updates.
-        characters: of the text, from its start.
-        width: D.
-        heads: of each attention.
-        expansion: hidden units of a feed-forward network, in multiples of `width`.
-        length: T.
-        batch_size: N.
-    """
-
+    #: placements, and DeepNorm's halves
     groups: tuple[Group, ...] = ("post_norm", "pre_norm", "deep_norm")
+    #: learning rates of Adam, from the first step on
     lrs: tuple[Positive, ...] = (3e-3, 1e-2, 3e-2)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    layers: Count = 6
-    steps: Count = 300
-    characters: Count = 200_000
-    width: Count = 32
-    heads: Count = 4
-    expansion: Count = 4
-    length: Count = 32
-    batch_size: Count = 16
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: each gives weights and windows
+    layers: Count = 6  #: L
+    steps: Count = 300  #: updates
+    characters: Count = 200_000  #: of the text, from its start
+    width: Count = 32  #: D
+    heads: Count = 4  #: of each attention
+    expansion: Count = 4  #: hidden units of a feed-forward network, in multiples of `width`
+    length: Count = 32  #: T
+    batch_size: Count = 16  #: N
 
 
 def run_one(config: Config, group: Group, lr: float, seed: int) -> dict[str, float]:

@@ -58,24 +58,17 @@ def make_stack(sublayers: int, *, alpha: float, beta: float, features: int = 4) 
 
 @dataclass(frozen=True)
 class Config:
-    """One step against the gradient whose upstream part is as unfavorable as it can be.
+    """One step against the gradient whose upstream part is as unfavorable as it can be."""
 
-    Attributes:
-        groups: which constants; "post_norm" has alpha and beta 1.
-        depths: layers N, of two sublayers each.
-        steps: "gradient" (SGD) or "sign" (the first step of Adam) of v and w of every branch;
-            the norms stay as they are.
-        lr: rate; small, so that the step is the linear term.
-        features: D, even.
-        seed: of the input.
-    """
-
+    #: which constants; "post_norm" has alpha and beta 1
     groups: tuple[Group, ...] = get_args(Group)
-    depths: tuple[Count, ...] = (10, 30, 100)
+    depths: tuple[Count, ...] = (10, 30, 100)  #: layers N, of two sublayers each
+    #: "gradient" (SGD) or "sign" (the first step of Adam) of v and w of every branch; the norms
+    #: stay as they are
     steps: tuple[Step, ...] = get_args(Step)
-    lr: Positive = 1e-5
-    features: Count = 4
-    seed: Index = 0
+    lr: Positive = 1e-5  #: rate; small, so that the step is the linear term
+    features: Count = 4  #: D, even
+    seed: Index = 0  #: of the input
 
     def __post_init__(self) -> None:
         if self.features < 2 or self.features % 2:

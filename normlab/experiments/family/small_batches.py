@@ -87,29 +87,20 @@ OVER_BATCH = ("batch_norm", "batch_renorm")
 
 @dataclass(frozen=True)
 class Config:
-    """Six convolutions on digits, plain SGD, 32 images a step in parts of several sizes.
+    """Six convolutions on digits, plain SGD, 32 images a step in parts of several sizes."""
 
-    Attributes:
-        groups: what stands behind each convolution.
-        part_sizes: images that pass through the network together, largest first. Batch norm is
-            trained with all, batch renorm with the last, and groups that look at one image at a
-            time with the first.
-        lrs: learning rates of SGD without momentum.
-        seeds: each gives a split, initial weights and an order of batches.
-        channels: of the convolutions, input first.
-        batch_size: images of a step.
-        steps: of SGD.
-        validation_size: of the 1297 training digits, kept out to choose the rate.
-    """
-
-    groups: tuple[Group, ...] = tuple(NORMS)
+    groups: tuple[Group, ...] = tuple(NORMS)  #: what stands behind each convolution
+    #: images that pass through the network together, largest first. Batch norm is trained with all,
+    #: batch renorm with the last, and groups that look at one image at a time with the first.
     part_sizes: tuple[Count, ...] = (32, 8, 4, 2)
+    #: learning rates of SGD without momentum
     lrs: tuple[Positive, ...] = (0.003, 0.01, 0.03, 0.1, 0.3)
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2)
-    channels: tuple[Count, ...] = (1, 16, 16, 32, 32, 64, 64)
-    batch_size: Count = 32
-    steps: Count = 250
-    validation_size: Count = 297
+    channels: tuple[Count, ...] = (1, 16, 16, 32, 32, 64, 64)  #: of the convolutions, input first
+    batch_size: Count = 32  #: images of a step
+    steps: Count = 250  #: of SGD
+    validation_size: Count = 297  #: of the 1297 training digits, kept out to choose the rate
 
 
 def make_network(

@@ -13,15 +13,10 @@ from normlab.layers import weight_norm
 
 
 class Turning(NamedTuple):
-    """What happened to the direction parameter v of weight norm.
+    """What happened to the direction parameter v of weight norm."""
 
-    Attributes:
-        lengths: of v, after each step.
-        degrees: by which v turned in each step.
-    """
-
-    lengths: list[float]
-    degrees: list[float]
+    lengths: list[float]  #: of v, after each step
+    degrees: list[float]  #: by which v turned in each step
 
 
 def follow_direction(steps: int = 400, *, lr: float = 0.3, seed: int = 0) -> Turning:

@@ -10,26 +10,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Times:
-    """One norm, dtype, shape and pass on the recorded machine.
+    """One norm, dtype, shape and pass on the recorded machine."""
 
-    Attributes:
-        milliseconds: of torch's own function.
-        ratio: time of each variant over torch's; "torch" has 1.
-        interval: for each variant but torch, which holds the true ratio in 95 of 100 runs.
-        percent_of_copy: time of a plain copy of the same bytes over that of each variant, in %.
-        peak: most bytes that forward and backward hold at once, over those of the input; without
-            variants where they were not counted.
-        launches: on a GPU, the share of its time in which calls were still being made; empty where
-            launches do not count.
-        copy_rate: bytes that the copy read and wrote in a second, where it was written down.
-    """
-
-    milliseconds: float
-    ratio: dict[str, float]
+    milliseconds: float  #: of torch's own function
+    ratio: dict[str, float]  #: time of each variant over torch's; "torch" has 1
+    #: for each variant but torch, which holds the true ratio in 95 of 100 runs
     interval: dict[str, tuple[float, float]]
+    #: time of a plain copy of the same bytes over that of each variant, in %
     percent_of_copy: dict[str, float]
+    #: most bytes that forward and backward hold at once, over those of the input; without variants
+    #: where they were not counted
     peak: dict[str, float] = field(default_factory=dict)
+    #: on a GPU, the share of its time in which calls were still being made; empty where launches do
+    #: not count
     launches: dict[str, float] = field(default_factory=dict)
+    #: bytes that the copy read and wrote in a second, where it was written down
     copy_rate: float | None = None
 
     def of(self, variant: str) -> float:

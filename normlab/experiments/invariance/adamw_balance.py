@@ -63,28 +63,18 @@ class Config:
 
     A share of the labels is drawn anew in every batch, so that there is always something left
     to learn, as there is in a language model.
-
-    Attributes:
-        lrs: η of every parameter.
-        decays: λ of the two hidden matrices; nothing else is decayed.
-        start_scales: factors of the initial hidden matrices.
-        seeds: of split, weights, order and random labels.
-        width: units in each of two hidden layers.
-        random_labels: share of labels that are drawn anew.
-        spans: length of the training, in units of 1 / (ηλ) steps.
-        batch_size: samples in a batch.
-        points: of the recorded curve.
     """
 
-    lrs: tuple[Positive, ...] = (1e-2, 2e-3)
+    lrs: tuple[Positive, ...] = (1e-2, 2e-3)  #: η of every parameter
+    #: λ of the two hidden matrices; nothing else is decayed
     decays: tuple[Positive, ...] = (3.0, 1.0)
-    start_scales: tuple[Positive, ...] = (1.0, 10.0)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    width: Count = 64
-    random_labels: Positive = 0.2
-    spans: Positive = 5.0
-    batch_size: Count = 64
-    points: Count = 50
+    start_scales: tuple[Positive, ...] = (1.0, 10.0)  #: factors of the initial hidden matrices
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights, order and random labels
+    width: Count = 64  #: units in each of two hidden layers
+    random_labels: Positive = 0.2  #: share of labels that are drawn anew
+    spans: Positive = 5.0  #: length of the training, in units of 1 / (ηλ) steps
+    batch_size: Count = 64  #: samples in a batch
+    points: Count = 50  #: of the recorded curve
 
     def __post_init__(self) -> None:
         check_settings(self)

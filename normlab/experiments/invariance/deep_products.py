@@ -20,26 +20,17 @@ class Config:
 
     The variance of the weights is that which keeps the signal of the plain network of gain 1:
     1 / width, or 2 / width with ReLU.
-
-    Attributes:
-        norms: after each layer.
-        gains: factors of every weight matrix.
-        data_scales: factors of the input.
-        seeds: of weights, data and upstream gradient.
-        depth: layers.
-        width: of all layers.
-        samples: N.
-        activation: after every norm.
     """
 
+    #: after each layer
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm", "rms_norm")
-    gains: tuple[Positive, ...] = (0.5, 1.0, 2.0)
-    data_scales: tuple[Positive, ...] = (1.0, 100.0)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    depth: Count = 30
-    width: Several = 64
-    samples: Annotated[int, at_least(3)] = 32
-    activation: Literal["none", "relu"] = "none"
+    gains: tuple[Positive, ...] = (0.5, 1.0, 2.0)  #: factors of every weight matrix
+    data_scales: tuple[Positive, ...] = (1.0, 100.0)  #: factors of the input
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of weights, data and upstream gradient
+    depth: Count = 30  #: layers
+    width: Several = 64  #: of all layers
+    samples: Annotated[int, at_least(3)] = 32  #: N
+    activation: Literal["none", "relu"] = "none"  #: after every norm
 
 
 def _rms(x: Tensor) -> float:

@@ -71,31 +71,18 @@ def _decay_rate(lr: float, weight_decay: float) -> float:
 
 @dataclass(frozen=True)
 class Config:
-    """The same network from starts of different lengths, with and without weight decay.
+    """The same network from starts of different lengths, with and without weight decay."""
 
-    Attributes:
-        norms: of the hidden layers.
-        start_scales: factors of the initial hidden weights.
-        weight_decays: λ of the hidden layers.
-        seeds: of split, weights and order.
-        widths: of the network.
-        lr: η of plain SGD on the hidden layers.
-        steps: updates.
-        batch_size: samples in a batch.
-        every: steps between two recorded values.
-        window: last steps, over which the rotation is averaged.
-    """
-
-    norms: tuple[FeatureNorm, ...] = ("batch_norm", "layer_norm")
-    start_scales: tuple[Positive, ...] = (0.3, 1.0, 3.0)
-    weight_decays: tuple[NotNegative, ...] = (0.0, 0.02)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    widths: tuple[Count, ...] = (64, 32, 32, 10)
-    lr: Positive = 0.5
-    steps: Count = 800
-    batch_size: Count = 64
-    every: Count = 10
-    window: Count = 300
+    norms: tuple[FeatureNorm, ...] = ("batch_norm", "layer_norm")  #: of the hidden layers
+    start_scales: tuple[Positive, ...] = (0.3, 1.0, 3.0)  #: factors of the initial hidden weights
+    weight_decays: tuple[NotNegative, ...] = (0.0, 0.02)  #: λ of the hidden layers
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and order
+    widths: tuple[Count, ...] = (64, 32, 32, 10)  #: of the network
+    lr: Positive = 0.5  #: η of plain SGD on the hidden layers
+    steps: Count = 800  #: updates
+    batch_size: Count = 64  #: samples in a batch
+    every: Count = 10  #: steps between two recorded values
+    window: Count = 300  #: last steps, over which the rotation is averaged
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -44,23 +44,15 @@ def eps_deviation_bound(ratio: float) -> float:
 
 @dataclass(frozen=True)
 class Config:
-    """Norm(λ W x) with eps against Norm(W x) without, in float64.
+    """Norm(λ W x) with eps against Norm(W x) without, in float64."""
 
-    Attributes:
-        norms: of the linear map's outputs.
-        exponents: λ is 10 to these.
-        eps: of the norm.
-        seeds: of weights and data, both standard normal.
-        samples: N.
-        size: inputs of the linear map; it has one output more.
-    """
-
+    #: of the linear map's outputs
     norms: tuple[Norm, ...] = ("batch_norm", "layer_norm", "rms_norm")
-    exponents: tuple[float, ...] = tuple(-4 + 0.5 * i for i in range(17))
-    eps: tuple[NotNegative, ...] = (0.0, 1e-12, 1e-5)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    samples: Several = 32
-    size: Several = 15
+    exponents: tuple[float, ...] = tuple(-4 + 0.5 * i for i in range(17))  #: λ is 10 to these
+    eps: tuple[NotNegative, ...] = (0.0, 1e-12, 1e-5)  #: of the norm
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of weights and data, both standard normal
+    samples: Several = 32  #: N
+    size: Several = 15  #: inputs of the linear map; it has one output more
 
     @property
     def scales(self) -> list[float]:

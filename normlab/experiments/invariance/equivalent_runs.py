@@ -44,32 +44,21 @@ def growing_lr(lr: float, weight_decay: float) -> Callable[[int], float]:
 
 @dataclass(frozen=True)
 class Config:
-    """Pairs of trainings on the same batches.
+    """Pairs of trainings on the same batches."""
 
-    Attributes:
-        pairs: what differs within a pair.
-        norms: of the hidden layers; "none" is the control.
-        seeds: of split, weights and order.
-        start_scale: c of the rescaled start. SGD then gets c² times the rate, Adam c times
-            the rate and 1 / c of its eps.
-        lr: η of SGD on the hidden layers.
-        adam_lr: η of Adam.
-        weight_decay: λ of the pair with decay.
-        widths: of the network.
-        steps: updates.
-        batch_size: samples in a batch.
-    """
-
-    pairs: tuple[Pair, ...] = get_args(Pair)
+    pairs: tuple[Pair, ...] = get_args(Pair)  #: what differs within a pair
+    #: of the hidden layers; "none" is the control
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
-    seeds: tuple[Index, ...] = (0,)
+    seeds: tuple[Index, ...] = (0,)  #: of split, weights and order
+    #: c of the rescaled start. SGD then gets c² times the rate, Adam c times the rate and 1 / c of
+    #: its eps.
     start_scale: Positive = 3.0
-    lr: Positive = 0.5
-    adam_lr: Positive = 0.01
-    weight_decay: NotNegative = 0.05
-    widths: tuple[Count, ...] = (64, 32, 32, 10)
-    steps: Count = 60
-    batch_size: Count = 64
+    lr: Positive = 0.5  #: η of SGD on the hidden layers
+    adam_lr: Positive = 0.01  #: η of Adam
+    weight_decay: NotNegative = 0.05  #: λ of the pair with decay
+    widths: tuple[Count, ...] = (64, 32, 32, 10)  #: of the network
+    steps: Count = 60  #: updates
+    batch_size: Count = 64  #: samples in a batch
 
     def __post_init__(self) -> None:
         check_settings(self)

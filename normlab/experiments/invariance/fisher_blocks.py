@@ -47,18 +47,13 @@ def _block_norms(fisher: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Config:
-    """Random weights and data.
+    """Random weights and data."""
 
-    Attributes:
-        features: numbers of outputs H; inputs are one fewer. With 2 outputs layer norm returns
-            a sign and has no curvature.
-        seeds: of weights and data.
-        samples: N.
-    """
-
+    #: numbers of outputs H; inputs are one fewer. With 2 outputs layer norm returns a sign and has
+    #: no curvature.
     features: tuple[Annotated[int, at_least(3)], ...] = (4, 8, 32)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    samples: Count = 16
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of weights and data
+    samples: Count = 16  #: N
 
 
 def _curvature_ratio(norm: str, weight: Tensor, doubled: Tensor, x: Tensor) -> float:

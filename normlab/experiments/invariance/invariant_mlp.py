@@ -84,25 +84,16 @@ def turned_by(before: Tensor, after: Tensor) -> float:
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """What a training of one network left behind.
+    """What a training of one network left behind."""
 
-    Attributes:
-        losses: training loss before each step.
-        squared_norms: of the first hidden matrix, before the first and after each step.
-        squared_gradients: of its gradient, for each step.
-        rotations: angle in radians by which each step turned the matrix.
-        norm_cosine: largest |cos| of the angle between a hidden matrix and its gradient.
-        row_mean_drift: how far the mean row of the first matrix moved, over its first length.
-        last_lr: learning rate of the hidden layers in the last step.
-    """
-
-    losses: tuple[float, ...]
+    losses: tuple[float, ...]  #: training loss before each step
+    #: of the first hidden matrix, before the first and after each step
     squared_norms: tuple[float, ...]
-    squared_gradients: tuple[float, ...]
-    rotations: tuple[float, ...]
-    norm_cosine: float
-    row_mean_drift: float
-    last_lr: float
+    squared_gradients: tuple[float, ...]  #: of its gradient, for each step
+    rotations: tuple[float, ...]  #: angle in radians by which each step turned the matrix
+    norm_cosine: float  #: largest |cos| of the angle between a hidden matrix and its gradient
+    row_mean_drift: float  #: how far the mean row of the first matrix moved, over its first length
+    last_lr: float  #: learning rate of the hidden layers in the last step
 
     @property
     def grows(self) -> bool:

@@ -14,25 +14,16 @@ from normlab.experiments.sweep import Sweep
 
 @dataclass(frozen=True)
 class Config:
-    """The digits under plain SGD without decay; the output layer always learns at 0.1.
+    """The digits under plain SGD without decay; the output layer always learns at 0.1."""
 
-    Attributes:
-        norms: of the hidden layers; "none" is the control.
-        lrs: η of the hidden layers.
-        seeds: of split, weights and order.
-        widths: of the network.
-        steps: updates.
-        batch_size: samples in a batch.
-        window: last steps, over which the loss is averaged.
-    """
-
+    #: of the hidden layers; "none" is the control
     norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
-    lrs: tuple[Positive, ...] = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    widths: tuple[Count, ...] = (64, 32, 32, 10)
-    steps: Count = 400
-    batch_size: Count = 64
-    window: Count = 50
+    lrs: tuple[Positive, ...] = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  #: η of the hidden layers
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and order
+    widths: tuple[Count, ...] = (64, 32, 32, 10)  #: of the network
+    steps: Count = 400  #: updates
+    batch_size: Count = 64  #: samples in a batch
+    window: Count = 50  #: last steps, over which the loss is averaged
 
     def __post_init__(self) -> None:
         check_settings(self)

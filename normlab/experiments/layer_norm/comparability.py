@@ -16,17 +16,11 @@ from normlab.layers import batch_norm, layer_norm
 
 @dataclass(frozen=True)
 class Config:
-    """Digits through a random linear layer, then a norm without parameters.
+    """Digits through a random linear layer, then a norm without parameters."""
 
-    Attributes:
-        seeds: of digits and weights.
-        samples: N.
-        features: H.
-    """
-
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    samples: Count = 128
-    features: Count = 32
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of digits and weights
+    samples: Count = 128  #: N
+    features: Count = 32  #: H
 
 
 def kept_order(x: Tensor, y: Tensor) -> float:

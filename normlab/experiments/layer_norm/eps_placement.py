@@ -17,21 +17,16 @@ Placement = Literal["inside", "outside"]
 
 @dataclass(frozen=True)
 class Config:
-    """Rows of a given standard deviation, normalized in float64 with eps in two places.
+    """Rows of a given standard deviation, normalized in float64 with eps in two places."""
 
-    Attributes:
-        placements: inside the root, or outside, where eps is added to the standard deviation.
-        scales: standard deviations of the input.
-        eps: both ways; inside the root it has the units of x², outside those of x.
-        features: H.
-        seeds: of the rows.
-    """
-
+    #: inside the root, or outside, where eps is added to the standard deviation
     placements: tuple[Placement, ...] = get_args(Placement)
+    #: standard deviations of the input
     scales: tuple[Positive, ...] = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+    #: both ways; inside the root it has the units of x², outside those of x
     eps: NotNegative = 1e-5
-    features: Count = 64
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    features: Count = 64  #: H
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of the rows
 
 
 def _normalize(x: Tensor, placement: Placement, eps: float) -> Tensor:

@@ -16,23 +16,14 @@ Norm = Literal["none", "layer_norm"]
 
 @dataclass(frozen=True)
 class Config:
-    """h ← relu(W h), or h ← relu(LN(W h)), without input; W is never trained.
+    """h ← relu(W h), or h ← relu(LN(W h)), without input; W is never trained."""
 
-    Attributes:
-        norms: with and without the norm.
-        gains: factors on W, which is drawn as He et al. do.
-        seeds: of W and of the first state.
-        units: size of the state.
-        samples: states that run side by side.
-        steps: time steps, T.
-    """
-
-    norms: tuple[Norm, ...] = ("none", "layer_norm")
-    gains: tuple[Positive, ...] = (0.5, 1.5)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    units: Count = 64
-    samples: Count = 16
-    steps: Count = 60
+    norms: tuple[Norm, ...] = ("none", "layer_norm")  #: with and without the norm
+    gains: tuple[Positive, ...] = (0.5, 1.5)  #: factors on W, which is drawn as He et al. do.
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of W and of the first state
+    units: Count = 64  #: size of the state
+    samples: Count = 16  #: states that run side by side
+    steps: Count = 60  #: time steps, T
 
 
 @torch.no_grad()

@@ -18,29 +18,19 @@ GUESS = 1 / 6  # squared error of always answering 1, the mean of a sum of two u
 
 @dataclass(frozen=True)
 class Config:
-    """The adding problem: two numbers of a sequence are marked; answer their sum.
+    """The adding problem: two numbers of a sequence are marked; answer their sum."""
 
-    Attributes:
-        norms: "batch_norm" reuses the statistics of its last step beyond `length`.
-        lrs: learning rates of Adam, every norm at every one.
-        seeds: of weights and data.
-        length: time steps in training.
-        test_lengths: time steps in testing.
-        hidden: units.
-        steps: updates.
-        batch_size: sequences in a batch.
-        test_size: sequences per test length.
-    """
-
+    #: "batch_norm" reuses the statistics of its last step beyond `length`
     norms: tuple[StepNorm, ...] = ("none", "layer_norm", "batch_norm")
+    #: learning rates of Adam, every norm at every one
     lrs: tuple[Positive, ...] = (2e-3, 5e-3, 1e-2, 3e-2, 1e-1)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    length: Count = 30
-    test_lengths: tuple[Count, ...] = (30, 60, 120)
-    hidden: Count = 32
-    steps: Count = 500
-    batch_size: Count = 32
-    test_size: Count = 512
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and data
+    length: Count = 30  #: time steps in training
+    test_lengths: tuple[Count, ...] = (30, 60, 120)  #: time steps in testing
+    hidden: Count = 32  #: units
+    steps: Count = 500  #: updates
+    batch_size: Count = 32  #: sequences in a batch
+    test_size: Count = 512  #: sequences per test length
 
 
 def adding_problem(count: int, length: int, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -29,29 +29,19 @@ ARRANGEMENTS: tuple[Arrangement, ...] = get_args(Arrangement)
 
 @dataclass(frozen=True)
 class Config:
-    """Objects with three colors between 0 and 1 and three sizes in millimeters.
+    """Objects with three colors between 0 and 1 and three sizes in millimeters."""
 
-    Attributes:
-        arrangements: where the norm stands and what it is fed; a network of one hidden layer
-            follows.
-        questions: "color" asks whether there is more red than blue, "size" whether the object
-            is larger than the median one.
-        seeds: of objects, weights and batches.
-        count: objects in training, and as many in testing.
-        hidden: units of the hidden layer.
-        steps: updates.
-        batch_size: objects in a batch.
-        lr: of Adam.
-    """
-
+    #: where the norm stands and what it is fed; a network of one hidden layer follows
     arrangements: tuple[Arrangement, ...] = ARRANGEMENTS
+    #: "color" asks whether there is more red than blue, "size" whether the object is larger than
+    #: the median one
     questions: tuple[Question, ...] = ("color", "size")
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    count: Count = 1024
-    hidden: Count = 32
-    steps: Count = 300
-    batch_size: Count = 64
-    lr: Positive = 3e-3
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of objects, weights and batches
+    count: Count = 1024  #: objects in training, and as many in testing
+    hidden: Count = 32  #: units of the hidden layer
+    steps: Count = 300  #: updates
+    batch_size: Count = 64  #: objects in a batch
+    lr: Positive = 3e-3  #: of Adam
 
 
 def make_objects(count: int, *, seed: int) -> tuple[Tensor, dict[Question, Tensor]]:

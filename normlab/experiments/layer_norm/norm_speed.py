@@ -24,20 +24,14 @@ class Config:
 
     Both are called once in each round, in random order, and timed by the CPU time of the
     process, which does not count while another program has the core.
-
-    Attributes:
-        features: D; the input is (rows, D) with `numbers` entries.
-        numbers: rows · D.
-        rounds: times are medians over these.
-        calls: of a norm in each round.
-        seeds: of the input and the order.
     """
 
+    #: D; the input is (rows, D) with `numbers` entries
     features: tuple[Count, ...] = (16, 64, 256, 1024, 4096)
-    numbers: Count = 1 << 19
-    rounds: Several = 31
-    calls: Count = 3
-    seeds: tuple[Index, ...] = (0,)
+    numbers: Count = 1 << 19  #: rows · D
+    rounds: Several = 31  #: times are medians over these
+    calls: Count = 3  #: of a norm in each round
+    seeds: tuple[Index, ...] = (0,)  #: of the input and the order
 
 
 def _milliseconds(call: Callable[[], object], calls: int) -> float:
@@ -88,13 +82,9 @@ measure = Sweep(run_one, features="features", seed="seeds")
 
 @dataclass(frozen=True)
 class Measured(Result):
-    """All times, as measured on one machine.
+    """All times, as measured on one machine."""
 
-    Attributes:
-        processor: what the machine calls its processor.
-    """
-
-    processor: str
+    processor: str  #: what the machine calls its processor
 
 
 def run(config: Config) -> Measured:

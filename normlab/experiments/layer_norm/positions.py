@@ -23,28 +23,20 @@ Norm = Literal[
 
 @dataclass(frozen=True)
 class Config:
-    """Sentences as arrays (N, T, D) of synthetic word vectors, zeros behind their ends.
+    """Sentences as arrays (N, T, D) of synthetic word vectors, zeros behind their ends."""
 
-    Attributes:
-        norms: over which values the moments are taken.
-        sentences: words separated by spaces.
-        features: D.
-        seed: of the word vectors.
-        sentence: index of the sentence whose word is replaced.
-        position: index of the replaced word.
-    """
-
-    norms: tuple[Norm, ...] = get_args(Norm)
+    norms: tuple[Norm, ...] = get_args(Norm)  #: over which values the moments are taken
+    #: words separated by spaces
     sentences: tuple[str, ...] = (
         "my sister studies chemistry",
         "he moved to an office in Lisbon",
         "the old cinema reopens",
         "whitening is costly in high dimensions",
     )
-    features: Count = 16
-    seed: Index = 0
-    sentence: Index = 1
-    position: Index = 0
+    features: Count = 16  #: D
+    seed: Index = 0  #: of the word vectors
+    sentence: Index = 1  #: index of the sentence whose word is replaced
+    position: Index = 0  #: index of the replaced word
 
 
 def embed(sentences: tuple[str, ...], features: int, *, seed: int) -> tuple[Tensor, Tensor]:

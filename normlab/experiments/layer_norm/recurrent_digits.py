@@ -19,27 +19,19 @@ from normlab.experiments.training import evaluate, shuffled_batches, train
 
 @dataclass(frozen=True)
 class Config:
-    """A GRU that sees one row of 8 pixels per time step, 8 steps in all.
+    """A GRU that sees one row of 8 pixels per time step, 8 steps in all."""
 
-    Attributes:
-        norms: "batch_norm" keeps statistics for each time step.
-        gains: weights of the norms at the start; "none" has none and runs once.
-        batch_sizes: training batch sizes.
-        seeds: each gives a split, initial weights and an order of batches.
-        hidden: units.
-        steps: updates.
-        lr: of Adam, the same for all.
-        window: updates that each recorded loss is averaged over.
-    """
-
+    #: "batch_norm" keeps statistics for each time step
     norms: tuple[StepNorm, ...] = ("none", "layer_norm", "batch_norm")
+    #: weights of the norms at the start; "none" has none and runs once
     gains: tuple[Positive, ...] = (1.0, 0.1)
-    batch_sizes: tuple[Count, ...] = (32, 4)
+    batch_sizes: tuple[Count, ...] = (32, 4)  #: training batch sizes
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    hidden: Count = 32
-    steps: Count = 200
-    lr: Positive = 2e-3
-    window: Count = 10
+    hidden: Count = 32  #: units
+    steps: Count = 200  #: updates
+    lr: Positive = 2e-3  #: of Adam, the same for all
+    window: Count = 10  #: updates that each recorded loss is averaged over
 
 
 def _points(config: Config) -> Iterator[dict[str, Any]]:

@@ -18,20 +18,14 @@ Source = Literal["normal", "digits"]
 
 @dataclass(frozen=True)
 class Config:
-    """Summed inputs, normalized without parameters, and the best weight and bias afterwards.
+    """Summed inputs, normalized without parameters, and the best weight and bias afterwards."""
 
-    Attributes:
-        sources: "normal" draws the summed inputs from N(0, 1); "digits" sends the digits'
-            pixels through a random linear layer.
-        features: values of H.
-        samples: rows.
-        seeds: of rows, or of digits and weights.
-    """
-
+    #: "normal" draws the summed inputs from N(0, 1); "digits" sends the digits' pixels through a
+    #: random linear layer
     sources: tuple[Source, ...] = ("normal", "digits")
-    features: tuple[Count, ...] = (4, 8, 16, 64, 256)
-    samples: Count = 1000
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    features: tuple[Count, ...] = (4, 8, 16, 64, 256)  #: values of H
+    samples: Count = 1000  #: rows
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of rows, or of digits and weights
 
 
 def _summed_inputs(config: Config, source: Source, features: int, seed: int) -> Tensor:

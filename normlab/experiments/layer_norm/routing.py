@@ -20,27 +20,19 @@ from normlab.layers import BatchNorm1d
 
 @dataclass(frozen=True)
 class Config:
-    """Two experts; the digits with the most ink go to the second, all others to the first.
+    """Two experts; the digits with the most ink go to the second, all others to the first."""
 
-    Attributes:
-        norms: of both experts.
-        lrs: learning rates of Adam, every norm at every one.
-        seeds: each gives a split, initial weights and an order of batches.
-        rare: share of the training digits that the second expert gets.
-        width: hidden units of an expert.
-        batch_size: digits in a batch, before routing.
-        steps: updates.
-        skip_single: the second expert sits out the updates in which it gets one digit, as it has
-            to with batch norm: what this alone costs.
-    """
-
-    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
+    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")  #: of both experts
+    #: learning rates of Adam, every norm at every one
     lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    rare: Share = 0.05
-    width: Count = 64
-    batch_size: Count = 32
-    steps: Count = 400
+    rare: Share = 0.05  #: share of the training digits that the second expert gets
+    width: Count = 64  #: hidden units of an expert
+    batch_size: Count = 32  #: digits in a batch, before routing
+    steps: Count = 400  #: updates
+    #: the second expert sits out the updates in which it gets one digit, as it has to with batch
+    #: norm: what this alone costs
     skip_single: bool = False
 
 

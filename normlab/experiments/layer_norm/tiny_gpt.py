@@ -95,29 +95,17 @@ def write_on(model: TinyGPT, tokens: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Config:
-    """A GPT reads the numbers from one to nine hundred ninety-nine in words.
+    """A GPT reads the numbers from one to nine hundred ninety-nine in words."""
 
-    Attributes:
-        norms: in every block and before the scores.
-        layers: blocks.
-        lrs: of AdamW.
-        seeds: of the initial weights and the pieces of text.
-        width: C.
-        length: T.
-        batch_size: B.
-        steps: updates.
-        prompt: what each trained network goes on from.
-    """
-
-    norms: tuple[BlockNorm, ...] = ("layer_norm", "none")
-    layers: tuple[Count, ...] = (4, 12)
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    width: Count = 48
-    length: Count = 64
-    batch_size: Count = 8
-    steps: Count = 200
-    prompt: str = "seven hundred ninety-eight, "
+    norms: tuple[BlockNorm, ...] = ("layer_norm", "none")  #: in every block and before the scores
+    layers: tuple[Count, ...] = (4, 12)  #: blocks
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)  #: of AdamW
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of the initial weights and the pieces of text
+    width: Count = 48  #: C
+    length: Count = 64  #: T
+    batch_size: Count = 8  #: B
+    steps: Count = 200  #: updates
+    prompt: str = "seven hundred ninety-eight, "  #: what each trained network goes on from
 
 
 def make_model(norm: BlockNorm, layers: int, *, width: int, length: int, seed: int) -> TinyGPT:

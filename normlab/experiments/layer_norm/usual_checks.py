@@ -21,17 +21,12 @@ Layer = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Config:
-    """The wrong LayerNorms of :mod:`normlab.checks.mutants`, and torch's, under five checks.
+    """The wrong LayerNorms of :mod:`normlab.checks.mutants`, and torch's, under five checks."""
 
-    Attributes:
-        seeds: of inputs; a check notices a mistake if it does for any seed.
-        shape: of the input, whose last axis is normalized.
-        tolerance: of the usual checks, absolute.
-    """
-
+    #: of inputs; a check notices a mistake if it does for any seed
     seeds: tuple[Index, ...] = (0, 1, 2)
-    shape: tuple[int, ...] = (4, 6, 64)
-    tolerance: Positive = 1e-4
+    shape: tuple[int, ...] = (4, 6, 64)  #: of the input, whose last axis is normalized
+    tolerance: Positive = 1e-4  #: of the usual checks, absolute
 
 
 def _gradient(layer: Layer, x: Tensor, dy: Tensor, *parameters: Tensor) -> Tensor:

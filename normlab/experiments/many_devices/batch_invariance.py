@@ -31,21 +31,14 @@ _CODE = (
 
 @dataclass(frozen=True)
 class Config:
-    """Rows of normal numbers, in one batch and in smaller ones.
+    """Rows of normal numbers, in one batch and in smaller ones."""
 
-    Attributes:
-        capabilities: instructions of the processor that torch may use.
-        rows: of the whole batch.
-        features: of a row, odd on purpose.
-        sizes: of the smaller batches, cut from the front.
-        seed: of the rows.
-    """
-
+    #: instructions of the processor that torch may use
     capabilities: tuple[Capability, ...] = ("default", "avx2", "avx512")
-    rows: Count = 513
-    features: Count = 65
-    sizes: tuple[Count, ...] = (1, 2, 7, 64, 255)
-    seed: Index = 0
+    rows: Count = 513  #: of the whole batch
+    features: Count = 65  #: of a row, odd on purpose
+    sizes: tuple[Count, ...] = (1, 2, 7, 64, 255)  #: of the smaller batches, cut from the front
+    seed: Index = 0  #: of the rows
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -53,23 +46,14 @@ class Config:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One function in one dtype.
+    """One function in one dtype."""
 
-    Attributes:
-        capability: that torch says it used.
-        function: what was called.
-        backend: of `normlab.kernels`, or "torch".
-        dtype: of the rows.
-        alone: rows that change when each is computed by itself.
-        changed: rows that change in a batch of each of the smaller sizes.
-    """
-
-    capability: str
-    function: str
-    backend: str
-    dtype: str
-    alone: int
-    changed: list[int]
+    capability: str  #: that torch says it used
+    function: str  #: what was called
+    backend: str  #: of `normlab.kernels`, or "torch"
+    dtype: str  #: of the rows
+    alone: int  #: rows that change when each is computed by itself
+    changed: list[int]  #: rows that change in a batch of each of the smaller sizes
 
 
 def written_rms_norm(x: Tensor) -> Tensor:

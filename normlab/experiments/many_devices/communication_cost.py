@@ -7,31 +7,19 @@ from typing import NamedTuple
 
 
 class Link(NamedTuple):
-    """A connection between devices.
+    """A connection between devices."""
 
-    Attributes:
-        latency: seconds of a collective that sends nothing.
-        bandwidth: bytes a second.
-    """
-
-    latency: float
-    bandwidth: float
+    latency: float  #: seconds of a collective that sends nothing
+    bandwidth: float  #: bytes a second
 
 
 class Cost(NamedTuple):
-    """A step's collectives for the statistics.
+    """A step's collectives for the statistics."""
 
-    Attributes:
-        calls: collectives.
-        bytes: that a device sends.
-        latency: seconds of them spent on latency.
-        transfer: seconds spent on bandwidth.
-    """
-
-    calls: int
-    bytes: int
-    latency: float
-    transfer: float
+    calls: int  #: collectives
+    bytes: int  #: that a device sends
+    latency: float  #: seconds of them spent on latency
+    transfer: float  #: seconds spent on bandwidth
 
 
 def price(calls: int, sent: int, link: Link) -> Cost:

@@ -13,38 +13,25 @@ from normlab.experiments.many_devices.communication_cost import Cost
 
 
 class Steps(NamedTuple):
-    """What one algorithm takes, in seconds.
+    """What one algorithm takes, in seconds."""
 
-    Attributes:
-        start: once for each collective.
-        near: of a step between devices of one machine.
-        far: of a step between machines.
-    """
-
-    start: float
-    near: float
-    far: float
+    start: float  #: once for each collective
+    near: float  #: of a step between devices of one machine
+    far: float  #: of a step between machines
 
 
 class Cluster(NamedTuple):
     """Machines of several devices. The times are NCCL's, for its protocol with the least latency.
 
-    Attributes:
-        devices: all together.
-        tree: times of the all-reduce.
-        ring: times of the all-gather.
-        bandwidth: bytes a second of a device; an assumption.
-        per_machine: devices of a machine; an assumption.
-
     Source:
         NCCL, src/graph/tuning.cc, commit b6475625: baseLat and hwLat, LL.
     """
 
-    devices: int
-    tree: Steps = Steps(6.8e-6, 0.6e-6, 5.0e-6)
-    ring: Steps = Steps(6.6e-6, 0.6e-6, 2.7e-6)
-    bandwidth: float = 50e9
-    per_machine: int = 8
+    devices: int  #: all together
+    tree: Steps = Steps(6.8e-6, 0.6e-6, 5.0e-6)  #: times of the all-reduce
+    ring: Steps = Steps(6.6e-6, 0.6e-6, 2.7e-6)  #: times of the all-gather
+    bandwidth: float = 50e9  #: bytes a second of a device; an assumption
+    per_machine: int = 8  #: devices of a machine; an assumption
 
     @property
     def machines(self) -> int:

@@ -21,17 +21,11 @@ Gradients = dict[str, Tensor]
 
 
 class Gaps(NamedTuple):
-    """Largest differences of the gradients of data parallel training.
+    """Largest differences of the gradients of data parallel training."""
 
-    Attributes:
-        whole: from one process with the whole batch.
-        accumulated: from one process that accumulates over the shares.
-        size: largest entry of the gradient of the whole batch.
-    """
-
-    whole: float
-    accumulated: float
-    size: float
+    whole: float  #: from one process with the whole batch
+    accumulated: float  #: from one process that accumulates over the shares
+    size: float  #: largest entry of the gradient of the whole batch
 
 
 def _gradients(model: nn.Module) -> Gradients:
@@ -125,15 +119,10 @@ def passes_before_one_backward(passes: int = 2) -> float:
 
 
 class MergeErrors(NamedTuple):
-    """Relative errors of the variance of 4,096 float32 values, half of them on each of two.
+    """Relative errors of the variance of 4,096 float32 values, half of them on each of two."""
 
-    Attributes:
-        sums: from sum and sum of squares.
-        merged: from count, mean and squared deviations.
-    """
-
-    sums: float
-    merged: float
+    sums: float  #: from sum and sum of squares
+    merged: float  #: from count, mean and squared deviations
 
 
 def merge_errors(offset: float, seed: int = 0) -> MergeErrors:

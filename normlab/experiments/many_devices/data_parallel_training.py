@@ -40,31 +40,22 @@ Batches = Iterator[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Config:
-    """The same samples in each step, on one process or divided among several.
+    """The same samples in each step, on one process or divided among several."""
 
-    Attributes:
-        networks: a convnet on digits, a Transformer on the help topics that come with Python.
-        norms: in all places; the Transformer's are over tokens.
-        processes: numbers of processes; under torchrun, the launcher's number in place of all.
-        lrs: learning rates.
-        seeds: of split, weights and batches.
-        batch_size: samples of a step on all processes together; a multiple of `processes`.
-        steps: updates of SGD with momentum 0.9.
-        device: "cuda" gives each process a GPU of its own, over NCCL.
-        checkpoints: folder for one file a run, from which the same command continues; "" for none.
-        every: steps from one checkpoint to the next.
-    """
-
+    #: a convnet on digits, a Transformer on the help topics that come with Python
     networks: tuple[Network, ...] = ("convnet", "transformer")
+    #: in all places; the Transformer's are over tokens
     norms: tuple[Norm, ...] = ("batch_norm", "sync_batch_norm", "group_norm", "layer_norm")
+    #: numbers of processes; under torchrun, the launcher's number in place of all
     processes: tuple[Count, ...] = (1, 2)
-    lrs: tuple[Positive, ...] = (0.006, 0.02, 0.06, 0.2)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    batch_size: Count = 4
-    steps: Count = 200
-    device: Literal["cpu", "cuda"] = "cpu"
+    lrs: tuple[Positive, ...] = (0.006, 0.02, 0.06, 0.2)  #: learning rates
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and batches
+    batch_size: Count = 4  #: samples of a step on all processes together; a multiple of `processes`
+    steps: Count = 200  #: updates of SGD with momentum 0.9
+    device: Literal["cpu", "cuda"] = "cpu"  #: "cuda" gives each process a GPU of its own, over NCCL
+    #: folder for one file a run, from which the same command continues; "" for none
     checkpoints: str = ""
-    every: Count = 50
+    every: Count = 50  #: steps from one checkpoint to the next
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -74,25 +65,15 @@ class Config:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run.
+    """One run."""
 
-    Attributes:
-        network: of it.
-        norm: of it.
-        processes: number.
-        lr: learning rate.
-        seed: of it.
-        curve: mean training loss of each tenth of the steps, over all processes.
-        test_loss: cross-entropy in evaluation, with the running statistics of rank 0.
-    """
-
-    network: Network
-    norm: Norm
-    processes: int
-    lr: float
-    seed: int
-    curve: tuple[float, ...]
-    test_loss: float
+    network: Network  #: of it
+    norm: Norm  #: of it
+    processes: int  #: number
+    lr: float  #: learning rate
+    seed: int  #: of it
+    curve: tuple[float, ...]  #: mean training loss of each tenth of the steps, over all processes
+    test_loss: float  #: cross-entropy in evaluation, with the running statistics of rank 0
 
 
 class TokenGroupNorm(nn.Module):

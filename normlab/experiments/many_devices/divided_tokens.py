@@ -45,17 +45,11 @@ def _whole(x: Tensor, weight: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 class Errors(NamedTuple):
-    """Largest differences from one process.
+    """Largest differences from one process."""
 
-    Attributes:
-        y: of the output.
-        dx: of the input gradient.
-        dweight: of the weight gradient.
-    """
-
-    y: float
-    dx: float
-    dweight: float
+    y: float  #: of the output
+    dx: float  #: of the input gradient
+    dweight: float  #: of the weight gradient
 
 
 def _largest(*pairs: tuple[Tensor, Tensor]) -> Errors:
@@ -95,15 +89,10 @@ def features_with(mistake: str, shares: tuple[int, ...]) -> Errors:
 
 
 class Step(NamedTuple):
-    """A step of gradient descent with a norm whose tokens are divided.
+    """A step of gradient descent with a norm whose tokens are divided."""
 
-    Attributes:
-        error: largest difference of the weight gradient from that of one process.
-        apart: largest difference between the processes' weights after the step.
-    """
-
-    error: float
-    apart: float
+    error: float  #: largest difference of the weight gradient from that of one process
+    apart: float  #: largest difference between the processes' weights after the step
 
 
 def take_step(reduction: str, shares: tuple[int, ...] = (5, 3), lr: float = 0.1) -> Step:

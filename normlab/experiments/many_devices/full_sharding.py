@@ -20,23 +20,14 @@ NORMS: dict[str, Any] = {
 
 
 class Computed(NamedTuple):
-    """How a norm between two linear layers was computed.
+    """How a norm between two linear layers was computed."""
 
-    Attributes:
-        input: dtype of what it normalized, or "" where it raised.
-        weight: dtype of the weight that it used.
-        gradient: dtype of the gradient of its weight, of which each process has a part.
-        rounding: largest change of a weight by that dtype.
-        mean: running mean of the first channel, of this process; None without one.
-        error: what it raised, or "".
-    """
-
-    input: str
-    weight: str
-    gradient: str
-    rounding: float
-    mean: float | None
-    error: str
+    input: str  #: dtype of what it normalized, or "" where it raised
+    weight: str  #: dtype of the weight that it used
+    gradient: str  #: dtype of the gradient of its weight, of which each process has a part
+    rounding: float  #: largest change of a weight by that dtype
+    mean: float | None  #: running mean of the first channel, of this process; None without one
+    error: str  #: what it raised, or ""
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -16,17 +16,11 @@ from torch.nn import functional as F
 
 
 class Row(NamedTuple):
-    """One norm and one way to divide its input.
+    """One norm and one way to divide its input."""
 
-    Attributes:
-        output: placement of the output, or the kind of error.
-        collectives: called forward.
-        error: largest difference from one process, or None.
-    """
-
-    output: str
-    collectives: int
-    error: float | None
+    output: str  #: placement of the output, or the kind of error
+    collectives: int  #: called forward
+    error: float | None  #: largest difference from one process, or None
 
 
 NORMS: dict[str, Any] = {
@@ -87,17 +81,11 @@ def running_mean_of_divided_channels(divided_buffers: bool) -> float:
 
 
 class Sequence(NamedTuple):
-    """Torch's `SequenceParallel` around a layer norm.
+    """Torch's `SequenceParallel` around a layer norm."""
 
-    Attributes:
-        collectives: called forward and backward.
-        local: largest error of the gradient that one process holds.
-        full: the same of `full_tensor()`.
-    """
-
-    collectives: int
-    local: float
-    full: float
+    collectives: int  #: called forward and backward
+    local: float  #: largest error of the gradient that one process holds
+    full: float  #: the same of `full_tensor()`
 
 
 def sequence_parallel() -> Sequence:

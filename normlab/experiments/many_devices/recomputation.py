@@ -11,17 +11,11 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Counted(NamedTuple):
-    """State of a batch norm after one batch.
+    """State of a batch norm after one batch."""
 
-    Attributes:
-        batches: that it says it has seen.
-        running_mean: of its channel.
-        running_var: of its channel.
-    """
-
-    batches: int
-    running_mean: float
-    running_var: float
+    batches: int  #: that it says it has seen
+    running_mean: float  #: of its channel
+    running_var: float  #: of its channel
 
 
 def count_one_batch(*, checkpointed: bool, momentum: float, reentrant: bool = False) -> Counted:

@@ -31,23 +31,16 @@ Norm = Literal["batch_norm", "sync_batch_norm"]
 
 @dataclass(frozen=True)
 class Config:
-    """Steps of a convnet with three batch norms, each process with samples of its own.
+    """Steps of a convnet with three batch norms, each process with samples of its own."""
 
-    Attributes:
-        norms: with statistics of each process, or of all.
-        processes: numbers of processes; the time is kept where each has a core of its own.
-        widths: channels of the three batch norms.
-        samples: of each process in a step.
-        steps: that are timed, after ten that are not.
-        seed: of weights and data.
-    """
-
+    #: with statistics of each process, or of all
     norms: tuple[Norm, ...] = ("batch_norm", "sync_batch_norm")
+    #: numbers of processes; the time is kept where each has a core of its own
     processes: tuple[Count, ...] = (1, 2, 4)
-    widths: tuple[Count, ...] = (16, 16, 32)
-    samples: Count = 8
-    steps: Count = 200
-    seed: Index = 0
+    widths: tuple[Count, ...] = (16, 16, 32)  #: channels of the three batch norms
+    samples: Count = 8  #: of each process in a step
+    steps: Count = 200  #: that are timed, after ten that are not
+    seed: Index = 0  #: of weights and data
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -55,28 +48,19 @@ class Config:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One norm on one number of processes.
+    """One norm on one number of processes."""
 
-    Attributes:
-        norm: of it.
-        processes: number.
-        calls: collectives of a step.
-        bytes: that a process hands to them in a step.
-        milliseconds: of a step, below which one in ten stays, so that what else the machine does
-            counts little; None where processes share cores.
-        median: milliseconds of a step, or None.
-        latency: seconds of an all-reduce of one number on these processes, one in ten, or None.
-        bandwidth: bytes a second of an all-reduce of 8 MB, or None.
-    """
-
-    norm: Norm
-    processes: int
-    calls: int
-    bytes: int
+    norm: Norm  #: of it
+    processes: int  #: number
+    calls: int  #: collectives of a step
+    bytes: int  #: that a process hands to them in a step
+    #: of a step, below which one in ten stays, so that what else the machine does counts little;
+    #: None where processes share cores
     milliseconds: float | None
-    median: float | None
+    median: float | None  #: milliseconds of a step, or None
+    #: seconds of an all-reduce of one number on these processes, one in ten, or None
     latency: float | None
-    bandwidth: float | None
+    bandwidth: float | None  #: bytes a second of an all-reduce of 8 MB, or None
 
 
 class _Collectives(TorchDispatchMode):
@@ -193,19 +177,12 @@ def read(path: Path | str) -> Result:
 
 
 class Added(NamedTuple):
-    """What synchronization adds to a step.
+    """What synchronization adds to a step."""
 
-    Attributes:
-        calls: collectives.
-        bytes: that a process hands to them.
-        measured: milliseconds, or None.
-        modeled: milliseconds of waiting and sending on the measured link, or None.
-    """
-
-    calls: int
-    bytes: int
-    measured: float | None
-    modeled: float | None
+    calls: int  #: collectives
+    bytes: int  #: that a process hands to them
+    measured: float | None  #: milliseconds, or None
+    modeled: float | None  #: milliseconds of waiting and sending on the measured link, or None
 
 
 def added_by_synchronization(result: Result, processes: int) -> Added:

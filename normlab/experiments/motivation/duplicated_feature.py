@@ -17,20 +17,14 @@ Model = Literal["naive_bayes", "logistic_regression"]
 
 @dataclass(frozen=True)
 class Config:
-    """Two classes, two features that are independent given the class, one of them copied.
+    """Two classes, two features that are independent given the class, one of them copied."""
 
-    Attributes:
-        models: what is fitted.
-        copies: how often the first feature stands in the input; 1 is the plain problem.
-        seeds: of the samples.
-        count: training samples, and as many for testing.
-        distances: of the class means, in standard deviations, for the first and second feature.
-    """
-
-    models: tuple[Model, ...] = ("naive_bayes", "logistic_regression")
+    models: tuple[Model, ...] = ("naive_bayes", "logistic_regression")  #: what is fitted
+    #: how often the first feature stands in the input; 1 is the plain problem
     copies: tuple[Count, ...] = (1, 2, 5, 20)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    count: Annotated[int, at_least(10)] = 2000
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of the samples
+    count: Annotated[int, at_least(10)] = 2000  #: training samples, and as many for testing
+    #: of the class means, in standard deviations, for the first and second feature
     distances: tuple[float, float] = (1.0, 2.0)
 
 

@@ -23,30 +23,18 @@ from normlab.experiments.training import shuffled_batches
 
 @dataclass(frozen=True)
 class Config:
-    """An MLP on digits, plain SGD; on the way the loss is measured along the gradient.
+    """An MLP on digits, plain SGD; on the way the loss is measured along the gradient."""
 
-    Attributes:
-        norms: of the hidden layers.
-        seeds: of split, weights and batches.
-        widths: sizes of the network.
-        activation: of the hidden layers.
-        init: of the weights, as in `make_mlp`.
-        lr: learning rate.
-        batch_size: digits in a batch.
-        steps: updates.
-        every: steps between two looks.
-        multiples: of the step that training takes; the looks go so far along the gradient.
-    """
-
-    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    widths: tuple[Count, ...] = (64, 64, 64, 64, 64, 64, 64, 10)
-    activation: Activation = "relu"
-    init: Init = "he"
-    lr: Positive = 0.1
-    batch_size: Count = 128
-    steps: Count = 150
-    every: Count = 10
+    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")  #: of the hidden layers
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and batches
+    widths: tuple[Count, ...] = (64, 64, 64, 64, 64, 64, 64, 10)  #: sizes of the network
+    activation: Activation = "relu"  #: of the hidden layers
+    init: Init = "he"  #: of the weights, as in `make_mlp`
+    lr: Positive = 0.1  #: learning rate
+    batch_size: Count = 128  #: digits in a batch
+    steps: Count = 150  #: updates
+    every: Count = 10  #: steps between two looks
+    #: of the step that training takes; the looks go so far along the gradient
     multiples: tuple[Positive, ...] = (0.5, 1.0, 2.0, 4.0)
 
     def __post_init__(self) -> None:

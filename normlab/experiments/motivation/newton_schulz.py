@@ -29,23 +29,14 @@ Form = Literal["coupled", "uncoupled"]
 
 @dataclass(frozen=True)
 class Config:
-    """Standardized Gaussian features of equal correlation, whitened by more and more steps.
+    """Standardized Gaussian features of equal correlation, whitened by more and more steps."""
 
-    Attributes:
-        forms: of the iteration.
-        correlations: of every pair of features.
-        seeds: of the samples.
-        features: C.
-        samples: N.
-        max_steps: the errors after 0 to so many steps are measured.
-    """
-
-    forms: tuple[Form, ...] = ("coupled", "uncoupled")
-    correlations: tuple[Correlation, ...] = (0.0, 0.5, 0.9, 0.99)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    features: Count = 32
-    samples: Count = 2048
-    max_steps: Count = 24
+    forms: tuple[Form, ...] = ("coupled", "uncoupled")  #: of the iteration
+    correlations: tuple[Correlation, ...] = (0.0, 0.5, 0.9, 0.99)  #: of every pair of features
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of the samples
+    features: Count = 32  #: C
+    samples: Count = 2048  #: N
+    max_steps: Count = 24  #: the errors after 0 to so many steps are measured
 
     def __post_init__(self) -> None:
         check_rank(self)

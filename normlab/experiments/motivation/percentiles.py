@@ -15,28 +15,19 @@ Group = Literal["none", "batch_norm"]
 
 @dataclass(frozen=True)
 class Config:
-    """Sigmoid networks on digits, plain SGD, both groups at every learning rate.
+    """Sigmoid networks on digits, plain SGD, both groups at every learning rate."""
 
-    Attributes:
-        groups: the plain network, and one with a batch norm before each sigmoid.
-        lrs: learning rates of SGD without momentum.
-        seeds: of split, weights and batches.
-        depth: hidden layers of 100 units.
-        batch_size: digits in a batch.
-        steps: updates.
-        every: steps between two looks.
-        unit: of the last hidden layer, whose percentiles are kept.
-        solved_below: a run is solved once the mean loss of ten steps falls below this.
-    """
-
+    #: the plain network, and one with a batch norm before each sigmoid
     groups: tuple[Group, ...] = ("none", "batch_norm")
+    #: learning rates of SGD without momentum
     lrs: tuple[Positive, ...] = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    depth: Several = 3
-    batch_size: Count = 60
-    steps: Count = 1000
-    every: Count = 20
-    unit: Index = 0
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of split, weights and batches
+    depth: Several = 3  #: hidden layers of 100 units
+    batch_size: Count = 60  #: digits in a batch
+    steps: Count = 1000  #: updates
+    every: Count = 20  #: steps between two looks
+    unit: Index = 0  #: of the last hidden layer, whose percentiles are kept
+    #: a run is solved once the mean loss of ten steps falls below this
     solved_below: Positive = 0.5
 
     def __post_init__(self) -> None:

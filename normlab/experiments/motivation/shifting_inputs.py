@@ -38,41 +38,27 @@ PROBE = 500  # training digits on which inputs are watched
 
 @dataclass(frozen=True)
 class Config:
-    """A deep sigmoid or tanh network on digits, SGD.
+    """A deep sigmoid or tanh network on digits, SGD."""
 
-    Attributes:
-        groups: "none" is the plain network; "batch_norm" has one before each nonlinearity;
-            "noisy_batch_norm" adds a random shift and scale after each; "frozen_below" is the
-            plain network of which only the last hidden layer and the output are trained;
-            "frozen_above" trains all but these two.
-        seeds: of split, weights, batches and noise.
-        activation: "sigmoid" or "tanh".
-        gain: the initial weights are Xavier-normal times this.
-        lr: learning rate.
-        momentum: of SGD.
-        depth: hidden layers.
-        width: units of each.
-        batch_size: digits in a batch.
-        steps: updates.
-        every: steps between two looks.
-        noise: every step the noisy group shifts each unit by up to so much, and scales it by a
-            factor of 1 plus or minus up to half of it.
-        unit: of the last hidden layer, whose percentiles are kept.
-    """
-
+    #: "none" is the plain network; "batch_norm" has one before each nonlinearity;
+    #: "noisy_batch_norm" adds a random shift and scale after each; "frozen_below" is the plain
+    #: network of which only the last hidden layer and the output are trained; "frozen_above" trains
+    #: all but these two
     groups: tuple[Group, ...] = ("none", "batch_norm", "noisy_batch_norm")
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    activation: Literal["sigmoid", "tanh"] = "sigmoid"
-    gain: Positive = 1.0
-    lr: Positive = 0.05
-    momentum: Share = 0.9
-    depth: Several = 5
-    width: Count = 100
-    batch_size: Count = 64
-    steps: Count = 300
-    every: Count = 20
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights, batches and noise
+    activation: Literal["sigmoid", "tanh"] = "sigmoid"  #: "sigmoid" or "tanh"
+    gain: Positive = 1.0  #: the initial weights are Xavier-normal times this
+    lr: Positive = 0.05  #: learning rate
+    momentum: Share = 0.9  #: of SGD
+    depth: Several = 5  #: hidden layers
+    width: Count = 100  #: units of each
+    batch_size: Count = 64  #: digits in a batch
+    steps: Count = 300  #: updates
+    every: Count = 20  #: steps between two looks
+    #: every step the noisy group shifts each unit by up to so much, and scales it by a factor of 1
+    #: plus or minus up to half of it
     noise: Annotated[float, Bounds(0, math.nextafter(2, 0), "0 to below 2")] = 1.0
-    unit: Index = 0
+    unit: Index = 0  #: of the last hidden layer, whose percentiles are kept
 
     def __post_init__(self) -> None:
         check_at_most(self, "every", "steps")
@@ -174,17 +160,11 @@ def summarize(z: Tensor, config: Config) -> dict[str, Any]:
 
 
 class Watched(NamedTuple):
-    """A training run.
+    """A training run."""
 
-    Attributes:
-        losses: of each step.
-        looks: (looks, layers, digits, units), what entered the nonlinearities.
-        accuracy: on the 500 test digits at each look, in eval mode.
-    """
-
-    losses: list[float]
-    looks: Tensor
-    accuracy: tuple[float, ...]
+    losses: list[float]  #: of each step
+    looks: Tensor  #: (looks, layers, digits, units), what entered the nonlinearities
+    accuracy: tuple[float, ...]  #: on the 500 test digits at each look, in eval mode
 
 
 def train_and_watch(config: Config, group: Group, seed: int) -> Watched:

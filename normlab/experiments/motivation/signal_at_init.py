@@ -16,25 +16,15 @@ from normlab.experiments.sweep import Sweep
 
 @dataclass(frozen=True)
 class Config:
-    """A deep network at initialization; nothing is trained.
+    """A deep network at initialization; nothing is trained."""
 
-    Attributes:
-        norms: of the hidden layers.
-        seeds: of split and weights.
-        activation: of the hidden layers.
-        gain: the weights are Xavier-normal times this.
-        depth: hidden layers.
-        width: units of each.
-        batch_size: digits that are sent through, as one batch.
-    """
-
-    norms: tuple[FeatureNorm, ...] = ("none", "layer_norm", "batch_norm")
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    activation: Literal["sigmoid", "tanh", "relu"] = "sigmoid"
-    gain: Positive = 1.0
-    depth: Count = 6
-    width: Count = 100
-    batch_size: Several = 256
+    norms: tuple[FeatureNorm, ...] = ("none", "layer_norm", "batch_norm")  #: of the hidden layers
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of split and weights
+    activation: Literal["sigmoid", "tanh", "relu"] = "sigmoid"  #: of the hidden layers
+    gain: Positive = 1.0  #: the weights are Xavier-normal times this
+    depth: Count = 6  #: hidden layers
+    width: Count = 100  #: units of each
+    batch_size: Several = 256  #: digits that are sent through, as one batch
 
 
 def run_one(config: Config, norm: FeatureNorm, seed: int) -> dict[str, tuple[float, ...]]:

@@ -20,33 +20,21 @@ from normlab.experiments.training import shuffled_batches, train_on_digits
 
 @dataclass(frozen=True)
 class Config:
-    """An MLP on digits; every few steps an update is tried layer by layer, then whole.
+    """An MLP on digits; every few steps an update is tried layer by layer, then whole."""
 
-    Attributes:
-        norms: of the hidden layers.
-        promises: sizes of the tried updates, as the share of the loss that the gradient
-            promises to remove (step times squared gradient norm over loss), so that networks with
-            gradients of different size are asked the same.
-        seeds: of split, weights and batches.
-        widths: sizes of the network.
-        activation: of the hidden layers.
-        init: of the weights, as in `make_mlp`.
-        lr: learning rate of training.
-        batch_size: digits in a batch.
-        steps: updates of training.
-        every: steps between two tries.
-    """
-
-    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
+    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")  #: of the hidden layers
+    #: sizes of the tried updates, as the share of the loss that the gradient promises to remove
+    #: (step times squared gradient norm over loss), so that networks with gradients of different
+    #: size are asked the same
     promises: tuple[Positive, ...] = (0.01, 0.1, 0.5)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    widths: tuple[Count, ...] = (64, 64, 64, 64, 64, 64, 64, 10)
-    activation: Activation = "relu"
-    init: Init = "he"
-    lr: Positive = 0.01
-    batch_size: Count = 128
-    steps: Count = 50
-    every: Count = 10
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and batches
+    widths: tuple[Count, ...] = (64, 64, 64, 64, 64, 64, 64, 10)  #: sizes of the network
+    activation: Activation = "relu"  #: of the hidden layers
+    init: Init = "he"  #: of the weights, as in `make_mlp`
+    lr: Positive = 0.01  #: learning rate of training
+    batch_size: Count = 128  #: digits in a batch
+    steps: Count = 50  #: updates of training
+    every: Count = 10  #: steps between two tries
 
     def __post_init__(self) -> None:
         check_at_most(self, "every", "steps")

@@ -21,22 +21,15 @@ Treatment = Literal["standardized", "whitened"]
 
 @dataclass(frozen=True)
 class Config:
-    """Statistics of a small batch, applied to many other samples of the same distribution.
+    """Statistics of a small batch, applied to many other samples of the same distribution."""
 
-    Attributes:
-        treatments: "standardized" divides each feature by its standard deviation, "whitened"
-            is ZCA.
-        batch_sizes: samples behind the statistics; more than `features`.
-        seeds: of all samples.
-        features: C.
-        others: samples that the statistics are applied to.
-    """
-
+    #: "standardized" divides each feature by its standard deviation, "whitened" is ZCA
     treatments: tuple[Treatment, ...] = ("standardized", "whitened")
+    #: samples behind the statistics; more than `features`
     batch_sizes: tuple[Count, ...] = (33, 40, 64, 128, 256, 1024)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    features: Count = 32
-    others: Count = 20000
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of all samples
+    features: Count = 32  #: C
+    others: Count = 20000  #: samples that the statistics are applied to
 
     def __post_init__(self) -> None:
         if any(size <= self.features for size in self.batch_sizes):

@@ -37,27 +37,16 @@ def check_rank(config: Any) -> None:
 
 @dataclass(frozen=True)
 class Config:
-    """Least squares on Gaussian features of different scales and equal correlation.
+    """Least squares on Gaussian features of different scales and equal correlation."""
 
-    Attributes:
-        preparations: of the features; "whitened" is ZCA.
-        correlations: of every pair of features.
-        seeds: of the samples and of the true coefficients.
-        features: C.
-        samples: N.
-        decades: the scales of the features run over so many powers of ten.
-        tolerance: the loss to reach, relative to the loss at the start.
-        max_steps: where a run is given up.
-    """
-
-    preparations: tuple[Preparation, ...] = PREPARATIONS
-    correlations: tuple[Correlation, ...] = (0.0, 0.5, 0.9, 0.99)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    features: Count = 32
-    samples: Count = 2048
-    decades: float = 2.0
-    tolerance: Tolerance = 1e-6
-    max_steps: Count = 20000
+    preparations: tuple[Preparation, ...] = PREPARATIONS  #: of the features; "whitened" is ZCA
+    correlations: tuple[Correlation, ...] = (0.0, 0.5, 0.9, 0.99)  #: of every pair of features
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of the samples and of the true coefficients
+    features: Count = 32  #: C
+    samples: Count = 2048  #: N
+    decades: float = 2.0  #: the scales of the features run over so many powers of ten
+    tolerance: Tolerance = 1e-6  #: the loss to reach, relative to the loss at the start
+    max_steps: Count = 20000  #: where a run is given up
 
     def __post_init__(self) -> None:
         check_rank(self)

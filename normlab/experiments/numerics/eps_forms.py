@@ -72,21 +72,13 @@ def half_size(eps: float, place: Place) -> float:
 
 @dataclass(frozen=True)
 class Config:
-    """Rows of given standard deviations, in float64, so that eps is all that is seen.
+    """Rows of given standard deviations, in float64, so that eps is all that is seen."""
 
-    Attributes:
-        places: of eps.
-        eps: the same number in all of them.
-        stds: of the rows.
-        features: D.
-        seeds: of the rows.
-    """
-
-    places: tuple[Place, ...] = get_args(Place)
-    eps: NotNegative = 1e-5
-    stds: tuple[Positive, ...] = _STDS
-    features: Several = 64
-    seeds: tuple[Index, ...] = (0, 1, 2)
+    places: tuple[Place, ...] = get_args(Place)  #: of eps
+    eps: NotNegative = 1e-5  #: the same number in all of them
+    stds: tuple[Positive, ...] = _STDS  #: of the rows
+    features: Several = 64  #: D
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of the rows
 
 
 def _standard_row(features: int, seed: int) -> Tensor:

@@ -19,25 +19,15 @@ DTYPES: dict[Dtype, torch.dtype] = {"float16": torch.float16, "bfloat16": torch.
 
 @dataclass(frozen=True)
 class Config:
-    """Rows of 16-bit numbers with standard deviation 1 around a mean.
+    """Rows of 16-bit numbers with standard deviation 1 around a mean."""
 
-    Attributes:
-        means: of the rows.
-        dtypes: of the rows.
-        methods: of the statistics.
-        features: D.
-        rows: with each mean, for each seed.
-        eps: inside the root.
-        seeds: of the rows.
-    """
-
-    means: tuple[float, ...] = (0.0, 10.0, 100.0)
-    dtypes: tuple[Dtype, ...] = get_args(Dtype)
-    methods: tuple[Method, ...] = get_args(Method)
-    features: Count = 768
-    rows: Count = 16
-    eps: NotNegative = 1e-5
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    means: tuple[float, ...] = (0.0, 10.0, 100.0)  #: of the rows
+    dtypes: tuple[Dtype, ...] = get_args(Dtype)  #: of the rows
+    methods: tuple[Method, ...] = get_args(Method)  #: of the statistics
+    features: Count = 768  #: D
+    rows: Count = 16  #: with each mean, for each seed
+    eps: NotNegative = 1e-5  #: inside the root
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of the rows
 
 
 def normalize_in(method: Method, x: Tensor, eps: float) -> Tensor:

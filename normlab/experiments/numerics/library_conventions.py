@@ -31,44 +31,26 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class Convention:
-    """One layer of one library with its default arguments.
+    """One layer of one library with its default arguments."""
 
-    Attributes:
-        library: name on the package index.
-        version: that was read.
-        layer: class, operator or model.
-        family: "layer_norm", "batch_norm" or "rms_norm".
-        source: file inside the package.
-        eps: default; None where the layer chooses one by dtype.
-        eps_place: "inside", "outside" or "clamp".
-        variance: how it is computed.
-        statistics: dtype for 16-bit input, "input's" where nothing is upcast.
-        weight_cast: "before" or "after" the cast back, for RMS norm.
-        weight_offset: what is added to the stored weight.
-        momentum: default of batch norm; None where there is none.
-        momentum_of: whether it weighs the "new" batch or the "old" average.
-        running_divisor: of the variance that the buffer keeps.
-        error_at_1000: largest output error of 64 rows of 256 float32 numbers with mean 1000
-            and standard deviation 1, if the layer was run; None if only read.
-        note: what fits no column.
-    """
-
-    library: str
-    version: str
-    layer: str
-    family: str
-    source: str
-    eps: float | None
-    eps_place: Place
-    variance: str
-    statistics: str
-    weight_cast: str | None
-    weight_offset: int
-    momentum: float | None
-    momentum_of: str | None
-    running_divisor: str | None
+    library: str  #: name on the package index
+    version: str  #: that was read
+    layer: str  #: class, operator or model
+    family: str  #: "layer_norm", "batch_norm" or "rms_norm"
+    source: str  #: file inside the package
+    eps: float | None  #: default; None where the layer chooses one by dtype
+    eps_place: Place  #: "inside", "outside" or "clamp"
+    variance: str  #: how it is computed
+    statistics: str  #: dtype for 16-bit input, "input's" where nothing is upcast
+    weight_cast: str | None  #: "before" or "after" the cast back, for RMS norm
+    weight_offset: int  #: what is added to the stored weight
+    momentum: float | None  #: default of batch norm; None where there is none
+    momentum_of: str | None  #: whether it weighs the "new" batch or the "old" average
+    running_divisor: str | None  #: of the variance that the buffer keeps
+    #: largest output error of 64 rows of 256 float32 numbers with mean 1000 and standard deviation
+    #: 1, if the layer was run; None if only read
     error_at_1000: float | None
-    note: str
+    note: str  #: what fits no column
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():

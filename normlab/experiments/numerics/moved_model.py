@@ -13,29 +13,18 @@ from normlab.experiments.sweep import Sweep
 
 @dataclass(frozen=True)
 class Config:
-    """Rows of small numbers, labeled by the sign of the sum of their first three features.
+    """Rows of small numbers, labeled by the sign of the sum of their first three features."""
 
-    Attributes:
-        eps: of the batch norm of the model that is trained; Keras' default.
-        momentum: weight of its new batch; Keras' 0.99 of the old average.
-        std: of the inputs.
-        samples: in the training set.
-        features: of a sample.
-        width: hidden units.
-        epochs: of batches of 64.
-        growth: factor on the inputs of the eight batches that move the running statistics.
-        seeds: of data and weights.
-    """
-
-    eps: Positive = 1e-3
-    momentum: Positive = 0.01
-    std: Positive = 0.02
-    samples: Count = 512
-    features: Count = 16
-    width: Count = 32
-    epochs: Count = 150
+    eps: Positive = 1e-3  #: of the batch norm of the model that is trained; Keras' default
+    momentum: Positive = 0.01  #: weight of its new batch; Keras' 0.99 of the old average
+    std: Positive = 0.02  #: of the inputs
+    samples: Count = 512  #: in the training set
+    features: Count = 16  #: of a sample
+    width: Count = 32  #: hidden units
+    epochs: Count = 150  #: of batches of 64
+    #: factor on the inputs of the eight batches that move the running statistics
     growth: Positive = 5.0
-    seeds: tuple[Index, ...] = (0, 1, 2)
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of data and weights
 
 
 def make_network(features: int, width: int, eps: float, momentum: float) -> nn.Sequential:

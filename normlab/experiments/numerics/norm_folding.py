@@ -143,20 +143,13 @@ def fold_norms(model: Transformer, placement: Placement) -> Transformer:
 
 @dataclass(frozen=True)
 class Config:
-    """Small untrained models whose norms have random weights, biases and running statistics.
+    """Small untrained models whose norms have random weights, biases and running statistics."""
 
-    Attributes:
-        seeds: of all of them.
-        channels: of the convolutions.
-        side: height and width of the images.
-        layers: of the Transformers.
-        spread: standard deviation of biases, means, and logarithms of weights and variances.
-    """
-
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    channels: Count = 6
-    side: Count = 9
-    layers: Count = 3
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of all of them
+    channels: Count = 6  #: of the convolutions
+    side: Count = 9  #: height and width of the images
+    layers: Count = 3  #: of the Transformers
+    #: standard deviation of biases, means, and logarithms of weights and variances
     spread: float = 0.3
 
 

@@ -35,25 +35,15 @@ _EPS = 1e-12  # so that the padding is all that is seen
 
 @dataclass(frozen=True)
 class Config:
-    """Sequences of different lengths, filled up with zeros behind their ends.
+    """Sequences of different lengths, filled up with zeros behind their ends."""
 
-    Attributes:
-        norms: what they are called here.
-        lengths: of the sequences.
-        extra: positions of padding behind the longest.
-        channels: C.
-        groups: of the group norm; a divisor of `channels`.
-        mean: of the real values; each channel has a standard deviation of about 1.
-        seeds: of the values.
-    """
-
-    norms: tuple[Norm, ...] = get_args(Norm)
-    lengths: tuple[Count, ...] = (12, 9, 7, 4)
-    extra: tuple[Index, ...] = (0, 4, 20, 100)
-    channels: Count = 8
-    groups: Count = 2
-    mean: float = 2.0
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    norms: tuple[Norm, ...] = get_args(Norm)  #: what they are called here
+    lengths: tuple[Count, ...] = (12, 9, 7, 4)  #: of the sequences
+    extra: tuple[Index, ...] = (0, 4, 20, 100)  #: positions of padding behind the longest
+    channels: Count = 8  #: C
+    groups: Count = 2  #: of the group norm; a divisor of `channels`
+    mean: float = 2.0  #: of the real values; each channel has a standard deviation of about 1
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of the values
 
     def __post_init__(self) -> None:
         check_divides(self, "groups", "channels")

@@ -28,23 +28,14 @@ _MOMENTS: dict[str, Callable[[np.ndarray, int], Moments]] = {
 
 @dataclass(frozen=True)
 class Config:
-    """Rows of standard deviation 1 around a mean, normalized in float32.
+    """Rows of standard deviation 1 around a mean, normalized in float32."""
 
-    Attributes:
-        methods: of the statistics.
-        means: of the rows.
-        features: D.
-        rows: with each mean, for each seed.
-        eps: inside the root.
-        seeds: of the rows.
-    """
-
-    methods: tuple[Method, ...] = METHODS
-    means: tuple[float, ...] = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
-    features: Count = 768
-    rows: Count = 16
-    eps: NotNegative = 1e-5
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    methods: tuple[Method, ...] = METHODS  #: of the statistics
+    means: tuple[float, ...] = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)  #: of the rows
+    features: Count = 768  #: D
+    rows: Count = 16  #: with each mean, for each seed
+    eps: NotNegative = 1e-5  #: inside the root
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of the rows
 
 
 def _normalize(method: Method, x: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:

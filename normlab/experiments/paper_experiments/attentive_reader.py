@@ -154,27 +154,18 @@ def make_reader(group: Group, hidden: int, *, seed: int) -> Reader:
 
 @dataclass(frozen=True)
 class Config:
-    """Questions about passages that are drawn anew for each batch, read by LSTMs under Adam.
+    """Questions about passages that are drawn anew for each batch, read by LSTMs under Adam."""
 
-    Attributes:
-        groups: norm of the LSTMs; "batch norm everywhere" is in the attention as well.
-        lrs: learning rates of Adam, tried for each group.
-        seeds: each gives initial weights and questions.
-        hidden: units.
-        batch_size: questions in a batch.
-        steps: updates.
-        every: updates between two looks at the test questions.
-        tested: number of test questions.
-    """
-
+    #: norm of the LSTMs; "batch norm everywhere" is in the attention as well
     groups: tuple[Group, ...] = get_args(Group)
+    #: learning rates of Adam, tried for each group
     lrs: tuple[Positive, ...] = (3e-3, 1e-2, 3e-2, 1e-1)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    hidden: Count = 32
-    batch_size: Several = 32
-    steps: Count = 300
-    every: Count = 25
-    tested: Count = 500
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives initial weights and questions
+    hidden: Count = 32  #: units
+    batch_size: Several = 32  #: questions in a batch
+    steps: Count = 300  #: updates
+    every: Count = 25  #: updates between two looks at the test questions
+    tested: Count = 500  #: number of test questions
 
 
 def run_one(config: Config, group: Group, lr: float, seed: int) -> dict[str, Any]:

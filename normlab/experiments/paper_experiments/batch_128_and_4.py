@@ -28,25 +28,19 @@ GROUPS: dict[Group, FeatureNorm] = {
 
 @dataclass(frozen=True)
 class Config:
-    """An MLP on digits, trained by Adam, every group at every learning rate of a batch size.
+    """An MLP on digits, trained by Adam, every group at every learning rate of a batch size."""
 
-    Attributes:
-        groups: keys of :data:`GROUPS`.
-        batches: pairs of a training batch size and a learning rate of Adam. In one epoch, batches
-            of 4 make 32 times as many updates, and their rates are smaller.
-        seeds: each gives a split, initial weights and an order of batches.
-        widths: sizes of the MLP.
-        epochs: passes over the 1297 training digits.
-    """
-
-    groups: tuple[Group, ...] = tuple(GROUPS)
+    groups: tuple[Group, ...] = tuple(GROUPS)  #: keys of :data:`GROUPS`
+    #: pairs of a training batch size and a learning rate of Adam. In one epoch, batches of 4 make
+    #: 32 times as many updates, and their rates are smaller.
     batches: tuple[tuple[Count, Positive], ...] = (
         *((128, lr) for lr in (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)),
         *((4, lr) for lr in (3e-4, 1e-3, 3e-3)),
     )
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[Count, ...] = (64, 128, 128, 10)
-    epochs: Count = 12
+    widths: tuple[Count, ...] = (64, 128, 128, 10)  #: sizes of the MLP
+    epochs: Count = 12  #: passes over the 1297 training digits
 
 
 def make_classifier(config: Config, group: Group, *, seed: int) -> nn.Sequential:

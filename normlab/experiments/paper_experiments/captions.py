@@ -24,17 +24,11 @@ TEMPLATES = (
 
 @dataclass(frozen=True)
 class CaptionedDigits:
-    """Pictures and the captions of each, one for every template.
+    """Pictures and the captions of each, one for every template."""
 
-    Attributes:
-        images: (n, 64) pixels between 0 and 1.
-        captions: (n, 4, T) word numbers, with zeros in front of a short caption.
-        texts: the captions as texts, four for each picture.
-    """
-
-    images: Tensor
-    captions: Tensor
-    texts: tuple[tuple[str, ...], ...]
+    images: Tensor  #: (n, 64) pixels between 0 and 1
+    captions: Tensor  #: (n, 4, T) word numbers, with zeros in front of a short caption
+    texts: tuple[tuple[str, ...], ...]  #: the captions as texts, four for each picture
 
 
 def measure(images: Tensor) -> Tensor:

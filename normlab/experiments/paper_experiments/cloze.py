@@ -15,17 +15,11 @@ WORDS = (*(f"@{n}" for n in range(ENTITIES)), *VERBS, "X")
 
 
 class Cloze(NamedTuple):
-    """A batch of questions about passages.
+    """A batch of questions about passages."""
 
-    Attributes:
-        passage: (N, 9) word numbers, three sentences of subject, verb and object.
-        question: (N, 3), one of the sentences with a gap for its subject or its object.
-        answer: (N,) the entity in the gap.
-    """
-
-    passage: Tensor
-    question: Tensor
-    answer: Tensor
+    passage: Tensor  #: (N, 9) word numbers, three sentences of subject, verb and object
+    question: Tensor  #: (N, 3), one of the sentences with a gap for its subject or its object
+    answer: Tensor  #: (N,) the entity in the gap
 
 
 def draw_cloze(count: int, generator: torch.Generator) -> Cloze:

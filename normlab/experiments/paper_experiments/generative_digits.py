@@ -29,25 +29,18 @@ Model = Literal["autoencoder", "draw"]
 
 @dataclass(frozen=True)
 class Config:
-    """Two generative models of black-and-white digits, trained by Adam.
+    """Two generative models of black-and-white digits, trained by Adam."""
 
-    Attributes:
-        autoencoder_norms: of the autoencoder, as in `make_mlp`.
-        draw_norms: of DRAW, as in `LstmCell`.
-        lrs: learning rates of Adam, every norm at every one.
-        seeds: each gives a split, initial weights, an order of batches and latent noise.
-        batch_size: digits in a batch.
-        steps: updates.
-        every: updates between two looks at the test digits.
-    """
-
+    #: of the autoencoder, as in `make_mlp`
     autoencoder_norms: tuple[FeatureNorm, ...] = ("none", "layer_norm", "batch_norm")
-    draw_norms: tuple[LstmNorm, ...] = ("none", "cell", "sums")
+    draw_norms: tuple[LstmNorm, ...] = ("none", "cell", "sums")  #: of DRAW, as in `LstmCell`
+    #: learning rates of Adam, every norm at every one
     lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
+    #: each gives a split, initial weights, an order of batches and latent noise
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    batch_size: Count = 64
-    steps: Count = 400
-    every: Count = 25
+    batch_size: Count = 64  #: digits in a batch
+    steps: Count = 400  #: updates
+    every: Count = 25  #: updates between two looks at the test digits
 
 
 def make_model(model: Model, norm: str, *, seed: int) -> LatentModel:

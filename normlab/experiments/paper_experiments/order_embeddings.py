@@ -120,29 +120,19 @@ def retrieve(model: OrderEmbedding, tested: CaptionedDigits) -> dict[str, float]
 
 @dataclass(frozen=True)
 class Config:
-    """Captions and pictures of digits, trained by Adam.
+    """Captions and pictures of digits, trained by Adam."""
 
-    Attributes:
-        norms: of the GRU.
-        lrs: learning rates of Adam, tried for each norm.
-        seeds: each gives a split, initial weights and an order of batches.
-        hidden: units.
-        size: of the vectors.
-        margin: of the loss.
-        batch_size: pairs in a batch.
-        steps: updates.
-        every: updates between two looks at the test digits.
-    """
-
-    norms: tuple[Literal["none", "layer_norm"], ...] = ("none", "layer_norm")
+    norms: tuple[Literal["none", "layer_norm"], ...] = ("none", "layer_norm")  #: of the GRU
+    #: learning rates of Adam, tried for each norm
     lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    hidden: Count = 48
-    size: Count = 32
-    margin: Positive = 0.05
-    batch_size: Several = 64
-    steps: Count = 400
-    every: Count = 25
+    hidden: Count = 48  #: units
+    size: Count = 32  #: of the vectors
+    margin: Positive = 0.05  #: of the loss
+    batch_size: Several = 64  #: pairs in a batch
+    steps: Count = 400  #: updates
+    every: Count = 25  #: updates between two looks at the test digits
 
 
 def run_one(

@@ -117,27 +117,17 @@ def probe(model: SkipThoughts, stories: Stories) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Config:
-    """Stories that are drawn anew for each batch, predicted under Adam.
+    """Stories that are drawn anew for each batch, predicted under Adam."""
 
-    Attributes:
-        norms: of the encoder.
-        lrs: learning rates of Adam, tried for each norm.
-        seeds: each gives initial weights and stories.
-        hidden: units.
-        batch_size: stories in a batch.
-        steps: updates.
-        every: updates between two looks at the encodings.
-        tested: stories that loss and probes are measured on.
-    """
-
-    norms: tuple[Norm, ...] = ("none", "layer_norm")
+    norms: tuple[Norm, ...] = ("none", "layer_norm")  #: of the encoder
+    #: learning rates of Adam, tried for each norm
     lrs: tuple[Positive, ...] = (3e-3, 1e-2, 3e-2, 1e-1)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    hidden: Count = 32
-    batch_size: Several = 64
-    steps: Count = 300
-    every: Count = 25
-    tested: Several = 2000
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives initial weights and stories
+    hidden: Count = 32  #: units
+    batch_size: Several = 64  #: stories in a batch
+    steps: Count = 300  #: updates
+    every: Count = 25  #: updates between two looks at the encodings
+    tested: Several = 2000  #: stories that loss and probes are measured on
 
 
 def run_one(config: Config, norm: Norm, lr: float, seed: int) -> dict[str, Any]:

@@ -23,19 +23,12 @@ CHANGE = 0.1
 
 
 class Stories(NamedTuple):
-    """A batch of stories.
+    """A batch of stories."""
 
-    Attributes:
-        sentences: (N, 3, 6) word numbers: person, verb, thing and a mood, behind zeros.
-        person: (N,).
-        place: (N,).
-        moods: (N, 3), one for each sentence; 0 is glad.
-    """
-
-    sentences: Tensor
-    person: Tensor
-    place: Tensor
-    moods: Tensor
+    sentences: Tensor  #: (N, 3, 6) word numbers: person, verb, thing and a mood, behind zeros
+    person: Tensor  #: (N,)
+    place: Tensor  #: (N,)
+    moods: Tensor  #: (N, 3), one for each sentence; 0 is glad
 
 
 def draw_stories(count: int, generator: torch.Generator) -> Stories:

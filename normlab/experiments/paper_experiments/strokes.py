@@ -87,27 +87,19 @@ def make_pen_model(hidden: int, components: int, norm: LstmNorm, *, seed: int) -
 
 @dataclass(frozen=True)
 class Config:
-    """An LSTM with a mixture output on outlines of letters, trained by Adam.
+    """An LSTM with a mixture output on outlines of letters, trained by Adam."""
 
-    Attributes:
-        norms: as in :class:`~normlab.experiments.paper_experiments.lstm.LstmCell`.
-        lrs: learning rates of Adam, every norm at every one.
-        seeds: each gives a split, initial weights and an order of batches.
-        hidden: units.
-        components: of the mixture.
-        batch_size: trajectories in a batch.
-        steps: updates.
-        every: updates between two looks at the test trajectories.
-    """
-
+    #: as in :class:`~normlab.experiments.paper_experiments.lstm.LstmCell`
     norms: tuple[LstmNorm, ...] = ("none", "sums", "sums with bias")
+    #: learning rates of Adam, every norm at every one
     lrs: tuple[Positive, ...] = (1e-3, 5e-3, 1e-2, 2e-2, 5e-2)
+    #: each gives a split, initial weights and an order of batches
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    hidden: Count = 64
-    components: Count = 5
-    batch_size: Count = 8
-    steps: Count = 300
-    every: Count = 25
+    hidden: Count = 64  #: units
+    components: Count = 5  #: of the mixture
+    batch_size: Count = 8  #: trajectories in a batch
+    steps: Count = 300  #: updates
+    every: Count = 25  #: updates between two looks at the test trajectories
 
 
 def split_outlines(seed: int) -> tuple[Tensor, Tensor]:

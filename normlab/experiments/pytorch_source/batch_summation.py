@@ -15,21 +15,13 @@ Layout = Literal["(N, C)", "(1, C, N)"]
 
 @dataclass(frozen=True)
 class Config:
-    """A batch of float32 rows, as it is and transposed, on one thread.
+    """A batch of float32 rows, as it is and transposed, on one thread."""
 
-    Attributes:
-        batches: rows.
-        layouts: of the input.
-        mean: of all values, whose standard deviation is 1.
-        channels: C.
-        seeds: of the rows.
-    """
-
-    batches: tuple[Count, ...] = (256, 4096, 65536)
-    layouts: tuple[Layout, ...] = get_args(Layout)
-    mean: float = 10.0
-    channels: Count = 8
-    seeds: tuple[Index, ...] = (0, 1, 2)
+    batches: tuple[Count, ...] = (256, 4096, 65536)  #: rows
+    layouts: tuple[Layout, ...] = get_args(Layout)  #: of the input
+    mean: float = 10.0  #: of all values, whose standard deviation is 1
+    channels: Count = 8  #: C
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of the rows
 
 
 def run_one(config: Config, batch: int, layout: Layout, seed: int) -> dict[str, float]:

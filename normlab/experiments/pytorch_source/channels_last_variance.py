@@ -18,26 +18,17 @@ MemoryFormat = Literal["contiguous", "channels_last"]
 
 @dataclass(frozen=True)
 class Config:
-    """Float32 images of standard deviation 1 around one mean, in two memory formats.
+    """Float32 images of standard deviation 1 around one mean, in two memory formats."""
 
-    Attributes:
-        means: of all values.
-        memory_formats: of the input.
-        side: height and width; planes of one value have no memory format, and from 32 on the
-            kernel sums channels before it sums a group.
-        channels: C.
-        num_groups: divides C.
-        batch: images.
-        seeds: of the images.
-    """
-
-    means: tuple[float, ...] = (0.0, 10.0, 100.0, 1e3, 1e4)
-    memory_formats: tuple[MemoryFormat, ...] = get_args(MemoryFormat)
+    means: tuple[float, ...] = (0.0, 10.0, 100.0, 1e3, 1e4)  #: of all values
+    memory_formats: tuple[MemoryFormat, ...] = get_args(MemoryFormat)  #: of the input
+    #: height and width; planes of one value have no memory format, and from 32 on the kernel sums
+    #: channels before it sums a group
     side: Several = 16
-    channels: Count = 8
-    num_groups: Count = 2
-    batch: Count = 4
-    seeds: tuple[Index, ...] = (0, 1, 2)
+    channels: Count = 8  #: C
+    num_groups: Count = 2  #: divides C
+    batch: Count = 4  #: images
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of the images
 
     def __post_init__(self) -> None:
         check_divides(self, "num_groups", "channels")

@@ -27,14 +27,10 @@ class Config:
     The function is a random linear one of the gradient by the input, of the gradient by the bias,
     or of both. Its gradient by the upstream gradient is compared with that of our own layer, which
     consists of operations that can be differentiated twice.
-
-    Attributes:
-        norms: of torch.
-        seed: of all numbers.
     """
 
-    norms: tuple[Norm, ...] = get_args(Norm)
-    seed: Index = 0
+    norms: tuple[Norm, ...] = get_args(Norm)  #: of torch
+    seed: Index = 0  #: of all numbers
 
 
 def _second_derivative(

@@ -36,21 +36,16 @@ class Config:
 
     With an upstream gradient of ones, the rows have alternating signs, so that x_hat is 1 or -1
     and every gradient looked at is the number of rows, or minus that.
-
-    Attributes:
-        norms: of torch or normlab, each with a parameter.
-        dtypes: of the input.
-        parameter_dtype: of weight and bias; "same" is the input's.
-        upstream: gradient by the output; "random" draws the rows, too.
-        rows: how many.
-        threads: what torch may use; only LayerNorm's result depends on it.
     """
 
-    norms: tuple[Norm, ...] = get_args(Norm)
-    dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16", "float16")
+    norms: tuple[Norm, ...] = get_args(Norm)  #: of torch or normlab, each with a parameter
+    dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16", "float16")  #: of the input
+    #: of weight and bias; "same" is the input's
     parameter_dtype: Literal["same", "float32"] = "same"
+    #: gradient by the output; "random" draws the rows, too
     upstream: Literal["ones", "random"] = "ones"
-    rows: Count = 4096
+    rows: Count = 4096  #: how many
+    #: what torch may use; only LayerNorm's result depends on it
     threads: tuple[Count, ...] = (1, 2)
 
 

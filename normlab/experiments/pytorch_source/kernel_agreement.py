@@ -24,21 +24,14 @@ Pairs = Iterator[tuple[str, str, np.ndarray, Any]]  # quantity, model, torch's v
 
 @dataclass(frozen=True)
 class Config:
-    """Random rows and images, each computed by torch on one thread and by the models.
+    """Random rows and images, each computed by torch on one thread and by the models."""
 
-    Attributes:
-        rows: rows of a LayerNorm.
-        features: lengths of the rows.
-        dtypes: of the rows.
-        lanes: register widths that the row statistics are modeled with, beside this machine's.
-        seed: of all numbers.
-    """
-
-    rows: Count = 40
-    features: tuple[Count, ...] = (6, 130, 768)
-    dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16", "float16")
+    rows: Count = 40  #: rows of a LayerNorm
+    features: tuple[Count, ...] = (6, 130, 768)  #: lengths of the rows
+    dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16", "float16")  #: of the rows
+    #: register widths that the row statistics are modeled with, beside this machine's
     lanes: tuple[int, ...] = (4, 8, 16)
-    seed: Index = 0
+    seed: Index = 0  #: of all numbers
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:

@@ -21,24 +21,18 @@ Pair = tuple[StoredDtype, StoredDtype]
 
 @dataclass(frozen=True)
 class Config:
-    """Calls on this machine's CPU.
+    """Calls on this machine's CPU."""
 
-    Attributes:
-        dtypes: of input and weight, one pair for each call.
-        rows: of the input.
-        features: normalized ones.
-        seed: of the numbers.
-    """
-
+    #: of input and weight, one pair for each call
     dtypes: tuple[Pair, ...] = (
         ("float32", "float32"),
         ("bfloat16", "bfloat16"),
         ("bfloat16", "float32"),
         ("float16", "float32"),
     )
-    rows: Count = 64
-    features: Count = 96
-    seed: Index = 0
+    rows: Count = 64  #: of the input
+    features: Count = 96  #: normalized ones
+    seed: Index = 0  #: of the numbers
 
 
 def compose(x: Tensor, weight: Tensor, eps: float) -> Tensor:

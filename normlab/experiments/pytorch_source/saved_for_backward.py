@@ -20,19 +20,12 @@ GROUPS = 4
 
 @dataclass(frozen=True)
 class Config:
-    """Every norm on an input of the same shape (N, C, L), with weight and bias, on CPU.
+    """Every norm on an input of the same shape (N, C, L), with weight and bias, on CPU."""
 
-    Attributes:
-        norms: of torch; group norm has four groups.
-        dtypes: of input, weight and bias.
-        batch: N.
-        features: C and L, so that weight and bias fit all norms.
-    """
-
-    norms: tuple[Norm, ...] = get_args(Norm)
-    dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16")
-    batch: Count = 8
-    features: Count = 64
+    norms: tuple[Norm, ...] = get_args(Norm)  #: of torch; group norm has four groups
+    dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16")  #: of input, weight and bias
+    batch: Count = 8  #: N
+    features: Count = 64  #: C and L, so that weight and bias fit all norms
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -134,32 +134,21 @@ class Config:
     """A causal model of single characters, on the help topics that come with Python.
 
     Both norms start from the same weights, read the same batches and have the same `eps`.
-
-    Attributes:
-        norms: "layer_norm", without a bias, or "rms_norm".
-        lrs: learning rates of Adam, from the first step on.
-        seeds: each gives weights and windows.
-        layers: blocks.
-        width: D.
-        heads: of each attention.
-        hidden: units of a feed-forward network.
-        length: T.
-        batch_size: N.
-        steps: updates.
-        characters: of the text, from its start; the last fifth is held out.
     """
 
+    #: "layer_norm", without a bias, or "rms_norm"
     norms: tuple[Norm, ...] = ("layer_norm", "rms_norm")
+    #: learning rates of Adam, from the first step on
     lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    layers: Count = 4
-    width: Count = 32
-    heads: Count = 4
-    hidden: Count = 88
-    length: Count = 32
-    batch_size: Count = 32
-    steps: Count = 300
-    characters: Several = 200_000
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives weights and windows
+    layers: Count = 4  #: blocks
+    width: Count = 32  #: D
+    heads: Count = 4  #: of each attention
+    hidden: Count = 88  #: units of a feed-forward network
+    length: Count = 32  #: T
+    batch_size: Count = 32  #: N
+    steps: Count = 300  #: updates
+    characters: Several = 200_000  #: of the text, from its start; the last fifth is held out
 
     def __post_init__(self) -> None:
         check_divides(self, "heads", "width")

@@ -46,17 +46,11 @@ NORMS: dict[Name, Norm] = {
 
 @dataclass(frozen=True)
 class Config:
-    """Every norm once forward and once backward, on CPU.
+    """Every norm once forward and once backward, on CPU."""
 
-    Attributes:
-        norms: names of :data:`NORMS`.
-        rows: rows of the input.
-        features: H.
-    """
-
-    norms: tuple[Name, ...] = get_args(Name)
-    rows: Several = 64
-    features: Several = 256
+    norms: tuple[Name, ...] = get_args(Name)  #: names of :data:`NORMS`
+    rows: Several = 64  #: rows of the input
+    features: Several = 256  #: H
 
 
 class _Count(TorchDispatchMode):

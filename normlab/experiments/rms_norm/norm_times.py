@@ -36,24 +36,16 @@ class Config:
 
     Every layer is timed once in each round, in a new random order, by the CPU time of the
     process, which does not count while another program has the core.
-
-    Attributes:
-        pairs: "composed" of single torch operations, the same "compiled" by torch.compile,
-            the built-in functions of "torch", and "the same layer twice", which shows how far
-            a ratio of 1 may be off.
-        rows: rows of the input, one number for each shape.
-        features: H, one number for each shape.
-        rounds: every ratio is the median over these.
-        block_ms: a layer is called again and again until a block lasts about so long.
-        seeds: of the input and the order.
     """
 
+    #: "composed" of single torch operations, the same "compiled" by torch.compile, the built-in
+    #: functions of "torch", and "the same layer twice", which shows how far a ratio of 1 may be off
     pairs: tuple[Pair, ...] = get_args(Pair)
-    rows: tuple[Count, ...] = (64, 1024, 4096)
-    features: tuple[Count, ...] = (128, 1024, 768)
-    rounds: Several = 41
-    block_ms: Positive = 5.0
-    seeds: tuple[Index, ...] = (0,)
+    rows: tuple[Count, ...] = (64, 1024, 4096)  #: rows of the input, one number for each shape
+    features: tuple[Count, ...] = (128, 1024, 768)  #: H, one number for each shape
+    rounds: Several = 41  #: every ratio is the median over these
+    block_ms: Positive = 5.0  #: a layer is called again and again until a block lasts about so long
+    seeds: tuple[Index, ...] = (0,)  #: of the input and the order
 
     def __post_init__(self) -> None:
         check_one_for_each(self, "features", of="rows")
@@ -150,15 +142,11 @@ measure = Sweep(run_one, _points)
 
 @dataclass(frozen=True)
 class Measured(Result):
-    """All times, as measured on one machine.
+    """All times, as measured on one machine."""
 
-    Attributes:
-        processor: what the machine calls its processor.
-        allocator: settings of the memory allocator in the environment; without them, fresh
-            tensors of some megabytes may measure the system's page faults.
-    """
-
-    processor: str
+    processor: str  #: what the machine calls its processor
+    #: settings of the memory allocator in the environment; without them, fresh tensors of some
+    #: megabytes may measure the system's page faults
     allocator: dict[str, str]
 
 

@@ -18,25 +18,16 @@ from normlab.layers import prms_norm
 
 @dataclass(frozen=True)
 class Config:
-    """The Pre-LN Transformer of :mod:`normlab.experiments.rms_norm.rms_quality` with pRMSNorm.
+    """The Pre-LN Transformer of :mod:`normlab.experiments.rms_norm.rms_quality` with pRMSNorm."""
 
-    Attributes:
-        widths: D of each network.
-        parts: p of each network, one for each width.
-        seeds: of weights and batches.
-        task: on random tokens.
-        layers: L.
-        lr: learning rate.
-        steps: updates.
-    """
-
-    widths: tuple[Count, ...] = (32, 32, 32, 32, 32, 64, 128)
+    widths: tuple[Count, ...] = (32, 32, 32, 32, 32, 64, 128)  #: D of each network
+    #: p of each network, one for each width
     parts: tuple[rms_quality.Part, ...] = (0.0625, 0.125, 0.25, 0.5, 1.0, 0.0625, 0.0625)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    task: Task = "reversal"
-    layers: Count = 4
-    lr: Positive = 2e-3
-    steps: Count = 250
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and batches
+    task: Task = "reversal"  #: on random tokens
+    layers: Count = 4  #: L
+    lr: Positive = 2e-3  #: learning rate
+    steps: Count = 250  #: updates
 
     def __post_init__(self) -> None:
         check_one_for_each(self, "parts", of="widths")

@@ -20,25 +20,17 @@ Centering = Literal["centering kept", "centered after each step", "centered once
 
 @dataclass(frozen=True)
 class Config:
-    """A small Pre-LN network in float64 and its conversions, on the same batches.
+    """A small Pre-LN network in float64 and its conversions, on the same batches."""
 
-    Attributes:
-        centerings: how the converted network is kept centered while it trains.
-        optimizers: "adam" (betas 0.9 and 0.98) or "sgd" (momentum 0.9).
-        lrs: learning rate of each optimizer.
-        layers: L.
-        width: D.
-        steps: updates.
-        seeds: of weights and batches.
-    """
-
+    #: how the converted network is kept centered while it trains
     centerings: tuple[Centering, ...] = get_args(Centering)
+    #: "adam" (betas 0.9 and 0.98) or "sgd" (momentum 0.9)
     optimizers: tuple[OptimizerName, ...] = ("sgd", "adam")
-    lrs: tuple[Positive, ...] = (0.05, 2e-3)
-    layers: Count = 2
-    width: Count = 32
-    steps: Count = 40
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    lrs: tuple[Positive, ...] = (0.05, 2e-3)  #: learning rate of each optimizer
+    layers: Count = 2  #: L
+    width: Count = 32  #: D
+    steps: Count = 40  #: updates
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and batches
 
     def __post_init__(self) -> None:
         check_one_for_each(self, "lrs", of="optimizers")

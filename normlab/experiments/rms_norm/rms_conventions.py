@@ -92,23 +92,15 @@ def one_plus_weight(
 
 @dataclass(frozen=True)
 class Convention:
-    """One way to write RMSNorm over the last axis.
+    """One way to write RMSNorm over the last axis."""
 
-    Attributes:
-        apply: with the signature of :func:`normlab.layers.rms_norm`.
-        eps: as the code states it; None is the machine epsilon of the accumulation dtype.
-        eps_placement: "inside" the root, "outside" of it, or "clamp", a lower bound.
-        statistics: dtype of the mean square, "float32" or "input".
-        weight_cast: is the weight multiplied "before" or "after" the cast to the input's dtype?
-        weight_offset: what is added to the weight.
-    """
-
-    apply: Callable[..., Tensor]
+    apply: Callable[..., Tensor]  #: with the signature of :func:`normlab.layers.rms_norm`
+    #: as the code states it; None is the machine epsilon of the accumulation dtype
     eps: float | None
-    eps_placement: str
-    statistics: str
-    weight_cast: str
-    weight_offset: int = 0
+    eps_placement: str  #: "inside" the root, "outside" of it, or "clamp", a lower bound
+    statistics: str  #: dtype of the mean square, "float32" or "input"
+    weight_cast: str  #: is the weight multiplied "before" or "after" the cast to the input's dtype?
+    weight_offset: int = 0  #: what is added to the weight
 
 
 CONVENTIONS: dict[Name, Convention] = {
@@ -142,23 +134,15 @@ class ConventionLayer(nn.Module):
 
 @dataclass(frozen=True)
 class Config:
-    """Every convention on rows of every size in every dtype.
+    """Every convention on rows of every size in every dtype."""
 
-    Attributes:
-        conventions: names of :data:`CONVENTIONS`.
-        dtypes: of input and weight.
-        scales: standard deviation of the input, whose mean is 0.
-        features: H.
-        rows: rows of the input.
-        seeds: of rows and weight.
-    """
-
-    conventions: tuple[Name, ...] = get_args(Name)
-    dtypes: tuple[Dtype, ...] = get_args(Dtype)
+    conventions: tuple[Name, ...] = get_args(Name)  #: names of :data:`CONVENTIONS`
+    dtypes: tuple[Dtype, ...] = get_args(Dtype)  #: of input and weight
+    #: standard deviation of the input, whose mean is 0
     scales: tuple[Positive, ...] = (1.0, 300.0, 1e-4)
-    features: Count = 256
-    rows: Count = 32
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    features: Count = 256  #: H
+    rows: Count = 32  #: rows of the input
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of rows and weight
 
 
 def _exact(x: Tensor, weight: Tensor, convention: Convention | None) -> Tensor:

@@ -42,28 +42,17 @@ class PartialRMSNorm(RMSNorm):
 
 @dataclass(frozen=True)
 class Config:
-    """A Pre-LN Transformer, Adam, no warmup; the norms share weights and batches.
+    """A Pre-LN Transformer, Adam, no warmup; the norms share weights and batches."""
 
-    Attributes:
-        tasks: on random tokens.
-        norms: of the residual stream.
-        seeds: of weights and batches.
-        layers: L.
-        width: D.
-        p: part of the features that pRMSNorm uses.
-        lrs: learning rates.
-        steps: updates.
-        learned_above: accuracy, as a mean of ten steps, from which a task counts as learned.
-    """
-
-    tasks: tuple[Task, ...] = ("reversal", "sorting")
-    norms: tuple[StreamNorm, ...] = ("layer_norm", "rms_norm")
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    layers: Count = 4
-    width: Count = 32
-    p: Part = 0.0625
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2)
-    steps: Annotated[int, at_least(10)] = 250
+    tasks: tuple[Task, ...] = ("reversal", "sorting")  #: on random tokens
+    norms: tuple[StreamNorm, ...] = ("layer_norm", "rms_norm")  #: of the residual stream
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and batches
+    layers: Count = 4  #: L
+    width: Count = 32  #: D
+    p: Part = 0.0625  #: part of the features that pRMSNorm uses
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2)  #: learning rates
+    steps: Annotated[int, at_least(10)] = 250  #: updates
+    #: accuracy, as a mean of ten steps, from which a task counts as learned
     learned_above: Share = 0.95
 
 

@@ -17,22 +17,16 @@ from normlab.norms import NORMS
 
 @dataclass(frozen=True)
 class Config:
-    """The language model, with the same number added to every entry of its token embedding.
+    """The language model, with the same number added to every entry of its token embedding."""
 
-    Attributes:
-        offsets: what is added before training; the entries have variance 1.
-        lrs: learning rates of the model with RMSNorm.
-        layer_norm_lr: of the model with LayerNorm, whose norms are exchanged after training; it
-            starts with the last of the offsets.
-        seeds: each gives weights and windows.
-        steps: updates.
-    """
-
+    #: what is added before training; the entries have variance 1
     offsets: tuple[Positive, ...] = (1.0, 3.0)
-    lrs: tuple[Positive, ...] = (3e-3, 1e-2, 3e-2)
+    lrs: tuple[Positive, ...] = (3e-3, 1e-2, 3e-2)  #: learning rates of the model with RMSNorm
+    #: of the model with LayerNorm, whose norms are exchanged after training; it starts with the
+    #: last of the offsets
     layer_norm_lr: Positive = 1e-2
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    steps: Count = 300
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives weights and windows
+    steps: Count = 300  #: updates
 
 
 def _points(config: Config) -> Iterator[dict[str, Any]]:

@@ -20,34 +20,21 @@ Scaling = Literal["standard", "muP"]
 
 @dataclass(frozen=True)
 class Config:
-    """Pre-norm decoders of several widths take a few steps of the copy task.
+    """Pre-norm decoders of several widths take a few steps of the copy task."""
 
-    Attributes:
-        scalings: "standard" has one rate for all, attention over the root of the head's size and
-            one rule for all initial matrices; "muP" divides the rate of each matrix by the width,
-            attention by the size, and starts the output matrix smaller. The two are the same
-            network at the first width.
-        widths: D.
-        seeds: of weights and texts.
-        lr: of Adam, at the first width.
-        heads: of each attention, at every width, so that the heads grow.
-        layers: of the decoder.
-        symbols: number of different tokens.
-        length: of the text that is repeated.
-        batch_size: N.
-        steps: updates.
-    """
-
+    #: "standard" has one rate for all, attention over the root of the head's size and one rule for
+    #: all initial matrices; "muP" divides the rate of each matrix by the width, attention by the
+    #: size, and starts the output matrix smaller. The two are the same network at the first width.
     scalings: tuple[Scaling, ...] = ("standard", "muP")
-    widths: tuple[Count, ...] = (64, 256, 1024)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    lr: Positive = 3e-3
-    heads: Count = 2
-    layers: Count = 2
-    symbols: Several = 16
-    length: Several = 8
-    batch_size: Count = 8
-    steps: Count = 5
+    widths: tuple[Count, ...] = (64, 256, 1024)  #: D
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and texts
+    lr: Positive = 3e-3  #: of Adam, at the first width
+    heads: Count = 2  #: of each attention, at every width, so that the heads grow
+    layers: Count = 2  #: of the decoder
+    symbols: Several = 16  #: number of different tokens
+    length: Several = 8  #: of the text that is repeated
+    batch_size: Count = 8  #: N
+    steps: Count = 5  #: updates
 
     def __post_init__(self) -> None:
         for width in self.widths:

@@ -48,35 +48,21 @@ class FrozenNorm(nn.Module):
 
 @dataclass(frozen=True)
 class Config:
-    """Pre-norm decoders learn to continue a text by characters; then their norms are frozen.
+    """Pre-norm decoders learn to continue a text by characters; then their norms are frozen."""
 
-    Attributes:
-        seeds: of weights and texts.
-        tunings: updates after each deletion, where one norm is deleted after another.
-        lr: of Adam in training.
-        tuning_lr: of Adam after a deletion.
-        layers: of the decoder; each has two norms, and one stands behind the last.
-        width: D.
-        heads: of each attention.
-        characters: of the text; the last tenth is held out.
-        length: T, of a window.
-        batch_size: N.
-        steps: updates of training.
-        measured: batches behind each divisor, and held-out batches behind each loss.
-    """
-
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and texts
+    #: updates after each deletion, where one norm is deleted after another
     tunings: tuple[Index, ...] = (0, 20)
-    lr: Positive = 3e-3
-    tuning_lr: Positive = 1e-3
-    layers: Count = 3
-    width: Count = 64
-    heads: Count = 4
-    characters: Several = 200_000
-    length: Several = 64
-    batch_size: Count = 16
-    steps: Count = 600
-    measured: Count = 24
+    lr: Positive = 3e-3  #: of Adam in training
+    tuning_lr: Positive = 1e-3  #: of Adam after a deletion
+    layers: Count = 3  #: of the decoder; each has two norms, and one stands behind the last
+    width: Count = 64  #: D
+    heads: Count = 4  #: of each attention
+    characters: Several = 200_000  #: of the text; the last tenth is held out
+    length: Several = 64  #: T, of a window
+    batch_size: Count = 16  #: N
+    steps: Count = 600  #: updates of training
+    measured: Count = 24  #: batches behind each divisor, and held-out batches behind each loss
 
     def __post_init__(self) -> None:
         check_divides(self, "heads", "width")

@@ -21,33 +21,21 @@ Stored = Literal["rms_norm", "zero_centered"]
 
 @dataclass(frozen=True)
 class Config:
-    """Pre-norm decoders repeat a random text; only the weights of norms decay.
+    """Pre-norm decoders repeat a random text; only the weights of norms decay."""
 
-    Attributes:
-        norms: "rms_norm" stores the factor, "zero_centered" its distance from one.
-        decays: of AdamW, for the weights of norms; all else does not decay.
-        seeds: of weights and texts.
-        lr: of AdamW, constant from the first step on.
-        layers: of the decoder.
-        width: D.
-        heads: of each attention.
-        symbols: number of different tokens.
-        length: of the text that is repeated.
-        batch_size: N.
-        steps: updates.
-    """
-
+    #: "rms_norm" stores the factor, "zero_centered" its distance from one
     norms: tuple[Stored, ...] = ("rms_norm", "zero_centered")
+    #: of AdamW, for the weights of norms; all else does not decay
     decays: tuple[NotNegative, ...] = (0.0, 0.1, 1.0)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    lr: Positive = 1e-2
-    layers: Count = 2
-    width: Count = 32
-    heads: Count = 2
-    symbols: Several = 16
-    length: Several = 16
-    batch_size: Count = 32
-    steps: Count = 400
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and texts
+    lr: Positive = 1e-2  #: of AdamW, constant from the first step on
+    layers: Count = 2  #: of the decoder
+    width: Count = 32  #: D
+    heads: Count = 2  #: of each attention
+    symbols: Several = 16  #: number of different tokens
+    length: Several = 16  #: of the text that is repeated
+    batch_size: Count = 32  #: N
+    steps: Count = 400  #: updates
 
     def __post_init__(self) -> None:
         check_divides(self, "heads", "width")

@@ -38,49 +38,32 @@ Precision = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True)
 class Config:
-    """Pre-norm decoders predict the next byte of Python's standard library.
+    """Pre-norm decoders predict the next byte of Python's standard library."""
 
-    Attributes:
-        groups: with RMS norms of queries and keys in each head, or without.
-        lrs: peaks of AdamW, reached by a warmup and left along a cosine.
-        seeds: of weights and batches.
-        layers: of the decoder.
-        width: D.
-        heads: of each attention.
-        length: T, bytes of a window.
-        batch_size: N, windows of a batch.
-        steps: updates.
-        warmup: updates of them until the peak.
-        max_grad_norm: a larger gradient of all parameters together is scaled to this norm.
-        precision: of the products with weight matrices; all else is float32.
-        points: of the recorded curves.
-        held_out: windows of the last files, on which the loss is measured.
-        text_sha256: of the text that is expected; "" takes the library that is there.
-        library: folder of the text; "" is the standard library of this Python.
-        device: "cuda" puts all runs on one GPU.
-        checkpoints: folder for one file a run, from which the same command continues; "" for none.
-        checkpoint_minutes: from one checkpoint to the next.
-    """
-
+    #: with RMS norms of queries and keys in each head, or without
     groups: tuple[QK, ...] = ("none", "qk_norm")
+    #: peaks of AdamW, reached by a warmup and left along a cosine
     lrs: tuple[Positive, ...] = (1e-3, 1e-2, 3e-2)
-    seeds: tuple[Index, ...] = (0, 1)
-    layers: Count = 6
-    width: Count = 384
-    heads: Count = 6
-    length: Count = 256
-    batch_size: Count = 8
-    steps: Count = 100
-    warmup: Several = 20
+    seeds: tuple[Index, ...] = (0, 1)  #: of weights and batches
+    layers: Count = 6  #: of the decoder
+    width: Count = 384  #: D
+    heads: Count = 6  #: of each attention
+    length: Count = 256  #: T, bytes of a window
+    batch_size: Count = 8  #: N, windows of a batch
+    steps: Count = 100  #: updates
+    warmup: Several = 20  #: updates of them until the peak
+    #: a larger gradient of all parameters together is scaled to this norm
     max_grad_norm: Positive = 1.0
-    precision: Precision = "bfloat16"
-    points: Count = 10
-    held_out: Count = 16
+    precision: Precision = "bfloat16"  #: of the products with weight matrices; all else is float32
+    points: Count = 10  #: of the recorded curves
+    held_out: Count = 16  #: windows of the last files, on which the loss is measured
+    #: of the text that is expected; "" takes the library that is there
     text_sha256: str = PINNED.sha256
-    library: str = ""
-    device: Literal["cpu", "cuda"] = "cpu"
+    library: str = ""  #: folder of the text; "" is the standard library of this Python
+    device: Literal["cpu", "cuda"] = "cpu"  #: "cuda" puts all runs on one GPU
+    #: folder for one file a run, from which the same command continues; "" for none
     checkpoints: str = ""
-    checkpoint_minutes: Positive = 10.0
+    checkpoint_minutes: Positive = 10.0  #: from one checkpoint to the next
 
     def __post_init__(self) -> None:
         check_divides(self, "heads", "width")

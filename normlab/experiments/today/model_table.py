@@ -80,15 +80,10 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Config:
-    """Classes of the installed transformers, with a few small layers each.
+    """Classes of the installed transformers, with a few small layers each."""
 
-    Attributes:
-        models: model types, keys of :data:`MODELS`.
-        layers: of each network.
-    """
-
-    models: tuple[str, ...] = tuple(MODELS)
-    layers: Count = 4
+    models: tuple[str, ...] = tuple(MODELS)  #: model types, keys of :data:`MODELS`
+    layers: Count = 4  #: of each network
 
 
 def make_model(model: str, layers: int = 4, seed: int = 0) -> nn.Module:

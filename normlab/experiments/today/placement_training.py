@@ -13,33 +13,20 @@ from normlab.experiments.today.copying import learn_to_copy
 
 @dataclass(frozen=True)
 class Config:
-    """Decoders with RMS norms in different places repeat a random text.
+    """Decoders with RMS norms in different places repeat a random text."""
 
-    Attributes:
-        placements: of the norms.
-        warmups: updates over which the rate rises; 0 for none.
-        lrs: of Adam, after the warmup.
-        seeds: of weights and texts.
-        layers: of the decoder.
-        width: D.
-        heads: of each attention.
-        symbols: number of different tokens.
-        length: of the text that is repeated.
-        batch_size: N.
-        steps: updates.
-    """
-
+    #: of the norms
     placements: tuple[Placement, ...] = ("post", "pre", "sandwich", "output", "keel", "sub")
-    warmups: tuple[Index, ...] = (0, 100)
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    layers: Count = 4
-    width: Count = 32
-    heads: Count = 2
-    symbols: Several = 16
-    length: Several = 12
-    batch_size: Count = 16
-    steps: Count = 250
+    warmups: tuple[Index, ...] = (0, 100)  #: updates over which the rate rises; 0 for none
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)  #: of Adam, after the warmup
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and texts
+    layers: Count = 4  #: of the decoder
+    width: Count = 32  #: D
+    heads: Count = 2  #: of each attention
+    symbols: Several = 16  #: number of different tokens
+    length: Several = 12  #: of the text that is repeated
+    batch_size: Count = 16  #: N
+    steps: Count = 250  #: updates
 
     def __post_init__(self) -> None:
         check_divides(self, "heads", "width")

@@ -16,33 +16,22 @@ Group = Literal[QK, "warmup"]
 
 @dataclass(frozen=True)
 class Config:
-    """Pre-norm decoders repeat a random text.
+    """Pre-norm decoders repeat a random text."""
 
-    Attributes:
-        groups: "qk_norm" has RMS norms of queries and keys in each head; "warmup" has no such norm,
-            and a rate that rises; "none" has neither.
-        lrs: of Adam, constant from the first step on or after the warmup.
-        seeds: of weights and texts.
-        layers: of the decoder.
-        width: D.
-        heads: of each attention.
-        symbols: number of different tokens.
-        length: of the text that is repeated.
-        batch_size: N.
-        steps: updates.
-        warmup: updates of them over which the rate of the group "warmup" rises linearly.
-    """
-
+    #: "qk_norm" has RMS norms of queries and keys in each head; "warmup" has no such norm, and a
+    #: rate that rises; "none" has neither
     groups: tuple[Group, ...] = ("none", "qk_norm", "warmup")
+    #: of Adam, constant from the first step on or after the warmup
     lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    layers: Count = 2
-    width: Count = 32
-    heads: Count = 2
-    symbols: Several = 16
-    length: Several = 16
-    batch_size: Count = 32
-    steps: Count = 400
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and texts
+    layers: Count = 2  #: of the decoder
+    width: Count = 32  #: D
+    heads: Count = 2  #: of each attention
+    symbols: Several = 16  #: number of different tokens
+    length: Several = 16  #: of the text that is repeated
+    batch_size: Count = 32  #: N
+    steps: Count = 400  #: updates
+    #: updates of them over which the rate of the group "warmup" rises linearly
     warmup: Several = 100
 
     def __post_init__(self) -> None:

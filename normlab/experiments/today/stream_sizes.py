@@ -41,23 +41,15 @@ class Branch(nn.Module):
 
 @dataclass(frozen=True)
 class Config:
-    """Residual networks of two-matrix branches at their initial weights.
+    """Residual networks of two-matrix branches at their initial weights."""
 
-    Attributes:
-        placements: of RMS norms without weights.
-        gains: factor of all matrices of the branches.
-        seeds: of weights and rows.
-        layers: number of blocks.
-        width: D.
-        rows: of the random input.
-    """
-
+    #: of RMS norms without weights
     placements: tuple[Placement, ...] = ("post", "pre", "sandwich", "output", "scaled_pre", "keel")
-    gains: tuple[Positive, ...] = (1.0, 2.0)
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    layers: Count = 64
-    width: Count = 128
-    rows: Count = 64
+    gains: tuple[Positive, ...] = (1.0, 2.0)  #: factor of all matrices of the branches
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of weights and rows
+    layers: Count = 64  #: number of blocks
+    width: Count = 128  #: D
+    rows: Count = 64  #: of the random input
 
 
 @torch.no_grad()

@@ -13,33 +13,21 @@ from normlab.experiments.today.copying import learn_to_copy
 
 @dataclass(frozen=True)
 class Config:
-    """Pre-norm decoders with something else in the place of every norm repeat a random text.
+    """Pre-norm decoders with something else in the place of every norm repeat a random text."""
 
-    Attributes:
-        norms: what stands in the places of the norms.
-        lrs: of Adam, constant from the first step on.
-        seeds: of weights and texts.
-        alpha: slope of "dyt" and "derf" at the start.
-        layers: of the decoder.
-        width: D.
-        heads: of each attention.
-        symbols: number of different tokens.
-        length: of the text that is repeated.
-        batch_size: N.
-        steps: updates.
-    """
-
+    #: what stands in the places of the norms
     norms: tuple[BlockNorm, ...] = ("rms_norm", "dyt", "derf", "none")
+    #: of Adam, constant from the first step on
     lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    alpha: Positive = 0.5
-    layers: Count = 2
-    width: Count = 32
-    heads: Count = 2
-    symbols: Several = 16
-    length: Several = 16
-    batch_size: Count = 32
-    steps: Count = 400
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and texts
+    alpha: Positive = 0.5  #: slope of "dyt" and "derf" at the start
+    layers: Count = 2  #: of the decoder
+    width: Count = 32  #: D
+    heads: Count = 2  #: of each attention
+    symbols: Several = 16  #: number of different tokens
+    length: Several = 16  #: of the text that is repeated
+    batch_size: Count = 32  #: N
+    steps: Count = 400  #: updates
 
     def __post_init__(self) -> None:
         check_divides(self, "heads", "width")

@@ -24,25 +24,15 @@ from normlab.experiments.sweep import Sweep
 
 @dataclass(frozen=True)
 class Config:
-    """Transformers at their initial weights, on reversal.
+    """Transformers at their initial weights, on reversal."""
 
-    Attributes:
-        placements: of the norm.
-        layers: numbers of layers, L.
-        lr: of the first update.
-        noise: size of a random change of every matrix, relative to its entries.
-        batches: from which Adam's second moment is estimated.
-        iterations: of Lanczos' method for the sharpness; 0 leaves it out.
-        seeds: each gives weights and batches.
-    """
-
-    placements: tuple[Placement, ...] = ("post_norm", "pre_norm", "deep_norm")
-    layers: tuple[Count, ...] = (6,)
-    lr: Positive = 1e-2
-    noise: Positive = 0.01
-    batches: Several = 25
-    iterations: Index = 15
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
+    placements: tuple[Placement, ...] = ("post_norm", "pre_norm", "deep_norm")  #: of the norm
+    layers: tuple[Count, ...] = (6,)  #: numbers of layers, L
+    lr: Positive = 1e-2  #: of the first update
+    noise: Positive = 0.01  #: size of a random change of every matrix, relative to its entries
+    batches: Several = 25  #: from which Adam's second moment is estimated
+    iterations: Index = 15  #: of Lanczos' method for the sharpness; 0 leaves it out
+    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives weights and batches
 
 
 def adam_stability_limit(beta1: float = 0.9) -> float:

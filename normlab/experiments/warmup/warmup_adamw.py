@@ -16,21 +16,15 @@ from normlab.experiments.warmup.warmup_need import Config as Need
 
 @dataclass(frozen=True)
 class Config:
-    """Pre-LN Transformers that predict the next character of Python's help texts.
+    """Pre-LN Transformers that predict the next character of Python's help texts."""
 
-    Attributes:
-        lengths: updates of the linear warmup, before half a cosine down to a tenth of the peak.
-        lrs: peaks, of AdamW.
-        seeds: each gives weights and batches, the same for every other setting.
-        layers: L.
-        steps: updates.
-    """
-
+    #: updates of the linear warmup, before half a cosine down to a tenth of the peak
     lengths: tuple[Index, ...] = (0, 20, 60)
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)  #: peaks, of AdamW
+    #: each gives weights and batches, the same for every other setting
     seeds: tuple[Index, ...] = (0, 1, 2)
-    layers: Count = 6
-    steps: Count = 200
+    layers: Count = 6  #: L
+    steps: Count = 200  #: updates
 
     def __post_init__(self) -> None:
         check_settings(self)

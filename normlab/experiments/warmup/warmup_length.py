@@ -17,23 +17,17 @@ from normlab.experiments.warmup.warmup_need import SOLVED
 
 @dataclass(frozen=True)
 class Config:
-    """Transformers on reversal, every length of the warmup at every rate.
+    """Transformers on reversal, every length of the warmup at every rate."""
 
-    Attributes:
-        placements: of the norm.
-        lengths: updates of the linear warmup; 0 starts at the peak.
-        lrs: peaks, of Adam.
-        seeds: each gives weights and batches, the same for every other setting.
-        layers: L.
-        steps: updates; a run that has solved its task (mean accuracy of 20 steps in a row
-            above 0.95) stops there.
-    """
-
-    placements: tuple[Placement, ...] = ("post_norm", "pre_norm")
+    placements: tuple[Placement, ...] = ("post_norm", "pre_norm")  #: of the norm
+    #: updates of the linear warmup; 0 starts at the peak
     lengths: tuple[Index, ...] = (0, 10, 30, 100, 300)
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)  #: peaks, of Adam
+    #: each gives weights and batches, the same for every other setting
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    layers: Count = 6
+    layers: Count = 6  #: L
+    #: updates; a run that has solved its task (mean accuracy of 20 steps in a row above 0.95) stops
+    #: there
     steps: Count = 600
 
     def __post_init__(self) -> None:

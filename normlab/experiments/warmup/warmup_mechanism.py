@@ -29,24 +29,17 @@ from normlab.layers import LayerNorm
 
 @dataclass(frozen=True)
 class Config:
-    """Transformers on reversal, measured on one probe batch while they train.
+    """Transformers on reversal, measured on one probe batch while they train."""
 
-    Attributes:
-        groups: placements of the norm, each with and without warmup.
-        warmup: updates of the linear warmup, for the groups that have one.
-        lr: peak.
-        optimizer: as in `sequence_training`.
-        seeds: each gives weights and batches, the same for every group.
-        layers: L.
-        check_at: numbers of updates after which to measure, in ascending order from 0.
-    """
-
+    #: placements of the norm, each with and without warmup
     groups: tuple[Group, ...] = ("post_norm", "post_norm, warmup", "pre_norm", "deep_norm")
-    warmup: Count = 100
-    lr: Positive = 1e-2
-    optimizer: OptimizerName = "adam"
+    warmup: Count = 100  #: updates of the linear warmup, for the groups that have one
+    lr: Positive = 1e-2  #: peak
+    optimizer: OptimizerName = "adam"  #: as in `sequence_training`
+    #: each gives weights and batches, the same for every group
     seeds: tuple[Index, ...] = (0, 1, 2)
-    layers: Count = 6
+    layers: Count = 6  #: L
+    #: numbers of updates after which to measure, in ascending order from 0
     check_at: tuple[Index, ...] = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300)
 
     def __post_init__(self) -> None:

@@ -36,26 +36,12 @@ SOLVED = 0.95  # mean accuracy of 20 steps in a row
 
 @dataclass(frozen=True)
 class Config:
-    """Small Transformers, every group at every rate on the same weights and batches.
+    """Small Transformers, every group at every rate on the same weights and batches."""
 
-    Attributes:
-        task: "reversal" or "sorting" of random tokens, or "text": the next character of a text
-            of the standard library.
-        groups: placements of the norm, each with and without warmup.
-        warmup: updates of the linear warmup, for the groups that have one.
-        lrs: peaks.
-        seeds: each gives weights and batches, the same for every group.
-        layers: L.
-        steps: updates; a run that has solved its task (mean accuracy of 20 steps in a row
-            above 0.95) stops there.
-        optimizer: Adam or RAdam have betas 0.9 and 0.98, SGD momentum 0.9.
-        precision: of parameters, activations, gradients and the optimizer's averages.
-        vocabulary: number of tokens; a text brings its own.
-        length: T.
-        batch_size: N.
-    """
-
+    #: "reversal" or "sorting" of random tokens, or "text": the next character of a text of the
+    #: standard library
     task: Task = "reversal"
+    #: placements of the norm, each with and without warmup
     groups: tuple[Group, ...] = (
         "post_norm",
         "post_norm, warmup",
@@ -63,16 +49,20 @@ class Config:
         "deep_norm",
         "deep_norm, warmup",
     )
-    warmup: Index = 100
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
+    warmup: Index = 100  #: updates of the linear warmup, for the groups that have one
+    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)  #: peaks
+    #: each gives weights and batches, the same for every group
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    layers: Count = 6
+    layers: Count = 6  #: L
+    #: updates; a run that has solved its task (mean accuracy of 20 steps in a row above 0.95) stops
+    #: there
     steps: Count = 300
-    optimizer: OptimizerName = "adam"
+    optimizer: OptimizerName = "adam"  #: Adam or RAdam have betas 0.9 and 0.98, SGD momentum 0.9
+    #: of parameters, activations, gradients and the optimizer's averages
     precision: Precision = "float32"
-    vocabulary: Count = 10
-    length: Count = 12
-    batch_size: Count = 32
+    vocabulary: Count = 10  #: number of tokens; a text brings its own
+    length: Count = 12  #: T
+    batch_size: Count = 32  #: N
 
     def __post_init__(self) -> None:
         check_settings(self)

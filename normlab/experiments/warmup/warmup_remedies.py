@@ -32,28 +32,20 @@ FULL_STEPS = {"1 full step first": 1, "3 full steps first": 3, "10 full steps fi
 
 @dataclass(frozen=True)
 class Config:
-    """Post-LN Transformers on reversal, each started in another way.
+    """Post-LN Transformers on reversal, each started in another way."""
 
-    Attributes:
-        remedies: "nothing"; "warmup"; "small rate" (a tenth, throughout); "clipping" (of the
-            gradient of all parameters to `max_grad_norm`); "second moment first" (as many
-            batches as the warmup has, at rate 0, so that Adam's averages settle; then the full
-            rate); "RAdam"; "1 full step first" and the like (full steps, then the warmup).
-        lr: peak, of Adam.
-        warmup: updates.
-        max_grad_norm: for "clipping".
-        seeds: each gives weights and batches, the same for every remedy.
-        layers: L.
-        steps: updates at a rate above zero.
-    """
-
+    #: "nothing"; "warmup"; "small rate" (a tenth, throughout); "clipping" (of the gradient of all
+    #: parameters to `max_grad_norm`); "second moment first" (as many batches as the warmup has, at
+    #: rate 0, so that Adam's averages settle; then the full rate); "RAdam"; "1 full step first" and
+    #: the like (full steps, then the warmup)
     remedies: tuple[Remedy, ...] = get_args(Remedy)
-    lr: Positive = 1e-2
-    warmup: Count = 100
-    max_grad_norm: Positive = 1.0
+    lr: Positive = 1e-2  #: peak, of Adam
+    warmup: Count = 100  #: updates
+    max_grad_norm: Positive = 1.0  #: for "clipping"
+    #: each gives weights and batches, the same for every remedy
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    layers: Count = 6
-    steps: Count = 300
+    layers: Count = 6  #: L
+    steps: Count = 300  #: updates at a rate above zero
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -32,30 +32,23 @@ Rescue = Literal[
 
 @dataclass(frozen=True)
 class Config:
-    """Post-LN Transformers on reversal that took full steps first, and were then helped.
+    """Post-LN Transformers on reversal that took full steps first, and were then helped."""
 
-    Attributes:
-        rescues: "nothing" goes on. All others begin again with a new optimizer and a warmup:
-            as it is; with the gradient of each parameter scaled to one root mean square, so
-            that none vanishes; with the last matrix and bias of every branch divided by ten,
-            which brings the inputs of the norms back to their size; with fresh weights in all
-            layers but the last; with fresh weights in the last layer only.
-        full_steps: updates at the full rate, without warmup, before the intervention; 0 gives
-            the control, a fresh network.
-        lr: peak, of Adam.
-        warmup: updates; 0 goes on at the full rate.
-        seeds: each gives weights and batches, the same for every rescue.
-        layers: L.
-        steps: updates after the intervention.
-    """
-
+    #: "nothing" goes on. All others begin again with a new optimizer and a warmup: as it is; with
+    #: the gradient of each parameter scaled to one root mean square, so that none vanishes; with
+    #: the last matrix and bias of every branch divided by ten, which brings the inputs of the norms
+    #: back to their size; with fresh weights in all layers but the last; with fresh weights in the
+    #: last layer only.
     rescues: tuple[Rescue, ...] = get_args(Rescue)
+    #: updates at the full rate, without warmup, before the intervention; 0 gives the control, a
+    #: fresh network
     full_steps: Index = 20
-    lr: Positive = 1e-2
-    warmup: Index = 100
+    lr: Positive = 1e-2  #: peak, of Adam
+    warmup: Index = 100  #: updates; 0 goes on at the full rate
+    #: each gives weights and batches, the same for every rescue
     seeds: tuple[Index, ...] = (0, 1, 2)
-    layers: Count = 6
-    steps: Count = 300
+    layers: Count = 6  #: L
+    steps: Count = 300  #: updates after the intervention
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -18,28 +18,18 @@ Kept = Literal["everything", "weights only", "weights only, short warmup"]
 
 @dataclass(frozen=True)
 class Config:
-    """Transformers that predict the next character, interrupted and resumed on the same batches.
+    """Transformers that predict the next character, interrupted and resumed on the same batches."""
 
-    Attributes:
-        placements: of the norm.
-        kept: "everything"; "weights only" (the averages of AdamW start at zero again, at the
-            full rate); "weights only, short warmup" (the same, with a warmup of `warmup`).
-        lr: of AdamW, constant after a first warmup of `before` / 2 updates.
-        before: updates before the interruption.
-        after: updates after it.
-        warmup: updates of the second warmup.
-        seeds: each gives weights and batches.
-        layers: L.
-    """
-
-    placements: tuple[Placement, ...] = ("post_norm", "pre_norm")
+    placements: tuple[Placement, ...] = ("post_norm", "pre_norm")  #: of the norm
+    #: "everything"; "weights only" (the averages of AdamW start at zero again, at the full rate);
+    #: "weights only, short warmup" (the same, with a warmup of `warmup`)
     kept: tuple[Kept, ...] = get_args(Kept)
-    lr: Positive = 3e-3
-    before: Count = 200
-    after: Count = 60
-    warmup: Count = 20
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    layers: Count = 6
+    lr: Positive = 3e-3  #: of AdamW, constant after a first warmup of `before` / 2 updates
+    before: Count = 200  #: updates before the interruption
+    after: Count = 60  #: updates after it
+    warmup: Count = 20  #: updates of the second warmup
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: each gives weights and batches
+    layers: Count = 6  #: L
 
     def __post_init__(self) -> None:
         check_settings(self)
