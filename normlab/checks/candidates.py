@@ -21,16 +21,11 @@ _PLACES = {
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A mistake that explains what was seen.
+    """A mistake that explains what was seen."""
 
-    Attributes:
-        mistake: short name, or None where nothing explains it.
-        sentence: for the report.
-        changes: conventions of :class:`Formula` that describe the layer as it is.
-    """
-
-    mistake: str | None
-    sentence: str
+    mistake: str | None  #: short name, or None where nothing explains it
+    sentence: str  #: for the report
+    #: conventions of :class:`Formula` that describe the layer as it is
     changes: dict[str, Any] | None = None
 
     def __add__(self, other: Diagnosis) -> Diagnosis:

@@ -21,21 +21,13 @@ ULPS = 32  # a few roundings per operation, in any order of summation, for up to
 
 @dataclass
 class Comparison:
-    """One call.
+    """One call."""
 
-    Attributes:
-        scale: of the input.
-        inputs: what the layer was given.
-        got: what the layer gave.
-        theirs: what torch gave, with its own conventions.
-        right: torch's conventions in float64: its error is `theirs` minus this.
-    """
-
-    scale: Scale
+    scale: Scale  #: of the input
     inputs: Inputs
-    got: Outcome
-    theirs: Outcome
-    right: Outcome
+    got: Outcome  #: what the layer gave
+    theirs: Outcome  #: what torch gave, with its own conventions
+    right: Outcome  #: torch's conventions in float64: its error is `theirs` minus this
 
     def budget(self, key: str, expected: Tensor, *, ulps: int) -> float:
         """Largest error allowed to one of the layer's results."""

@@ -14,13 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.checks.candidates import (
-    Diagnosis,
-    conventions,
-    other_axes,
-    other_groups,
-    structure,
-)
+from normlab.checks.candidates import Diagnosis, conventions, other_axes, other_groups, structure
 from normlab.checks.formula import Formula
 from normlab.checks.tolerances import max_error
 from normlab.probing.measurements import eps_in_root, shortest
@@ -32,27 +26,16 @@ _PROBE = 1e-3  # relative error of an output near eps that a diagnosis may leave
 
 @dataclass
 class Evidence:
-    """A call and what came of it, in float64.
+    """A call and what came of it, in float64."""
 
-    Attributes:
-        formula: right formula, with the axes of this call.
-        x: input.
-        weight: or None.
-        bias: or None.
-        got: what the layer returned: its output, or its gradient by the input.
-        budget: largest error allowed.
-        dy: gradient by the output, for gradients.
-        probe: a call made only to see eps; its error is judged by `_PROBE`.
-    """
-
-    formula: Formula
+    formula: Formula  #: right formula, with the axes of this call
     x: Tensor
     weight: Tensor | None
     bias: Tensor | None
-    got: Tensor
-    budget: float
-    dy: Tensor | None = None
-    probe: bool = False
+    got: Tensor  #: what the layer returned: its output, or its gradient by the input
+    budget: float  #: largest error allowed
+    dy: Tensor | None = None  #: gradient by the output, for gradients
+    probe: bool = False  #: a call made only to see eps; its error is judged by `_PROBE`
 
 
 def explains(changes: dict[str, Any], evidence: Sequence[Evidence]) -> bool:

@@ -35,51 +35,37 @@ def default_eps(like: str, dtype: torch.dtype = torch.float32) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Formula:
-    """One norm with its conventions, and with the mistakes it is told to make.
+    """One norm with its conventions, and with the mistakes it is told to make."""
 
-    Attributes:
-        like: family; its record says over which cells and by which spread it normalizes.
-        normalized_ndim: trailing axes of layer and RMS norm.
-        channels_first: layer and RMS norm take axis 1 instead of trailing axes.
-        num_groups: of group norm.
-        eps: units of x².
-        eps_placement: "inside" the root, "outside" it (added to the root), or "clamp" (the
-            root is at least sqrt(eps)).
-        clamp_of: what the clamp bounds by eps: the variance, the root, or the norm, which is
-            the root times sqrt(n).
-        divisor: "n" or "n-1" of the variance.
-        weight_offset: 0, or 1 where the layer multiplies by 1 + weight.
-        center_numerator: subtract the mean from what is divided; None: as the family does.
-        center_variance: subtract the mean before squaring; None: as the family does.
-        detach_mean: take the mean as a constant in the backward pass.
-        detach_var: take the variance as a constant in the backward pass.
-        dims: other axes to reduce, to describe a wrong axis.
-        grouping: how channels form groups; all but "adjacent" are mistakes.
-        affine_order: all but "weight, bias" are mistakes.
-        root: what the numerator is divided by; all but "root" are mistakes.
-        sum_not_mean: leave out the division by n.
-    """
-
-    like: str
-    normalized_ndim: int = 1
-    channels_first: bool = False
-    num_groups: int = 1
-    eps: float = 1e-5
+    like: str  #: family; its record says over which cells and by which spread it normalizes
+    normalized_ndim: int = 1  #: trailing axes of layer and RMS norm
+    channels_first: bool = False  #: layer and RMS norm take axis 1 instead of trailing axes
+    num_groups: int = 1  #: of group norm
+    eps: float = 1e-5  #: units of x²
+    #: "inside" the root, "outside" it (added to the root), or "clamp" (the root is at least
+    #: sqrt(eps))
     eps_placement: Literal["inside", "outside", "clamp"] = "inside"
+    #: what the clamp bounds by eps: the variance, the root, or the norm, which is the root times
+    #: sqrt(n)
     clamp_of: Literal["variance", "root", "norm"] = "variance"
-    divisor: Literal["n", "n-1"] = "n"
-    weight_offset: float = 0.0
+    divisor: Literal["n", "n-1"] = "n"  #: of the variance
+    weight_offset: float = 0.0  #: 0, or 1 where the layer multiplies by 1 + weight
+    #: subtract the mean from what is divided; None: as the family does
     center_numerator: bool | None = None
+    #: subtract the mean before squaring; None: as the family does
     center_variance: bool | None = None
-    detach_mean: bool = False
-    detach_var: bool = False
-    dims: tuple[int, ...] | None = None
+    detach_mean: bool = False  #: take the mean as a constant in the backward pass
+    detach_var: bool = False  #: take the variance as a constant in the backward pass
+    dims: tuple[int, ...] | None = None  #: other axes to reduce, to describe a wrong axis
+    #: how channels form groups; all but "adjacent" are mistakes
     grouping: Literal["adjacent", "interleaved", "per position"] = "adjacent"
+    #: all but "weight, bias" are mistakes
     affine_order: Literal["weight, bias", "bias, weight", "no weight", "no bias", "none"] = (
         "weight, bias"
     )
+    #: what the numerator is divided by; all but "root" are mistakes
     root: Literal["root", "variance", "inverse", "one"] = "root"
-    sum_not_mean: bool = False
+    sum_not_mean: bool = False  #: leave out the division by n
 
     def replace(self, **changes: Any) -> Formula:
         """The same formula with other conventions."""

@@ -114,11 +114,7 @@ def _terms(e: Evidence) -> dict[str, Tensor]:
     def average(v: Tensor) -> Tensor:
         return v.mean(dims, keepdim=True).expand(view.shape)
 
-    terms = {
-        "direct": g,
-        "mean": average(g),
-        "projection": x_hat * average(g * x_hat),
-    }
+    terms = {"direct": g, "mean": average(g), "projection": x_hat * average(g * x_hat)}
     if e.weight is not None:
         terms |= {
             "direct, no weight": dy,

@@ -27,19 +27,12 @@ class NoTensor(Exception):
 
 @dataclass(frozen=True)
 class Scale:
-    """Scale of an input.
+    """Scale of an input."""
 
-    Attributes:
-        name: of the check.
-        rms: standard deviation of the entries.
-        mean: added to every entry.
-        factor: how many times torch's own error is allowed.
-    """
-
-    name: str
-    rms: float
-    mean: float
-    factor: float
+    name: str  #: of the check
+    rms: float  #: standard deviation of the entries
+    mean: float  #: added to every entry
+    factor: float  #: how many times torch's own error is allowed
 
 
 ORDINARY = Scale("ordinary input", rms=1.0, mean=0.0, factor=8.0)

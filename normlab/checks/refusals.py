@@ -20,15 +20,10 @@ _TYPES: tuple[set[int], ...] = ({2, 3}, {4}, {5})
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """Why a layer raises.
+    """Why a layer raises."""
 
-    Attributes:
-        mistakes: short names.
-        given: what it raises for.
-    """
-
-    mistakes: tuple[str, ...]
-    given: str
+    mistakes: tuple[str, ...]  #: short names
+    given: str  #: what it raises for
 
 
 def _other_parameters(subject: AnySubject, case: Case) -> Iterator[tuple[Refusal, Case]]:

@@ -54,10 +54,7 @@ MISTAKES: dict[str, tuple[str, Formula]] = {
         "x is added once more after the norm, x + norm(alpha x + F(x))",
         lambda x, f, norm, a: x + norm(a * x + f(x)),
     ),
-    "no norm": (
-        "nothing is normalized, alpha x + F(x)",
-        lambda x, f, norm, a: a * x + f(x),
-    ),
+    "no norm": ("nothing is normalized, alpha x + F(x)", lambda x, f, norm, a: a * x + f(x)),
     "norm before the branch": (
         "the norm stands before the branch, alpha x + F(norm(x)); here it comes after the sum",
         lambda x, f, norm, a: a * x + f(norm(x)),

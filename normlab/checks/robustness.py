@@ -200,12 +200,7 @@ def _check_empty(subject: AnySubject, inputs: Inputs, report: Report, by_token: 
 
 
 def _try(
-    subject: AnySubject,
-    inputs: Inputs,
-    expected: Tensor,
-    allowed: float,
-    name: str,
-    **call: Any,
+    subject: AnySubject, inputs: Inputs, expected: Tensor, allowed: float, name: str, **call: Any
 ) -> Failure | None:
     """What is wrong with one output; a mistake is named where the layer raises."""
     try:

@@ -8,30 +8,19 @@ from typing import Any
 
 import torch
 
-_DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What is checked.
+    """What is checked."""
 
-    Attributes:
-        dtype: of the inputs whose values and gradients are compared.
-        half: 16-bit dtypes that are tried besides.
-        backward: compare gradients, too.
-        empty: give inputs without rows.
-        batch_of_one: give a single sample.
-    """
-
-    dtype: torch.dtype = torch.float32
+    dtype: torch.dtype = torch.float32  #: of the inputs whose values and gradients are compared
+    #: 16-bit dtypes that are tried besides
     half: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
-    backward: bool = True
-    empty: bool = True
-    batch_of_one: bool = True
+    backward: bool = True  #: compare gradients, too
+    empty: bool = True  #: give inputs without rows
+    batch_of_one: bool = True  #: give a single sample
 
     @classmethod
     def of(

@@ -20,28 +20,18 @@ _SAMPLES, _TOKENS, HEAD_DIM = 2, 3, 4
 
 @dataclass(frozen=True)
 class Case:
-    """A whole, and how it is divided.
+    """A whole, and how it is divided."""
 
-    Attributes:
-        like: key of :data:`normlab.norms.NORMS`.
-        over: what is divided; "heads" are normalized each by itself, "all heads" together.
-        shards: how many rows or columns of x each process has.
-        x: the whole input as a table, (samples or tokens, features); where heads are divided, a
-            row is a token of one head, or of all heads.
-        weight: (features,).
-        bias: the same, or None.
-        dy: upstream gradient.
-        offset: mean of x; 0 for float64 cases.
-    """
-
-    like: str
-    over: Divided
-    shards: tuple[int, ...]
+    like: str  #: key of :data:`normlab.norms.NORMS`
+    over: Divided  #: what is divided; "heads" are normalized each by itself, "all heads" together
+    shards: tuple[int, ...]  #: how many rows or columns of x each process has
+    #: the whole input as a table, (samples or tokens, features); where heads are divided, a row is
+    #: a token of one head, or of all heads
     x: Tensor
-    weight: Tensor
-    bias: Tensor | None
-    dy: Tensor
-    offset: float = 0.0
+    weight: Tensor  #: (features,)
+    bias: Tensor | None  #: the same, or None
+    dy: Tensor  #: upstream gradient
+    offset: float = 0.0  #: mean of x; 0 for float64 cases
 
     @property
     def axis(self) -> int:
@@ -89,23 +79,14 @@ class Case:
 
 
 class Values(NamedTuple):
-    """What a norm gives for a case.
+    """What a norm gives for a case."""
 
-    Attributes:
-        y: output.
-        dx: input gradient.
-        dweight: weight gradient, or None.
-        dbias: bias gradient, or None.
-        running_mean: after the case, or None.
-        running_var: after the case, or None.
-    """
-
-    y: Tensor
-    dx: Tensor
-    dweight: Tensor | None
-    dbias: Tensor | None
-    running_mean: Tensor | None = None
-    running_var: Tensor | None = None
+    y: Tensor  #: output
+    dx: Tensor  #: input gradient
+    dweight: Tensor | None  #: weight gradient, or None
+    dbias: Tensor | None  #: bias gradient, or None
+    running_mean: Tensor | None = None  #: after the case, or None
+    running_var: Tensor | None = None  #: after the case, or None
 
 
 def make_cases(like: str, over: Divided, world_size: int) -> Iterator[Case]:

@@ -12,10 +12,7 @@ from normlab.parallel.moments import group_moments, standardize
 
 
 def rms_norm(
-    input: Tensor,
-    weight: Tensor | None = None,
-    eps: float | None = None,
-    group: Group = None,
+    input: Tensor, weight: Tensor | None = None, eps: float | None = None, group: Group = None
 ) -> Tensor:
     r"""Divide each token by the root mean square of its features on all processes.
 

@@ -11,21 +11,14 @@ from normlab.parallel.mutants import parallel_mutants
 
 @dataclass(frozen=True)
 class Thread:
-    """A thread in which somebody met, proposed or asked about a mistake.
+    """A thread in which somebody met, proposed or asked about a mistake."""
 
-    Attributes:
-        project: owner and name at github.com.
-        number: of the issue or pull request.
-        mutant: norm, what is divided, and mistake of a :class:`ParallelMutant`, or None.
-        rule: of `normlab.doctor`, or "".
-        reason: why neither can see it, or "".
-    """
-
-    project: str
-    number: int
+    project: str  #: owner and name at github.com
+    number: int  #: of the issue or pull request
+    #: norm, what is divided, and mistake of a :class:`ParallelMutant`, or None
     mutant: tuple[str, Divided, str] | None = None
-    rule: str = ""
-    reason: str = ""
+    rule: str = ""  #: of `normlab.doctor`, or ""
+    reason: str = ""  #: why neither can see it, or ""
 
 
 THREADS = (

@@ -51,17 +51,11 @@ class RankFailed(RuntimeError):
 
 
 class _Outcome(NamedTuple):
-    """What a function gave on one process.
+    """What a function gave on one process."""
 
-    Attributes:
-        value: what it returned.
-        traceback: of what it raised, or "".
-        waited: whether that came of a collective that another rank did not join.
-    """
-
-    value: Any = None
-    traceback: str = ""
-    waited: bool = False
+    value: Any = None  #: what it returned
+    traceback: str = ""  #: of what it raised, or ""
+    waited: bool = False  #: whether that came of a collective that another rank did not join
 
 
 class Processes:

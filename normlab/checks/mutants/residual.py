@@ -37,10 +37,7 @@ _DEEP_NORMS: dict[str, tuple[str, Callable[[Any, Any, float], Block]]] = {
         "a norm of the scaled input and nothing else",
         lambda f, norm, a: lambda x: norm(a * x),
     ),
-    "alpha missing": (
-        "Post-LN under another name",
-        lambda f, norm, a: lambda x: norm(x + f(x)),
-    ),
+    "alpha missing": ("Post-LN under another name", lambda f, norm, a: lambda x: norm(x + f(x))),
     "skip outside the norm": (
         "normalizes the branch alone",
         lambda f, norm, a: lambda x: a * x + norm(f(x)),
