@@ -112,7 +112,7 @@ def by_paper_experiments(before, after):
 
 
 def by_debugging(momentum, parts):
-    small, _ = FORMULAS["debugging"].solve(momentum, parts)
+    (small, _), _ = FORMULAS["debugging"].answers(momentum, parts)
     assert (1 - small) ** parts == pytest.approx(1 - momentum)
     return small, math.log(1 / 20, 1 - small)
 
@@ -163,8 +163,9 @@ def test_each_mistake_shows_as_itself_when_rounded(chapter):
             rounded = tuple(float(f"{v:.3g}") if v % 1 else v for v in numbers)
             return variants.check_answer(lambda: rounded, chapter=chapter, seed=seed)
 
-        assert graded(variant.right(seed)) == "right"
-        for sentence, numbers in variant.wrong(seed).items():
+        right, wrong = variant.answers(**variant.numbers(seed))
+        assert graded(right) == "right"
+        for sentence, numbers in wrong.items():
             assert graded(numbers) == f"wrong: {sentence}"
 
 
@@ -215,9 +216,8 @@ def test_numbers_are_drawn_until_the_answers_differ():
     variant = Variant(
         question="{n}?",
         draw=lambda rng: {"n": int(rng.integers(1, 4))},
-        solve=lambda n: (n**2,),
-        mistakes={"that is twice the number": lambda n: (2 * n,)},
+        answers=lambda n: ((n**2,), {"that is twice the number": (2 * n,)}),
     )
     assert {variant.numbers(seed)["n"] for seed in range(30)} == {1, 3}
     with pytest.raises(ValueError, match="leave out the mistake that is none"):
-        replace(variant, mistakes={"the square": lambda n: (n * n,)}).numbers(0)
+        replace(variant, answers=lambda n: ((n**2,), {"the square": (n * n,)})).numbers(0)

@@ -7,23 +7,21 @@ each with functions of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from normlab.exercises.grading import Answer, Grading, Question, grader
+from normlab.exercises.grading import Answer, Grading, grader
 from normlab.exercises.variants.by_hand import (
+    INTERVIEW,
     WRONG_LAYERS,
+    AskedByHand,
     check_by_hand,
     check_constants,
     check_diagnosis,
     make_depths,
     make_table,
     make_wrong_layer,
-    right_constants,
-    right_diagnosis,
-    right_values,
 )
 from normlab.exercises.variants.formulas import FORMULAS
 from normlab.exercises.variants.layers import LAYERS
+from normlab.exercises.variants.variant import Variant
 
 __all__ = [
     "CHAPTERS",
@@ -39,45 +37,17 @@ __all__ = [
     "solve",
 ]
 
-_VARIANTS = FORMULAS | LAYERS
-Right = tuple[float, ...] | str
-# chapter -> question, answer, check
-_INTERVIEW: dict[str, tuple[Callable[[int], str], Callable[[int], Right], Callable[..., str]]] = {
-    "layer_norm": (
-        lambda seed: (
-            f"The samples {', '.join(map(str, make_table(seed)))} are the rows of a batch. What "
-            "becomes of the first entry of the first row under layer norm, batch norm and RMS "
-            "norm? Weight 1, bias 0, eps 0, two decimals."
-        ),
-        right_values,
-        check_by_hand,
-    ),
-    "deep_norm": (
-        lambda seed: (
-            "An encoder of {} and a decoder of {} layers get DeepNorm. What are alpha and beta of "
-            "the encoder, then of the decoder? Three decimals."
-        ).format(*make_depths(seed)),
-        right_constants,
-        check_constants,
-    ),
-    "checks": (
-        lambda seed: (
-            f"variants.make_wrong_layer({seed}) is a layer norm with one mistake. Probe it, and "
-            f"name the mistake: {', '.join(WRONG_LAYERS)}."
-        ),
-        right_diagnosis,
-        check_diagnosis,
-    ),
-}
-CHAPTERS = (*_VARIANTS, *_INTERVIEW)
+_QUESTIONS: dict[str, Variant | AskedByHand] = {**FORMULAS, **LAYERS, **INTERVIEW}
+CHAPTERS = tuple(_QUESTIONS)
 
 
-def _require(chapter: str) -> None:
+def _question(chapter: str) -> Variant | AskedByHand:
     if chapter not in CHAPTERS:
         raise ValueError(
             f"chapter: got {chapter!r}; expected one of {', '.join(CHAPTERS)}; the page of claims "
             "has no exercises, and the interview page has those of three chapters"
         )
+    return _QUESTIONS[chapter]
 
 
 def ask(chapter: str, seed: int) -> str:
@@ -94,11 +64,10 @@ def ask(chapter: str, seed: int) -> str:
         >>> ask("paper_experiments", seed=17)[:27]
         'A negative bound falls from'
     """
-    _require(chapter)
-    return _INTERVIEW[chapter][0](seed) if chapter in _INTERVIEW else _VARIANTS[chapter].ask(seed)
+    return _question(chapter).ask(seed)
 
 
-def solve(chapter: str, seed: int) -> Right:
+def solve(chapter: str, seed: int) -> tuple[float, ...] | str:
     """The right answer to `ask(chapter, seed)`.
 
     Args:
@@ -108,10 +77,7 @@ def solve(chapter: str, seed: int) -> Right:
     Raises:
         ValueError: the chapter has no such exercise.
     """
-    _require(chapter)
-    if chapter in _INTERVIEW:
-        return _INTERVIEW[chapter][1](seed)
-    return _VARIANTS[chapter].right(seed)
+    return _question(chapter).solve(seed)
 
 
 @grader
@@ -123,11 +89,4 @@ def check_answer(answer: Answer, *, chapter: str, seed: int) -> Grading:
         chapter: name of its file, one of `CHAPTERS`.
         seed: of the variant.
     """
-    _require(chapter)
-    if chapter in _INTERVIEW:
-        said = _INTERVIEW[chapter][2](answer, seed=seed)
-        yield said.removeprefix("wrong: ") if said != "right" else ""
-        return
-    variant = _VARIANTS[chapter]
-    mistakes = variant.wrong(seed)
-    yield Question((), variant.right(seed), mistakes, tolerance=variant.tolerance)
+    yield from _question(chapter).grade(answer, seed=seed)

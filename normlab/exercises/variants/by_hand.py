@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -11,19 +13,6 @@ from torch import Tensor
 from normlab.checks.mutants import LAYER_NORM_MUTANTS
 from normlab.exercises.grading import Answer, Grading, Question, grader
 from normlab.residual import deep_norm_constants
-
-__all__ = [
-    "WRONG_LAYERS",
-    "check_by_hand",
-    "check_constants",
-    "check_diagnosis",
-    "make_depths",
-    "make_table",
-    "make_wrong_layer",
-    "right_constants",
-    "right_diagnosis",
-    "right_values",
-]
 
 # Rounded to two decimals an answer is off by 0.005 at most, and by less than TOLERANCE of itself;
 # those of two mistakes, or of one and the right one, are further APART.
@@ -102,9 +91,8 @@ def check_by_hand(answer: Answer, *, seed: int) -> Grading:
         answer: the reader's function.
         seed: of the variant.
     """
-    values = _values(np.array(make_table(seed)))
-    right = values.pop("")
-    yield Question((), right, values, tolerance=TOLERANCE)
+    mistakes = _values(np.array(make_table(seed)))
+    yield Question((), mistakes.pop(""), mistakes, tolerance=TOLERANCE)
 
 
 def make_depths(seed: int) -> tuple[int, int]:
@@ -198,3 +186,40 @@ def check_diagnosis(answer: Answer, *, seed: int) -> Grading:
         yield "its outputs already differ from torch's; look at them before the gradients"
     else:
         yield "that mistake gives other gradients; write down which term each one loses"
+
+
+class AskedByHand(NamedTuple):
+    """A question with functions of its own, called like those of a `Variant`."""
+
+    ask: Callable[[int], str]
+    solve: Callable[[int], tuple[float, ...] | str]
+    grade: Callable[..., Grading]
+
+
+INTERVIEW = {
+    "layer_norm": AskedByHand(
+        lambda seed: (
+            f"The samples {', '.join(map(str, make_table(seed)))} are the rows of a batch. What "
+            "becomes of the first entry of the first row under layer norm, batch norm and RMS "
+            "norm? Weight 1, bias 0, eps 0, two decimals."
+        ),
+        right_values,
+        inspect.unwrap(check_by_hand),
+    ),
+    "deep_norm": AskedByHand(
+        lambda seed: (
+            "An encoder of {} and a decoder of {} layers get DeepNorm. What are alpha and beta of "
+            "the encoder, then of the decoder? Three decimals."
+        ).format(*make_depths(seed)),
+        right_constants,
+        inspect.unwrap(check_constants),
+    ),
+    "checks": AskedByHand(
+        lambda seed: (
+            f"variants.make_wrong_layer({seed}) is a layer norm with one mistake. Probe it, and "
+            f"name the mistake: {', '.join(WRONG_LAYERS)}."
+        ),
+        right_diagnosis,
+        inspect.unwrap(check_diagnosis),
+    ),
+}

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Numbers", "Variant"]
+from normlab.exercises.grading import Answer, Grading, Question
 
 Numbers = tuple[float, ...]
+# the right answer, and sentence about a mistake -> the answer that it gives
+Answers = tuple[Numbers, dict[str, Numbers]]
 TRIES = 1000
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One question, whose numbers come from a seed.
+    """One question, whose numbers come from a seed."""
 
-    Attributes:
-        question: text with the names of the drawn numbers in braces.
-        draw: the numbers by name, from a random generator.
-        solve: the right answer, called with them.
-        mistakes: sentence about a mistake -> the answer that it gives, called likewise.
-        tolerance: largest difference allowed, relative to the number. Three digits are off by
-            less than the default.
-        apart: least relative difference, in some number, between any two of these answers.
-    """
-
-    question: str
-    draw: Callable[[np.random.Generator], dict[str, Any]]
-    solve: Callable[..., Numbers]
-    mistakes: Mapping[str, Callable[..., Numbers]]
+    question: str  #: text with the names of the drawn numbers in braces
+    draw: Callable[[np.random.Generator], dict[str, Any]]  #: the numbers by name
+    answers: Callable[..., Answers]  #: called with them
+    #: largest difference allowed, relative to the number. Three digits are off by less than the
+    #: default.
     tolerance: float = 0.01
+    #: least relative difference, in some number, between any two of these answers
     apart: float = 0.04
 
     def numbers(self, seed: int) -> dict[str, Any]:
@@ -45,8 +39,8 @@ class Variant:
         rng = np.random.default_rng(seed)
         for _ in range(TRIES):
             drawn = self.draw(rng)
-            answers = [self.solve(**drawn), *(wrong(**drawn) for wrong in self.mistakes.values())]
-            if all(_differ(a, b, self.apart) for a, b in combinations(answers, 2)):
+            right, wrong = self.answers(**drawn)
+            if all(_differ(a, b, self.apart) for a, b in combinations([right, *wrong.values()], 2)):
                 return drawn
         raise ValueError(
             f"mistakes: in {TRIES} draws two answers were never further than {self.apart} apart; "
@@ -58,14 +52,14 @@ class Variant:
         digits = " Three digits suffice." if self.tolerance > 1e-3 else ""
         return self.question.format(**self.numbers(seed)) + digits
 
-    def right(self, seed: int) -> Numbers:
+    def solve(self, seed: int) -> Numbers:
         """The right answer."""
-        return self.solve(**self.numbers(seed))
+        return self.answers(**self.numbers(seed))[0]
 
-    def wrong(self, seed: int) -> dict[str, Numbers]:
-        """The answer that each mistake gives."""
-        drawn = self.numbers(seed)
-        return {sentence: answer(**drawn) for sentence, answer in self.mistakes.items()}
+    def grade(self, answer: Answer, *, seed: int) -> Grading:
+        """Put the question to an answer without arguments."""
+        right, wrong = self.answers(**self.numbers(seed))
+        yield Question((), right, wrong, tolerance=self.tolerance)
 
 
 def _differ(a: Numbers, b: Numbers, apart: float) -> bool:
