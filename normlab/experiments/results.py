@@ -6,7 +6,11 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+from normlab.experiments.recording import read_record
 
 
 @dataclass(frozen=True)
@@ -149,3 +153,9 @@ class Result:
             group: [[found[group, point, seed] for point in points] for seed in seeds]
             for group in group_values
         }
+
+
+def read_result(path: Path | str) -> Result:
+    """What was recorded of an experiment that is no sweep, without the types of its outcomes."""
+    outcomes = read_record(path)["result"]["outcomes"]
+    return Result(tuple(SimpleNamespace(**fields) for fields in outcomes))

@@ -125,12 +125,7 @@ def run_one(config: Config, norm: BlockNorm, layers: int, lr: float, seed: int) 
     """
     model = make_model(norm, layers, width=config.width, length=config.length, seed=seed)
     losses = train(
-        model,
-        counting_text(),
-        steps=config.steps,
-        lr=lr,
-        batch_size=config.batch_size,
-        seed=seed,
+        model, counting_text(), steps=config.steps, lr=lr, batch_size=config.batch_size, seed=seed
     )
     last = sum(losses[-20:]) / len(losses[-20:])
     guessing = math.log(len(ALPHABET))

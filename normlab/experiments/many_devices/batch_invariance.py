@@ -9,16 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from normlab import kernels, layers
-from normlab.experiments.recording import read_record
-from normlab.experiments.results import Result
+from normlab.experiments.results import Result, read_result
 from normlab.experiments.settings import Count, Index, check_settings
 
 Capability = Literal["default", "avx2", "avx512"]
@@ -57,11 +54,7 @@ class Outcome:
 
 
 def written_rms_norm(x: Tensor) -> Tensor:
-    """RMS norm written out in the dtype of the rows, with nothing in float32.
-
-    Args:
-        x: (rows, features).
-    """
+    """RMS norm written out in the dtype of the rows (rows, features), with nothing in float32."""
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
 
 
@@ -88,10 +81,7 @@ def _with_backend(backend: str, call: Callable[[Tensor], Tensor], x: Tensor) -> 
 def count_changed(function: Callable[[Tensor], Tensor], x: Tensor, size: int) -> int:
     """Rows of the first `size` whose bits depend on the rows behind them.
 
-    Args:
-        function: from rows to rows, or to a number for each.
-        x: (rows, features).
-        size: of the smaller batch.
+    `function` goes from rows (rows, features) to rows, or to a number for each.
     """
     return _differing(function(x[:size]), function(x)[:size])
 
@@ -107,11 +97,7 @@ def make_rows(config: Config) -> Tensor:
 
 
 def measure_all(config: Config) -> list[dict[str, Any]]:
-    """Every function in every dtype, with the instructions that this process uses.
-
-    Args:
-        config: settings.
-    """
+    """Every function in every dtype, with the instructions that this process uses."""
     rows, found = make_rows(config), []
     capability = torch.backends.cpu.get_cpu_capability().lower()
     for name, backend, function in _functions(config.features):
@@ -143,7 +129,4 @@ def run(config: Config) -> Result:
     return Result(tuple(outcomes))
 
 
-def read(path: Path | str) -> Result:
-    """What was recorded: outcomes with the fields of :class:`Outcome`."""
-    outcomes = read_record(path)["result"]["outcomes"]
-    return Result(tuple(SimpleNamespace(**o) for o in outcomes))
+read = read_result  # outcomes with the fields of Outcome

@@ -25,13 +25,7 @@ class Cost(NamedTuple):
 def price(calls: int, sent: int, link: Link) -> Cost:
     """Latency and transfer of a number of collectives, none of which overlaps anything.
 
-    Args:
-        calls: collectives.
-        sent: bytes, all together.
-        link: that they go over.
-
-    Units:
-        seconds, bytes.
+    `sent` are the bytes of all together.
 
     Example:
         >>> price(2, 1000, Link(1e-5, 1e9)).latency
@@ -43,10 +37,7 @@ def price(calls: int, sent: int, link: Link) -> Cost:
 def sync_batch_norm_cost(channels: Sequence[int], link: Link, *, size: int = 4) -> Cost:
     """A step of a network with synchronized batch norms: 2C + 1 numbers forward, 2C backward.
 
-    Args:
-        channels: of each batch norm.
-        link: between the devices.
-        size: bytes of a number.
+    `channels` has the C of each batch norm, and `size` is that of a number in bytes.
     """
     sent = sum(size * (2 * c + 1 + 2 * c) for c in channels)
     return price(2 * len(channels), sent, link)
@@ -57,12 +48,8 @@ def divided_features_cost(
 ) -> Cost:
     """A step of a Transformer whose norms' features are divided.
 
-    Args:
-        norms: in the network.
-        tokens: of a batch.
-        link: between the devices.
-        numbers: a token; 1 for RMS norm, 2 for layer norm, forward as backward.
-        size: bytes of a number.
+    `numbers` are sent for each token, 1 for RMS norm and 2 for layer norm, forward as backward;
+    `size` is that of a number in bytes.
     """
     return price(2 * norms, 2 * norms * tokens * numbers * size, link)
 

@@ -49,11 +49,7 @@ class Cluster(NamedTuple):
 
 
 def tree_all_reduce(size: int, cluster: Cluster) -> Cost:
-    """Up a tree of machines and down again, along the chain of devices in each.
-
-    Args:
-        size: bytes of a device.
-        cluster: that it runs on.
+    """`size` bytes of a device, up a tree of machines and down along the chain of devices in each.
 
     Example:
         >>> round(1e6 * tree_all_reduce(4, Cluster(8)).latency, 1)
@@ -66,11 +62,7 @@ def tree_all_reduce(size: int, cluster: Cluster) -> Cost:
 
 
 def ring_all_gather(size: int, cluster: Cluster) -> Cost:
-    """Each device passes on what it got, until everyone has everything.
-
-    Args:
-        size: bytes of a device.
-        cluster: that it runs on.
+    """Each device passes on what it got, until everyone has the `size` bytes of every device.
 
     Example:
         >>> ring_all_gather(4, Cluster(16)).bytes
@@ -83,40 +75,20 @@ def ring_all_gather(size: int, cluster: Cluster) -> Cost:
 
 
 def add(costs: Sequence[Cost]) -> Cost:
-    """Collectives one after the other, none of which overlaps anything.
-
-    Args:
-        costs: of each.
-    """
+    """Collectives one after the other, none of which overlaps anything."""
     return Cost(*(sum(column) for column in zip(*costs, strict=True)))
 
 
 def gathered_batch_norms(channels: Sequence[int], cluster: Cluster) -> Cost:
-    """Forward pass of synchronized batch norms: 2C + 1 numbers of 4 bytes, gathered by a ring.
-
-    Args:
-        channels: of each batch norm.
-        cluster: that they run on.
-    """
+    """Forward pass of synchronized batch norms: 2C + 1 numbers of 4 bytes, gathered by a ring."""
     return add([ring_all_gather(4 * (2 * c + 1), cluster) for c in channels])
 
 
 def reduced_batch_norms(channels: Sequence[int], cluster: Cluster) -> Cost:
-    """Backward pass of synchronized batch norms: 2C sums of 4 bytes, reduced by a tree.
-
-    Args:
-        channels: of each batch norm.
-        cluster: that they run on.
-    """
+    """Backward pass of synchronized batch norms: 2C sums of 4 bytes, reduced by a tree."""
     return add([tree_all_reduce(4 * 2 * c, cluster) for c in channels])
 
 
 def divided_rms_norms(norms: int, tokens: int, cluster: Cluster) -> Cost:
-    """Forward and backward pass of RMS norms with divided features: 4 bytes a token, by a tree.
-
-    Args:
-        norms: in the network.
-        tokens: of a batch.
-        cluster: whose devices all have a share of the features.
-    """
+    """Forward and backward pass of RMS norms with divided features: 4 bytes a token, by a tree."""
     return add([tree_all_reduce(4 * tokens, cluster)] * 2 * norms)

@@ -38,13 +38,7 @@ def _gap(a: Gradients, b: Gradients) -> float:
 
 
 def compare_gradients(norm: FeatureNorm, synchronized: bool = False, seed: int = 0) -> Gaps:
-    """Gradients of a small network in float64, batch 8, on this group and on one process.
-
-    Args:
-        norm: of the network.
-        synchronized: its batch norms share their batch.
-        seed: of weights and data.
-    """
+    """Gradients of a small network in float64, batch 8, on this group and on one process."""
     size, rank = dist.get_world_size(), dist.get_rank()
     g = torch.Generator().manual_seed(seed)
     x, target = (torch.randn(8, n, generator=g, dtype=torch.float64) for n in (6, 3))
@@ -80,9 +74,7 @@ def _keep_buffers(model: nn.Module) -> DistributedDataParallel:
 def follow_running_mean(kind: str, steps: int = 3) -> float:
     """Running mean of this process; the samples of rank r lie around 10 r.
 
-    Args:
-        kind: "default", "buffers kept" (not broadcast from rank 0) or "synchronized".
-        steps: of training.
+    `kind` is "default", "buffers kept" (not broadcast from rank 0) or "synchronized".
     """
     g = torch.Generator().manual_seed(dist.get_rank())
     model: nn.Module = nn.Sequential(nn.BatchNorm1d(1))
@@ -99,9 +91,6 @@ def passes_before_one_backward(passes: int = 2) -> float:
     """Data parallel forward passes of a batch norm before one backward pass, as in a GAN.
 
     The first process copies its buffers to the others before each forward pass.
-
-    Args:
-        passes: forward passes.
 
     Returns:
         Length of the gradient by the weight.
@@ -126,12 +115,7 @@ class MergeErrors(NamedTuple):
 
 
 def merge_errors(offset: float, seed: int = 0) -> MergeErrors:
-    """Two ways to send a variance in float32.
-
-    Args:
-        offset: mean of the values.
-        seed: of the values.
-    """
+    """Two ways to send the variance of values around `offset` in float32."""
     size, rank = dist.get_world_size(), dist.get_rank()
     g = torch.Generator().manual_seed(seed)
     x = (torch.randn(4096, generator=g) + offset).float()
@@ -150,9 +134,7 @@ def merge_errors(offset: float, seed: int = 0) -> MergeErrors:
 def plain_errors(shares: tuple[int, ...], reduced: bool = False) -> dict[str, float]:
     """Largest differences of the plain functions from one process with the whole batch.
 
-    Args:
-        shares: samples of each process.
-        reduced: sum the weight gradient over the processes.
+    `shares` are the samples of each process; `reduced` sums the weight gradient over them.
     """
     g = torch.Generator().manual_seed(0)
     x, dy = torch.randn(2, sum(shares), 4, generator=g, dtype=torch.float64)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
@@ -25,8 +24,8 @@ from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.data.sequences import load_text, text_batches
 from normlab.experiments.networks.classifiers import make_convnet
 from normlab.experiments.networks.transformer import make_transformer
-from normlab.experiments.recording import read_record, rounded
-from normlab.experiments.results import Result
+from normlab.experiments.recording import rounded
+from normlab.experiments.results import Result, read_result
 from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.experiments.training import shuffled_batches
 from normlab.layers import GroupNorm, LayerNorm
@@ -77,11 +76,7 @@ class Outcome:
 
 
 class TokenGroupNorm(nn.Module):
-    """Group norm over the features of each token, in four groups.
-
-    Args:
-        num_features: D.
-    """
+    """Group norm over the features of each token, in four groups."""
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
@@ -133,15 +128,7 @@ def _loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def train_one(config: Config, network: Network, norm: Norm, lr: float, seed: int) -> Outcome:
-    """Train on this process's share of each batch, or continue from a checkpoint.
-
-    Args:
-        config: settings.
-        network: which.
-        norm: which.
-        lr: learning rate.
-        seed: of split, weights and batches.
-    """
+    """Train on this process's share of each batch, or continue from a checkpoint."""
     size = group_size()
     rank = dist.get_rank() if size > 1 else 0
     device = torch.device(config.device)
@@ -257,7 +244,4 @@ def run(config: Config) -> Result:
     return Result(tuple(outcomes))
 
 
-def read(path: Path | str) -> Result:
-    """What was recorded: outcomes with the fields of :class:`Outcome`."""
-    outcomes = read_record(path)["result"]["outcomes"]
-    return Result(tuple(SimpleNamespace(**o) for o in outcomes))
+read = read_result  # outcomes with the fields of Outcome

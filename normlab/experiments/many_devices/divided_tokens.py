@@ -57,11 +57,7 @@ def _largest(*pairs: tuple[Tensor, Tensor]) -> Errors:
 
 
 def plain_features(shares: tuple[int, ...]) -> Errors:
-    """The plain functions, with features divided among the processes.
-
-    Args:
-        shares: features of each process.
-    """
+    """The plain functions; `shares` are the features of each process."""
     whole = _make(5, sum(shares))
     rank = dist.get_rank()
     x, weight, dy = (t.split(shares, -1)[rank] for t in whole)
@@ -74,9 +70,8 @@ def plain_features(shares: tuple[int, ...]) -> Errors:
 def features_with(mistake: str, shares: tuple[int, ...]) -> Errors:
     """RMS norm over divided features, with a mistake in its all-reduce.
 
-    Args:
-        mistake: as for :func:`normlab.parallel.mutants.wrong_rms_norm`; "" for none.
-        shares: features of each process.
+    `mistake` is as for :func:`normlab.parallel.mutants.wrong_rms_norm`, "" for none; `shares` are
+    the features of each process.
     """
     whole = _make(5, sum(shares))
     rank = dist.get_rank()
@@ -96,12 +91,9 @@ class Step(NamedTuple):
 
 
 def take_step(reduction: str, shares: tuple[int, ...] = (5, 3), lr: float = 0.1) -> Step:
-    """One step, after what is done to the gradients.
+    """One step, after what the entry `reduction` of :data:`REDUCTIONS` does to the gradients.
 
-    Args:
-        reduction: key of :data:`REDUCTIONS`.
-        shares: tokens of each process.
-        lr: learning rate.
+    `shares` are the tokens of each process.
     """
     whole = _make(sum(shares), 6)
     rank = dist.get_rank()

@@ -37,9 +37,7 @@ def _name(dtype: torch.dtype) -> str:
 def train_in_bfloat16(norm: str, own_unit: bool) -> Computed:
     """One step of a small network whose parameters are float32 and are gathered in bfloat16.
 
-    Args:
-        norm: key of :data:`NORMS`.
-        own_unit: the norm is sharded by itself, and gathered in float32.
+    With `own_unit` the norm is sharded by itself, and gathered in float32.
     """
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     torch.manual_seed(0)
@@ -60,8 +58,7 @@ def train_in_bfloat16(norm: str, own_unit: bool) -> Computed:
     layer.register_forward_pre_hook(watch)
     g = torch.Generator().manual_seed(dist.get_rank())
     x = torch.randn(16, 8, generator=g) + dist.get_rank()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         try:
             model(x).float().square().sum().backward()
         except RuntimeError as error:

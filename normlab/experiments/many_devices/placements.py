@@ -33,9 +33,7 @@ NORMS: dict[str, Any] = {
 def place(norm: str, axis: int | None) -> Row:
     """A norm over the last of three axes of sizes 2, 4 and 6, weight replicated.
 
-    Args:
-        norm: key of :data:`NORMS`.
-        axis: that is divided; None for an input that every process has.
+    `axis` is divided; None is for an input that every process has.
     """
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     g = torch.Generator().manual_seed(0)
@@ -43,8 +41,7 @@ def place(norm: str, axis: int | None) -> Row:
     right = NORMS[norm](x, weight)
     divided = distribute_tensor(x, mesh, [Replicate() if axis is None else Shard(axis)])
     weight = distribute_tensor(weight, mesh, [Replicate()])
-    with CommDebugMode() as mode, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with CommDebugMode() as mode, warnings.catch_warnings(action="ignore"):
         try:
             y = NORMS[norm](divided, weight)
         except RuntimeError as error:
@@ -64,8 +61,7 @@ def _name(placement: Any) -> str:
 def running_mean_of_divided_channels(divided_buffers: bool) -> float:
     """Largest running mean after a batch around 5, with channels divided.
 
-    Args:
-        divided_buffers: the buffers are divided like the channels, rather than replicated.
+    With `divided_buffers` the buffers are divided like the channels, rather than replicated.
     """
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     g = torch.Generator().manual_seed(0)
@@ -73,8 +69,7 @@ def running_mean_of_divided_channels(divided_buffers: bool) -> float:
     buffers = [Shard(0) if divided_buffers else Replicate()]
     mean = distribute_tensor(torch.zeros(4), mesh, buffers)
     var = distribute_tensor(torch.ones(4), mesh, buffers)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         F.batch_norm(distribute_tensor(x, mesh, [Shard(1)]), mean, var, training=True)
         found: Tensor = mean.full_tensor()
     return float(found.max())
@@ -97,8 +92,7 @@ def sequence_parallel() -> Sequence:
     alone(x).backward(dy)
     right = alone.weight.grad
     norm = parallelize_module(nn.LayerNorm(6), mesh, SequenceParallel())
-    with CommDebugMode() as mode, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with CommDebugMode() as mode, warnings.catch_warnings(action="ignore"):
         y = norm(distribute_tensor(x, mesh, [Shard(1)]))
         y.backward(distribute_tensor(dy, mesh, [Shard(1)]))
         count = mode.get_total_counts()

@@ -21,15 +21,12 @@ class Counted(NamedTuple):
 def count_one_batch(*, checkpointed: bool, momentum: float, reentrant: bool = False) -> Counted:
     """One batch with mean 2 and variance 3, forward and backward.
 
-    Args:
-        checkpointed: drop the activations and run the forward again in the backward.
-        momentum: of the running statistics.
-        reentrant: the older of torch's two ways to checkpoint.
+    `checkpointed` drops the activations and runs the forward again in the backward; `reentrant` is
+    the older of torch's two ways to do so.
     """
     norm = nn.BatchNorm1d(1, momentum=momentum)
     x = torch.tensor([[1.0], [1.0], [2.0], [4.0]], requires_grad=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         y = checkpoint(norm, x, use_reentrant=reentrant) if checkpointed else norm(x)
         (y * torch.tensor([[1.0], [-2.0], [0.5], [3.0]])).sum().backward()
     assert norm.running_mean is not None and norm.running_var is not None
@@ -41,9 +38,6 @@ def momentum_for_two_updates(momentum: float) -> float:
     r"""The momentum that, applied twice to one batch, moves as `momentum` does once.
 
     .. math:: (1 - m')^2 = 1 - m
-
-    Args:
-        momentum: what one update should do.
 
     Example:
         >>> round(momentum_for_two_updates(0.19), 6)

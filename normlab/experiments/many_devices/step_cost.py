@@ -7,8 +7,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -20,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from normlab.experiments.many_devices.communication_cost import Link
 from normlab.experiments.networks.classifiers import make_convnet
-from normlab.experiments.recording import read_record, rounded
-from normlab.experiments.results import Result
+from normlab.experiments.recording import rounded
+from normlab.experiments.results import Result, read_result
 from normlab.experiments.settings import Count, Index, check_settings
 from normlab.norms import NORMS
 from normlab.parallel import Processes, convert_sync_batchnorm, group_size
@@ -118,11 +116,7 @@ def measure_link() -> Link:
 
 
 def measure_all(config: Config) -> list[Outcome]:
-    """Each norm on this number of processes, their steps in turn.
-
-    Args:
-        config: settings.
-    """
+    """Each norm on this number of processes, their steps in turn."""
     size = group_size()
     steps = {norm: _make_step(config, norm) for norm in config.norms}
     counts = {}
@@ -137,21 +131,12 @@ def measure_all(config: Config) -> list[Outcome]:
     for _ in range(config.steps):
         for norm, step in steps.items():
             times[norm].append(1e3 * _seconds(step))
-    found: list[float | None] = [None, None]
-    if size > 1:
-        found = [rounded(value) for value in measure_link()]
-    return [
-        Outcome(
-            norm,
-            size,
-            c.calls,
-            c.bytes,
-            rounded(_undisturbed(times[norm])),
-            rounded(statistics.median(times[norm])),
-            *found,
-        )
-        for norm, c in counts.items()
-    ]
+    link = [rounded(value) for value in measure_link()] if size > 1 else [None, None]
+    found = []
+    for norm, c in counts.items():
+        both = _undisturbed(times[norm]), statistics.median(times[norm])
+        found.append(Outcome(norm, size, c.calls, c.bytes, *map(rounded, both), *link))
+    return found
 
 
 def run(config: Config) -> Result:
@@ -170,10 +155,7 @@ def run(config: Config) -> Result:
     return Result(tuple(outcomes))
 
 
-def read(path: Path | str) -> Result:
-    """What was recorded: outcomes with the fields of :class:`Outcome`."""
-    outcomes = read_record(path)["result"]["outcomes"]
-    return Result(tuple(SimpleNamespace(**o) for o in outcomes))
+read = read_result  # outcomes with the fields of Outcome
 
 
 class Added(NamedTuple):
@@ -186,12 +168,7 @@ class Added(NamedTuple):
 
 
 def added_by_synchronization(result: Result, processes: int) -> Added:
-    """The synchronized step less the other, beside calls times latency and bytes over bandwidth.
-
-    Args:
-        result: of :func:`run`.
-        processes: number.
-    """
+    """The synchronized step less the other, beside calls times latency and bytes over bandwidth."""
     alone, together = result.of(processes=processes)
     calls, sent = together.calls - alone.calls, together.bytes - alone.bytes
     if together.milliseconds is None or together.latency is None:
