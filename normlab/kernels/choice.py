@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import os
 import warnings
-from types import ModuleType, TracebackType
+from types import ModuleType
 
 NAMES = ("auto", "composition", "chunked", "numba")
 # elements; below, the Python of the chunked back end takes longer than that of the composition
@@ -89,12 +89,7 @@ class use:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _set(self._before)
 
 

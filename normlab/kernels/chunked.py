@@ -10,12 +10,13 @@ in float64 as far as the cache makes that cheap: statistics and outputs, not gra
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from normlab.kernels.chunked_channels import (
+from normlab.kernels.chunked_channels import (  # noqa: F401 -- re-exported
     batch_norm,
     batch_norm_backward,
     group_norm,
@@ -25,22 +26,6 @@ from normlab.kernels.chunked_channels import (
 )
 from normlab.kernels.chunked_rows import differentiate_rows, normalize_rows
 from normlab.kernels.pieces import Gradients, Needs, fine_dtype, pieces, wide_dtype
-
-__all__ = [
-    "add_layer_norm",
-    "add_rms_norm",
-    "batch_norm",
-    "batch_norm_backward",
-    "group_norm",
-    "group_norm_backward",
-    "layer_norm",
-    "layer_norm_backward",
-    "rms_norm",
-    "rms_norm_backward",
-    "scale",
-    "scale_backward",
-]
-
 
 SHORT = 128  # values whose squares are summed in float32
 
@@ -74,15 +59,14 @@ def layer_norm_backward(
     needs: Needs,
     features: int,
     eps: float,
-    out: Tensor | None = None,
     beside: Tensor | None = None,
 ) -> Gradients:
     """Gradients of :func:`layer_norm`, with `beside` added to dx; those not needed are None."""
     rows, dys = (t.reshape(-1, features) for t in (x, dy))
     wide = stats.dtype
     w = None if weight is None else weight.to(wide).reshape(-1)
-    dx = _empty(rows, x.dtype, out) if needs[0] else None
-    dweight, dbias = _sums(rows, wide, features, needs)
+    dx = _empty(rows) if needs[0] else None
+    dweight, dbias = _sums(rows, needs)
     for piece in pieces(*rows.shape):
         mean, missed, rstd = (s[piece, None] for s in stats)
         x_hat = (rows[piece].to(wide) - mean).sub_(missed).mul_(rstd)
@@ -148,15 +132,14 @@ def rms_norm_backward(
     needs: Needs,
     features: int,
     eps: float,
-    out: Tensor | None = None,
     beside: Tensor | None = None,
 ) -> Gradients:
     """Gradients of :func:`rms_norm`, with `beside` added to dx; those not needed are None."""
     rows, dys = (t.reshape(-1, features) for t in (x, dy))
     wide = stats.dtype
     w = None if weight is None else weight.to(wide).reshape(-1)
-    dx = _empty(rows, x.dtype, out) if needs[0] else None
-    dweight, _ = _sums(rows, wide, features, (needs[0], needs[1], False))
+    dx = _empty(rows) if needs[0] else None
+    dweight, _ = _sums(rows, needs)
     ones = torch.ones(features, dtype=wide, device=x.device) if w is None else w
     for piece in pieces(*rows.shape):
         rstd = stats[0, piece, None]
@@ -182,25 +165,6 @@ def rms_norm_backward(
     return None if dx is None else dx.view(x.shape), dweight, None
 
 
-def add_layer_norm(
-    x: Tensor,
-    residual: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    features: int,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum, its layer norm, and rows of mean, missed, rstd."""
-    return _add(layer_norm, x, residual, weight, bias, features, eps)
-
-
-def add_rms_norm(
-    x: Tensor, residual: Tensor, weight: Tensor | None, bias: None, features: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum, its RMS norm, and rstd."""
-    return _add(rms_norm, x, residual, weight, bias, features, eps)
-
-
 def _add(
     norm: Callable[..., tuple[Tensor, Tensor]],
     x: Tensor,
@@ -210,8 +174,9 @@ def _add(
     features: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Sum, its norm, and the statistics of the norm."""
     rows, others = (t.reshape(-1, features) for t in (x, residual))
-    total, y = (torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in "ab")
+    total, y = _empty(rows), _empty(rows)
     stats = []
     for piece in pieces(*rows.shape):
         here = torch.add(rows[piece], others[piece], out=total[piece])
@@ -219,19 +184,17 @@ def _add(
     return total.view(x.shape), y.view(x.shape), torch.cat(stats, 1)
 
 
-def _empty(rows: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
-    return torch.empty(rows.shape, dtype=dtype, device=rows.device) if out is None else out
+add_layer_norm = functools.partial(_add, layer_norm)
+add_rms_norm = functools.partial(_add, rms_norm)
 
 
-def _sums(
-    x: Tensor, wide: torch.dtype, size: int, needs: Needs
-) -> tuple[Tensor | None, Tensor | None]:
+def _empty(rows: Tensor) -> Tensor:
+    return torch.empty_like(rows, memory_format=torch.contiguous_format)
+
+
+def _sums(rows: Tensor, needs: Needs) -> list[Tensor | None]:
     """Zeros in float64 for the gradients of weight and bias, as far as they are needed.
 
     One sum in the dtype of the statistics would lose a digit over 65,536 rows.
     """
-    made = [
-        torch.zeros(size, dtype=torch.float64, device=x.device) if need else None
-        for need in needs[1:]
-    ]
-    return made[0], made[1]
+    return [rows.new_zeros(rows.shape[1], dtype=torch.float64) if n else None for n in needs[1:]]

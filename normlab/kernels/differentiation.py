@@ -29,9 +29,8 @@ def compute(kernel: str, x: Tensor, *rest: Any, **more: Tensor | None) -> Any:
     try:
         return getattr(module, kernel)(x, *rest, **more)
     except Exception as error:
-        found = getattr(choice.other_backend(), kernel)(
-            x, *rest, **more
-        )  # which may rightly fail, too
+        # this one may rightly fail, too
+        found = getattr(choice.other_backend(), kernel)(x, *rest, **more)
         choice.give_up(f"{type(error).__name__}: {error}")
         return found
 
@@ -64,7 +63,7 @@ class _Norm(torch.autograd.Function):
             bias = None
             if ctx.bias is not None:
                 bias = x.new_zeros(ctx.bias[0], dtype=ctx.bias[1], requires_grad=needs[2])
-            return None, *_differentiable(composition, dy, (x, weight, bias), needs)
+            return None, *differentiable_gradients(composition, dy, (x, weight, bias), needs)
         if dy.is_neg():
             dy = dy.resolve_neg()
         dx, dweight, dbias = compute(f"{kernel}_backward", dy, x, stats, weight, needs, *constants)
@@ -81,15 +80,17 @@ def _shaped(gradient: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     return gradient if gradient.shape == shape else gradient.view(shape)
 
 
-def _differentiable(
+def differentiable_gradients(
     composition: Composition,
-    dy: Tensor,
+    dy: Tensor | None,
     tensors: tuple[Tensor, Tensor | None, Tensor | None],
-    needs: tuple[bool, bool, bool],
+    needs: tuple[bool, ...],
 ) -> list[Tensor | None]:
-    y = composition(*tensors)
+    """The gradients by torch, which can differentiate them."""
+    if dy is None:
+        return [None, None, None]
     wanted = [t for t, need in zip(tensors, needs, strict=True) if need and t is not None]
-    found = iter(torch.autograd.grad(y, wanted, dy, create_graph=True))
+    found = iter(torch.autograd.grad(composition(*tensors), wanted, dy, create_graph=True))
     return [next(found) if need else None for need in needs]
 
 

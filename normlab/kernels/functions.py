@@ -214,9 +214,7 @@ def _fits_gpu(features: int) -> bool:
 
 def _is_channel_norm(input: Tensor, *vectors: Tensor | None) -> bool:
     """Whether the input has channels, and all else a number for each of them."""
-    if not choice.wanted() or not _fits(input, *vectors) or input.dim() < 2:
-        return False
-    if input.is_cuda:
+    if not choice.wanted() or not _fits(input, *vectors) or input.dim() < 2 or input.is_cuda:
         return False
     channels = (input.shape[1],)
     return all(v is None or v.shape == channels for v in vectors)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normlab.kernels.differentiation import compute
+from normlab.kernels.differentiation import compute, differentiable_gradients
 from normlab.kernels.pieces import pieces, wide_dtype
 
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
@@ -45,7 +45,7 @@ class Added(torch.autograd.Function):
         needs = ctx.needs_input_grad[4:]
         wanted = (needs[0] or needs[1], *needs[2:])
         if torch.is_grad_enabled():  # somebody will differentiate this gradient again
-            dx, *more = _again(ctx.composition, (total, weight, bias), wanted, dy)
+            dx, *more = differentiable_gradients(ctx.composition, dy, (total, weight, bias), wanted)
             if dtotal is not None:
                 dx = dtotal if dx is None else dx + dtotal
             return *(None,) * 4, dx, dx, *more
@@ -53,22 +53,10 @@ class Added(torch.autograd.Function):
             return *(None,) * 4, dtotal, dtotal, None, None
         dy = dy.resolve_neg()
         dtotal = None if dtotal is None else dtotal.resolve_neg()
-        dx, *sums = compute(
-            f"{ctx.kernel}_backward",
-            dy,
-            total,
-            stats,
-            weight,
-            wanted,
-            *ctx.constants,
-            beside=dtotal,
-        )
-        return (
-            *(None,) * 4,
-            dx if needs[0] else None,
-            dx if needs[1] else None,
-            *_shaped(sums, weight, bias),
-        )
+        kernel, rest = f"{ctx.kernel}_backward", (stats, weight, wanted, *ctx.constants)
+        dx, *sums = compute(kernel, dy, total, *rest, beside=dtotal)
+        both = (dx if need else None for need in needs[:2])
+        return *(None,) * 4, *both, *_shaped(sums, weight, bias)
 
 
 class Activated(torch.autograd.Function):
@@ -103,7 +91,8 @@ class Activated(torch.autograd.Function):
         x, weight, bias = ctx.saved_tensors
         needs = ctx.needs_input_grad[5:]
         if torch.is_grad_enabled():
-            return *(None,) * 5, *_again(ctx.composition, (x, weight, bias), needs, dy)
+            more = differentiable_gradients(ctx.composition, dy, (x, weight, bias), needs)
+            return *(None,) * 5, *more
         rows, upstream = (t.resolve_neg().reshape(-1, ctx.constants[0]) for t in (x, dy))
         dx = torch.empty_like(rows, memory_format=torch.contiguous_format) if needs[0] else None
         sums: list[Tensor | None] = [None, None]
@@ -140,17 +129,3 @@ def _shaped(sums: list[Tensor | None], *parameters: Tensor | None) -> list[Tenso
         None if s is None or p is None else s.to(p.dtype).view(p.shape)
         for s, p in zip(sums, parameters, strict=True)
     ]
-
-
-def _again(
-    composition: Callable[..., Tensor],
-    tensors: tuple[Tensor, Tensor | None, Tensor | None],
-    needs: tuple[bool, ...],
-    dy: Tensor | None,
-) -> list[Tensor | None]:
-    """The gradients by torch, which can differentiate them."""
-    if dy is None:
-        return [None, None, None]
-    wanted = [t for t, need in zip(tensors, needs, strict=True) if need and t is not None]
-    found = iter(torch.autograd.grad(composition(*tensors), wanted, dy, create_graph=True))
-    return [next(found) if need else None for need in needs]

@@ -89,8 +89,9 @@ def _backward(dy, x, dx, weight, stats, partial, rows, n, CENTERED: tl.constexpr
 
 
 def _normalize(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, eps: float, centered: bool
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, eps: float, *, centered: bool
 ) -> tuple[Tensor, Tensor]:
+    """Norm of rows; returns y and, in rows of the second, mean, missed, rstd, or rstd alone."""
     x = x.contiguous()
     rows = x.numel() // n
     y = torch.empty_like(x)
@@ -110,8 +111,11 @@ def _differentiate(
     weight: Tensor | None,
     needs: Needs,
     n: int,
+    eps: float,
+    *,
     centered: bool,
 ) -> Gradients:
+    """Gradients of :func:`_normalize`."""
     dy, x = dy.contiguous(), x.contiguous()
     rows = x.numel() // n
     dx = torch.empty_like(x)
@@ -146,41 +150,7 @@ def _multiprocessors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def layer_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, features: int, eps: float
-) -> tuple[Tensor, Tensor]:
-    """Layer norm of rows; returns y and, in rows of the second, mean, missed, rstd."""
-    return _normalize(x, weight, bias, features, eps, True)
-
-
-def layer_norm_backward(
-    dy: Tensor,
-    x: Tensor,
-    stats: Tensor,
-    weight: Tensor | None,
-    needs: Needs,
-    features: int,
-    eps: float,
-) -> Gradients:
-    """Gradients of :func:`layer_norm`."""
-    return _differentiate(dy, x, stats, weight, needs, features, True)
-
-
-def rms_norm(
-    x: Tensor, weight: Tensor | None, bias: None, features: int, eps: float
-) -> tuple[Tensor, Tensor]:
-    """RMS norm of rows; returns y and rstd."""
-    return _normalize(x, weight, bias, features, eps, False)
-
-
-def rms_norm_backward(
-    dy: Tensor,
-    x: Tensor,
-    stats: Tensor,
-    weight: Tensor | None,
-    needs: Needs,
-    features: int,
-    eps: float,
-) -> Gradients:
-    """Gradients of :func:`rms_norm`."""
-    return _differentiate(dy, x, stats, weight, needs, features, False)
+layer_norm = functools.partial(_normalize, centered=True)
+layer_norm_backward = functools.partial(_differentiate, centered=True)
+rms_norm = functools.partial(_normalize, centered=False)
+rms_norm_backward = functools.partial(_differentiate, centered=False)

@@ -5,56 +5,35 @@ Each function has a namesake with the same arguments in `normlab.kernels.chunked
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from normlab.kernels.chunked_channels import scale, scale_backward
+from normlab.kernels.chunked_channels import scale, scale_backward  # noqa: F401 -- re-exported
+from normlab.kernels.pieces import Gradients, Needs
+from normlab.kernels.vectorized import added
 from normlab.kernels.vectorized import rows as loops
 from normlab.kernels.vectorized.blocks import KINDS, as_vector, count_blocks, run, streams
-from normlab.kernels.vectorized.channels import (
+from normlab.kernels.vectorized.channels import (  # noqa: F401 -- re-exported
     batch_norm,
     batch_norm_backward,
     group_norm,
     group_norm_backward,
 )
 from normlab.kernels.vectorized.compiling import converts_halves
-from normlab.kernels.vectorized.sums import add_layer_norm, add_rms_norm
-
-__all__ = [
-    "LACKS",
-    "MAY_FAIL",
-    "add_layer_norm",
-    "add_rms_norm",
-    "batch_norm",
-    "batch_norm_backward",
-    "group_norm",
-    "group_norm_backward",
-    "layer_norm",
-    "layer_norm_backward",
-    "rms_norm",
-    "rms_norm_backward",
-    "scale",
-    "scale_backward",
-]
-
-Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-Needs = tuple[bool, bool, bool]
 
 MAY_FAIL = True  # a compiler may find a processor, or a folder, that it cannot work with
 LACKS = () if converts_halves() else (torch.float16,)  # what the other back end computes
 
 
 def layer_norm(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    features: int,
-    eps: float,
-    out: Tensor | None = None,
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, features: int, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Layer norm of rows; gives y (`out`, if there is one) and rows of mean, missed, rstd."""
+    """Layer norm of rows; gives y and rows of mean, missed, rstd."""
     x = x.contiguous()
-    y = torch.empty_like(x) if out is None else out
+    y = torch.empty_like(x)
     rows = x.numel() // features
     stats = x.new_empty((3, rows), dtype=torch.float32)
     w, b = as_vector(weight, features, 1.0), as_vector(bias, features, 0.0)
@@ -76,7 +55,6 @@ def layer_norm_backward(
     needs: Needs,
     features: int,
     eps: float,
-    out: Tensor | None = None,
     beside: Tensor | None = None,
 ) -> Gradients:
     """Gradients of :func:`layer_norm`; those of 16-bit parameters in float64.
@@ -84,7 +62,7 @@ def layer_norm_backward(
     `beside` is added to the input's gradient, before it is rounded.
     """
     dy, x = dy.contiguous(), x.contiguous()
-    dx = torch.empty_like(x) if out is None else out
+    dx = torch.empty_like(x)
     rows = x.numel() // features
     w = as_vector(weight, features, 1.0)
     blocks = count_blocks(rows, features)
@@ -109,16 +87,11 @@ def layer_norm_backward(
 
 
 def rms_norm(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: None,
-    features: int,
-    eps: float,
-    out: Tensor | None = None,
+    x: Tensor, weight: Tensor | None, bias: None, features: int, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """RMS norm of rows; gives y (in `out`, if there is one) and rstd."""
+    """RMS norm of rows; gives y and rstd."""
     x = x.contiguous()
-    y = torch.empty_like(x) if out is None else out
+    y = torch.empty_like(x)
     rows = x.numel() // features
     stats = x.new_empty((1, rows), dtype=torch.float32)
     w = as_vector(weight, features, 1.0)
@@ -140,12 +113,11 @@ def rms_norm_backward(
     needs: Needs,
     features: int,
     eps: float,
-    out: Tensor | None = None,
     beside: Tensor | None = None,
 ) -> Gradients:
     """Gradients of :func:`rms_norm`, with `beside` as above; that of the weight in float64."""
     dy, x = dy.contiguous(), x.contiguous()
-    dx = torch.empty_like(x) if out is None else out
+    dx = torch.empty_like(x)
     rows = x.numel() // features
     w = as_vector(weight, features, 1.0)
     blocks = count_blocks(rows, features)
@@ -170,3 +142,37 @@ def _wide_sums(partial: Tensor, rows: int) -> Tensor:
     if rows <= loops.FLUSH and len(partial) == 1:
         return partial
     return torch.zeros_like(partial, dtype=torch.float64)
+
+
+def _add(
+    loop: Any,
+    statistics: int,
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    features: int,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sum, its norm, and the statistics of the norm, in one pass over both tensors."""
+    x, residual = x.contiguous(), residual.contiguous()
+    total, y = torch.empty_like(x), torch.empty_like(x)
+    rows = x.numel() // features
+    stats = x.new_empty((statistics, rows), dtype=torch.float32)
+    w, b = as_vector(weight, features, 1.0), as_vector(bias, features, 0.0)
+    blocks = count_blocks(rows, features)
+    scratch = x.new_empty((blocks, 2, features), dtype=torch.float32)  # two rows for each block
+    kind, streaming = KINDS[x.dtype], streams(y, features) and streams(total, features)
+    at = *(t.data_ptr() for t in (x, residual, total, y, stats)), rows, w.data_ptr(), b.data_ptr()
+    scratch_at = scratch.data_ptr()
+
+    def block(i: int, first: int, last: int) -> None:
+        here = scratch_at + 8 * features * i
+        loop(kind, *at, here, first, last, features, eps, streaming)
+
+    run(block, rows, blocks)
+    return total, y, stats
+
+
+add_layer_norm = functools.partial(_add, added.add_layer_norm, 3)
+add_rms_norm = functools.partial(_add, added.add_rms_norm, 1)

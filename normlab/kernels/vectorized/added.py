@@ -21,12 +21,12 @@ from normlab.kernels.vectorized.vectors import (
 
 
 @inlined
-def add_step(kind, x, residual, result, row, at, i, k, s, streaming):
-    """Add, write the sum to memory and, rounded alike, to a row that stays in the cache."""
+def add_step(kind, x, residual, result, row, at, i, k, streaming):
+    """Add, write the sum to memory and, rounded alike, to a row in the cache; give that."""
     value = load(kind, x, at + i, k) + load(kind, residual, at + i, k)
     put(kind, result, at + i, k, value, streaming)
     store(kind, row, i, k, value)
-    return s + load(kind, row, i, k)
+    return load(kind, row, i, k)
 
 
 @inlined
@@ -46,9 +46,9 @@ def add_layer_norm(
     s = spread(np.float32(0))
     at = first * n
     for i in range(0, full, LANES):
-        s = add_step(kind, x, residual, result, here, at, i, LANES, s, streaming)
+        s += add_step(kind, x, residual, result, here, at, i, LANES, streaming)
     if full < n:
-        s = add_step(kind, x, residual, result, here, at, full, n - full, s, False)
+        s += add_step(kind, x, residual, result, here, at, full, n - full, False)
     for row in range(first, last):
         at = row * n
         mean = np.float32(total(s) / n)
@@ -65,10 +65,10 @@ def add_layer_norm(
             after = at + n
             for i in range(0, full, LANES):
                 write_step(kind, here, y, w, b, at, i, LANES, m, c, r, streaming)
-                s = add_step(kind, x, residual, result, there, after, i, LANES, s, streaming)
+                s += add_step(kind, x, residual, result, there, after, i, LANES, streaming)
             if full < n:
                 write_step(kind, here, y, w, b, at, full, n - full, m, c, r, False)
-                s = add_step(kind, x, residual, result, there, after, full, n - full, s, False)
+                s += add_step(kind, x, residual, result, there, after, full, n - full, False)
         else:
             for i in range(0, full, LANES):
                 write_step(kind, here, y, w, b, at, i, LANES, m, c, r, streaming)
@@ -80,15 +80,6 @@ def add_layer_norm(
 
 
 @inlined
-def add_squares_step(kind, x, residual, result, row, at, i, k, s, streaming):
-    value = load(kind, x, at + i, k) + load(kind, residual, at + i, k)
-    put(kind, result, at + i, k, value, streaming)
-    store(kind, row, i, k, value)
-    value = load(kind, row, i, k)
-    return fma(value, value, s)
-
-
-@inlined
 def add_squares(kind, x, residual, result, row, at, n, streaming):
     """Write the sum of one row, and give its squares, in float64 over blocks."""
     squares = 0.0
@@ -97,9 +88,11 @@ def add_squares(kind, x, residual, result, row, at, n, streaming):
         full = end - (end - begin) % LANES
         s = spread(np.float32(0))
         for i in range(begin, full, LANES):
-            s = add_squares_step(kind, x, residual, result, row, at, i, LANES, s, streaming)
+            value = add_step(kind, x, residual, result, row, at, i, LANES, streaming)
+            s = fma(value, value, s)
         if full < end:
-            s = add_squares_step(kind, x, residual, result, row, at, full, end - full, s, False)
+            value = add_step(kind, x, residual, result, row, at, full, end - full, False)
+            s = fma(value, value, s)
         squares += total(s)
     return squares
 

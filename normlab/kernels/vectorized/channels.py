@@ -6,14 +6,15 @@ each channel (batch norm) or of each group of each sample.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from normlab.kernels.pieces import Gradients, Needs
 from normlab.kernels.vectorized import columns, runs
 from normlab.kernels.vectorized.blocks import KINDS, as_vector, count_blocks, run, streams
-
-Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-Needs = tuple[bool, bool, bool]
 
 _SEEN = 32  # rows whose mean is subtracted before squares are summed
 
@@ -23,10 +24,8 @@ def _in_columns(x: Tensor) -> bool:
     return x.dim() == 2 or (not x.is_contiguous() and x.movedim(1, -1).is_contiguous())
 
 
-def _as(x: Tensor, columns: bool) -> Tensor:
-    """x in the wanted layout, copied only if it has another."""
-    if not columns:
-        return x.contiguous()
+def _as_columns(x: Tensor) -> Tensor:
+    """x in this layout, copied only if it has another."""
     return x.movedim(1, -1).contiguous().movedim(-1, 1)
 
 
@@ -43,13 +42,13 @@ class _Units:
         else:
             self.units, self.segments, self.groups = batch * groups, channels // groups, groups
             self.strides = (n * self.segments, n, groups, self.segments, 1)
-        self.count = self.segments * n
-        self.blocks = count_blocks(self.units, self.count)
+        self.blocks = count_blocks(self.units, self.segments * n)
 
 
-def _normalize(
+def group_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int | None, eps: float
 ) -> tuple[Tensor, Tensor]:
+    """Group norm; instance norm has a group for each channel. Without groups, batch norm."""
     if _in_columns(x):
         return _normalize_columns(x, weight, bias, groups, eps)
     x = x.contiguous()
@@ -67,9 +66,16 @@ def _normalize(
     return y, stats
 
 
-def _normalize_backward(
-    dy: Tensor, x: Tensor, stats: Tensor, weight: Tensor | None, needs: Needs, groups: int | None
+def group_norm_backward(
+    dy: Tensor,
+    x: Tensor,
+    stats: Tensor,
+    weight: Tensor | None,
+    needs: Needs,
+    groups: int | None,
+    eps: float,
 ) -> Gradients:
+    """Gradients of :func:`group_norm`."""
     if _in_columns(x):
         return _columns_backward(dy, x, stats, weight, needs, groups)
     dy, x = dy.contiguous(), x.contiguous()
@@ -101,54 +107,53 @@ def _samples(x: Tensor, groups: int | None) -> tuple[int, int, int]:
     return (1, rows, channels) if groups is None else (x.shape[0], rows // x.shape[0], channels)
 
 
-def _for_rows(samples: int, rows: int, size: int) -> list[tuple[int, int, int]]:
-    """Blocks of rows as (sample, first, last), none of them with rows of two samples."""
+def _run_rows(call: Callable[..., None], samples: int, rows: int, size: int) -> None:
+    """Run call(number, sample, first, last) for blocks of rows, none with rows of two samples."""
     parts = count_blocks(rows, size)
     edges = [rows * i // parts for i in range(parts + 1)]
-    return [
+    blocks = [
         (s, s * rows + edges[i], s * rows + edges[i + 1])
         for s in range(samples)
         for i in range(parts)
     ]
 
+    def some(_: int, start: int, stop: int) -> None:
+        for i in range(start, stop):
+            call(i, *blocks[i])
 
-def _column_sums(kernel: str, kind: object, at: tuple[int, ...], like: Tensor, groups: int | None,
+    run(some, len(blocks), min(len(blocks), count_blocks(samples * rows, size)))
+
+
+def _column_sums(loop: Any, kind: object, at: tuple[int, ...], like: Tensor, groups: int | None,
                  vectors: tuple[Tensor, ...]) -> Tensor:  # fmt: skip
     """Two sums of each column of each sample, in float64."""
     samples, rows, n = _samples(like, groups)
-    blocks = _for_rows(samples, rows, n)
-    partial = like.new_zeros((len(blocks), 2, n), dtype=torch.float32)
-    sums = like.new_zeros((len(blocks), 2, n), dtype=torch.float64)
+    blocks = samples * count_blocks(rows, n)
+    partial = like.new_zeros((blocks, 2, n), dtype=torch.float32)
+    sums = like.new_zeros((blocks, 2, n), dtype=torch.float64)
     partial_at, sums_at = partial.data_ptr(), sums.data_ptr()
     vectors_at = [v.data_ptr() for v in vectors]
-    loop = getattr(columns, kernel)
 
-    def some(_: int, start: int, stop: int) -> None:
-        for i in range(start, stop):
-            sample, first, last = blocks[i]
-            row = [v + 4 * n * sample for v in vectors_at]
-            loop(kind, *at, *row, partial_at + 8 * n * i, sums_at + 16 * n * i, first, last, n)
+    def add(i: int, sample: int, first: int, last: int) -> None:
+        row = [v + 4 * n * sample for v in vectors_at]
+        loop(kind, *at, *row, partial_at + 8 * n * i, sums_at + 16 * n * i, first, last, n)
 
-    run(some, len(blocks), min(len(blocks), count_blocks(samples * rows, n)))
+    _run_rows(add, samples, rows, n)
     return sums.view(samples, -1, 2, n).sum(1)
 
 
-def _each_row(kernel: str, kind: object, at: tuple[int, ...], result: Tensor, groups: int | None,
+def _each_row(loop: Any, kind: object, at: tuple[int, ...], result: Tensor, groups: int | None,
               vectors: tuple[Tensor, ...]) -> None:  # fmt: skip
     """Call a loop that writes `result`, with the vectors of each sample."""
     samples, rows, n = _samples(result, groups)
-    blocks = _for_rows(samples, rows, n)
     streaming = streams(result, n)
     vectors_at = [(v.data_ptr(), 4 * n if v.dim() == 2 else 0) for v in vectors]
-    loop = getattr(columns, kernel)
 
-    def some(_: int, start: int, stop: int) -> None:
-        for i in range(start, stop):
-            sample, first, last = blocks[i]
-            row = [v + step * sample for v, step in vectors_at]
-            loop(kind, *at, *row, first, last, n, streaming)
+    def write(_: int, sample: int, first: int, last: int) -> None:
+        row = [v + step * sample for v, step in vectors_at]
+        loop(kind, *at, *row, first, last, n, streaming)
 
-    run(some, len(blocks), min(len(blocks), count_blocks(samples * rows, n)))
+    _run_rows(write, samples, rows, n)
 
 
 def _per_column(stats: Tensor, samples: int, channels: int) -> Tensor:
@@ -167,13 +172,13 @@ def _halves(values: Tensor) -> tuple[Tensor, Tensor]:
 def _normalize_columns(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int | None, eps: float
 ) -> tuple[Tensor, Tensor]:
-    x = _as(x, True)
+    x = _as_columns(x)
     samples, rows, n = _samples(x, groups)
     matrix = x.movedim(1, -1).reshape(samples, rows, n)
     shift = matrix[:, :_SEEN].float().mean(1)
     kind = KINDS[x.dtype]
     while True:
-        sums = _column_sums("moments", kind, (x.data_ptr(),), x, groups, (shift,))
+        sums = _column_sums(columns.moments, kind, (x.data_ptr(),), x, groups, (shift,))
         first, second = sums.unbind(1)  # (samples, n)
         off = first / rows
         squares = (second - off * first).clamp_(min=0)  # around the mean of the column
@@ -196,21 +201,21 @@ def _normalize_columns(
     at = x.data_ptr(), y.data_ptr()
     near, missed = (_per_column(stats[i], samples, n) for i in range(2))
     factors = _halves(_per_column(rstd, samples, n) * w)
-    _each_row("apply", kind, at, y, groups, (near, missed, *factors, b))
+    _each_row(columns.apply, kind, at, y, groups, (near, missed, *factors, b))
     return y, stats
 
 
 def _columns_backward(
     dy: Tensor, x: Tensor, stats: Tensor, weight: Tensor | None, needs: Needs, groups: int | None
 ) -> Gradients:
-    x, dy = _as(x, True), _as(dy, True)
+    x, dy = _as_columns(x), _as_columns(dy)
     samples, rows, n = _samples(x, groups)
     kind = KINDS[x.dtype]
     mean, missed, rstd = (_per_column(stats[i], samples, n) for i in range(3))
     rstd = rstd.double()
     w = as_vector(weight, n, 1.0)
     pair = dy.data_ptr(), x.data_ptr()
-    sums = _column_sums("products", kind, pair, x, groups, (mean, missed))  # (samples, 2, n)
+    sums = _column_sums(columns.products, kind, pair, x, groups, (mean, missed))  # (samples, 2, n)
     sums[:, 0] *= rstd
     shared = (sums * w).view(samples, 2, n if groups is None else groups, -1)
     size = shared.shape[3]
@@ -220,7 +225,7 @@ def _columns_backward(
     factors = (*_halves(rstd * w), (rstd * a).float(), (rstd * rstd * p).float())
     dx = torch.empty_like(x)
     vectors = (mean, missed, *factors)
-    _each_row("gradient", kind, (*pair, dx.data_ptr()), dx, groups, vectors)
+    _each_row(columns.gradient, kind, (*pair, dx.data_ptr()), dx, groups, vectors)
     both = sums.sum(0)
     return dx, both[0] if needs[1] else None, both[1] if needs[2] else None
 
@@ -229,31 +234,11 @@ def batch_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor]:
     """Batch norm with the statistics of the batch."""
-    return _normalize(x, weight, bias, None, eps)
+    return group_norm(x, weight, bias, None, eps)
 
 
 def batch_norm_backward(
     dy: Tensor, x: Tensor, stats: Tensor, weight: Tensor | None, needs: Needs, eps: float
 ) -> Gradients:
     """Gradients of :func:`batch_norm`."""
-    return _normalize_backward(dy, x, stats, weight, needs, None)
-
-
-def group_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float
-) -> tuple[Tensor, Tensor]:
-    """Group norm; instance norm has a group for each channel."""
-    return _normalize(x, weight, bias, groups, eps)
-
-
-def group_norm_backward(
-    dy: Tensor,
-    x: Tensor,
-    stats: Tensor,
-    weight: Tensor | None,
-    needs: Needs,
-    groups: int,
-    eps: float,
-) -> Gradients:
-    """Gradients of :func:`group_norm`."""
-    return _normalize_backward(dy, x, stats, weight, needs, groups)
+    return group_norm_backward(dy, x, stats, weight, needs, None, eps)

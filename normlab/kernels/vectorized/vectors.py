@@ -72,21 +72,14 @@ def _element(kind: Any) -> tuple[ir.Type, ir.VectorType, int]:
     return ir.IntType(16), _SHORTS, 2
 
 
-def _masked(builder: Any, verb: str, vector_type: ir.VectorType, suffix: str) -> Any:
-    pointer, align = vector_type.as_pointer(), ir.IntType(32)
-    name = f"llvm.masked.{verb}.v{LANES}{suffix}.p0"
-    if verb == "load":
-        return _declare(builder, name, vector_type, [pointer, align, _MASK, vector_type])
-    return _declare(builder, name, ir.VoidType(), [vector_type, pointer, align, _MASK])
-
-
 _SUFFIX = {4: "f32", 2: "i16", 8: "f64"}
 
 
 def _load(builder: Any, base: Any, i: Any, k: Any, element: Any, vec: Any, size: int) -> Any:
     pointer = builder.bitcast(_pointer(builder, base, i, element), vec.as_pointer())
+    name = f"llvm.masked.load.v{LANES}{_SUFFIX[size]}.p0"
+    function = _declare(builder, name, vec, [pointer.type, ir.IntType(32), _MASK, vec])
     zeros = ir.Constant(vec, None)
-    function = _masked(builder, "load", vec, _SUFFIX[size])
     return builder.call(function, [pointer, ir.IntType(32)(size), _mask(builder, k), zeros])
 
 
@@ -94,7 +87,9 @@ def _store(
     builder: Any, base: Any, i: Any, k: Any, value: Any, element: Any, vec: Any, size: int
 ) -> None:
     pointer = builder.bitcast(_pointer(builder, base, i, element), vec.as_pointer())
-    function = _masked(builder, "store", vec, _SUFFIX[size])
+    name = f"llvm.masked.store.v{LANES}{_SUFFIX[size]}.p0"
+    arguments = [vec, pointer.type, ir.IntType(32), _MASK]
+    function = _declare(builder, name, ir.VoidType(), arguments)
     builder.call(function, [value, pointer, ir.IntType(32)(size), _mask(builder, k)])
 
 
