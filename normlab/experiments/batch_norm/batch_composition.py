@@ -41,28 +41,21 @@ def run_one(
     """
     data = load_digits_split(seed)
     model = make_mlp(config.widths, norm, seed=seed)
-    losses = train(
-        model,
-        data.x_train,
-        data.y_train,
-        steps=config.steps,
-        batches=class_batches(
-            data.y_train, config.batch_size, classes_per_batch=classes_per_batch, seed=seed
-        ),
-        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
-    )
-    tested = evaluate(model, data.x_test, data.y_test)
-    mixed = evaluate(model, data.x_test, data.y_test, mode="train")
+    x, y = data.x_train, data.y_train
+    adam = torch.optim.Adam(model.parameters(), lr=config.lr)
+    batches = class_batches(y, config.batch_size, classes_per_batch=classes_per_batch, seed=seed)
+    losses = train(model, x, y, steps=config.steps, batches=batches, optimizer=adam)
+    x, y = data.x_test, data.y_test
     right = 0.0
-    for label in data.y_test.unique():
-        of_one = data.y_test == label
-        alike = evaluate(model, data.x_test[of_one], data.y_test[of_one], mode="train")
+    for label in y.unique():
+        of_one = y == label
+        alike = evaluate(model, x[of_one], y[of_one], mode="train")
         right += alike.accuracy * of_one.sum().item()
     return {
         "train_loss": sum(losses[-20:]) / 20,
-        "eval_accuracy": tested.accuracy,
-        "batch_accuracy": mixed.accuracy,
-        "class_accuracy": right / len(data.y_test),
+        "eval_accuracy": evaluate(model, x, y).accuracy,
+        "batch_accuracy": evaluate(model, x, y, mode="train").accuracy,
+        "class_accuracy": right / len(y),
     }
 
 

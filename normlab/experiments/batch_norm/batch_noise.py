@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from normlab import layers
 from normlab.experiments.data.digits import load_digits_split
@@ -30,11 +29,6 @@ class Config:
     width: Count = 128  #: units of the layer
 
 
-def _normalize(norm: Norm, x: Tensor) -> Tensor:
-    y: Tensor = getattr(layers, norm)(x, *NORMS[norm].arguments(normalized_shape=x.shape[-1:]))
-    return y
-
-
 @torch.no_grad()
 def run_one(config: Config, norm: Norm, batch_size: int, seed: int) -> dict[str, float]:
     """Draw companions for the first training digit and normalize it among them.
@@ -46,10 +40,12 @@ def run_one(config: Config, norm: Norm, batch_size: int, seed: int) -> dict[str,
     data = load_digits_split(seed)
     summed = make_mlp((64, config.width, 10), seed=seed)[0](data.x_train)  # (1297, width)
     generator = torch.Generator().manual_seed(seed)
+    normalize = getattr(layers, norm)
+    arguments = NORMS[norm].arguments(normalized_shape=(config.width,))
     values = []
     for _ in range(config.draws):
         others = 1 + torch.randperm(len(summed) - 1, generator=generator)[: batch_size - 1]
-        values.append(_normalize(norm, torch.cat([summed[:1], summed[others]]))[0])
+        values.append(normalize(torch.cat([summed[:1], summed[others]]), *arguments)[0])
     drawn = torch.stack(values).double()  # (draws, width)
     deviations = drawn - drawn.mean(0)
     return {"noise": deviations.square().mean().sqrt().item()}

@@ -92,10 +92,8 @@ def run_one(config: Config, seed: int) -> dict[str, float]:
     """
     data = load_digits_split(seed)
     model = make_mlp(config.widths, "batch_norm", seed=seed)
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
-    train_on_digits(
-        model, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
-    )
+    adam = torch.optim.Adam(model.parameters(), lr=config.lr)
+    train_on_digits(model, data, adam, steps=config.steps, batch_size=config.batch_size, seed=seed)
     model.eval()
     differences, agreements = [], []
     for dtype in (torch.float32, torch.float64):

@@ -42,10 +42,8 @@ def run_one(
     data = load_digits_split(seed)
     model = make_mlp(config.widths, norm, seed=seed, activation=config.activation)
     initialize_xavier_(model, scale, seed=seed)
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    train_on_digits(
-        model, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
-    )
+    sgd = torch.optim.SGD(model.parameters(), lr=lr)
+    train_on_digits(model, data, sgd, steps=config.steps, batch_size=config.batch_size, seed=seed)
     return {"eval_accuracy": evaluate(model, data.x_test, data.y_test).accuracy}
 
 

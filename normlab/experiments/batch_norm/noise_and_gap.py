@@ -21,14 +21,7 @@ from normlab.layers import BatchNorm1d, BatchNorm2d
 
 
 class GhostBatchNorm(nn.Module):
-    """Batch norm whose statistics come from small parts of each training batch.
-
-    Args:
-        norm: a batch norm.
-        ghost_size: samples that share statistics; divides the batch size.
-
-    Shape:
-        input and output as those of `norm`.
+    """Batch norm whose statistics come from parts of `ghost_size` samples of each training batch.
 
     Source:
         hoffer2017train, Algorithm 1.
@@ -88,10 +81,8 @@ def run_one(config: Config, ghost_size: int, lr: float, seed: int) -> dict[str, 
     data = replace(data, x_train=data.x_train[kept], y_train=data.y_train[kept])
     model = make_mlp(config.widths, "batch_norm" if ghost_size else "none", seed=seed)
     model = with_ghosts(model, ghost_size)
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-    train_on_digits(
-        model, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
-    )
+    adam = torch.optim.Adam(model.parameters(), lr=lr)
+    train_on_digits(model, data, adam, steps=config.steps, batch_size=config.batch_size, seed=seed)
     seen = evaluate(model, data.x_train, data.y_train)
     unseen = evaluate(model, data.x_test, data.y_test)
     generator = torch.Generator().manual_seed(seed)

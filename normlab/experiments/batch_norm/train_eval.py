@@ -50,15 +50,9 @@ def run_one(config: Config, momentum: float, seed: int) -> list[dict[str, float]
             batch = evaluate(model, data.x_test, data.y_test, mode="train").loss
             scores.append({"step": step, "eval_loss": running, "batch_loss": batch})
 
-    train_on_digits(
-        model,
-        data,
-        torch.optim.Adam(model.parameters(), lr=config.lr),
-        steps=max(config.check_at),
-        batch_size=config.batch_size,
-        seed=seed,
-        after_step=score,
-    )
+    adam = torch.optim.Adam(model.parameters(), lr=config.lr)
+    steps, size = max(config.check_at), config.batch_size
+    train_on_digits(model, data, adam, steps=steps, batch_size=size, seed=seed, after_step=score)
     return scores
 
 

@@ -38,9 +38,6 @@ class TokenBatchNorm(BatchNorm1d):
 
     `BatchNorm1d` itself reads (N, T, D) as N samples of T channels: it would refuse, or, where
     T equals `num_features`, normalize each position.
-
-    Args:
-        num_features: D.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -49,11 +46,7 @@ class TokenBatchNorm(BatchNorm1d):
 
 
 def replace_by_batch_norm(model: Transformer) -> Transformer:
-    """Put a :class:`TokenBatchNorm` where each LayerNorm stands, in place.
-
-    Args:
-        model: at its first weights; both norms start with weight 1 and bias 0.
-    """
+    """Put a :class:`TokenBatchNorm` with weight 1 and bias 0 where each LayerNorm stands."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, LayerNorm):

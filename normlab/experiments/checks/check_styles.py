@@ -106,8 +106,7 @@ def run_one(config: Config, layer: str, size: int, seed: int) -> dict[str, tuple
 
 
 def _points(config: Config) -> list[dict[str, Any]]:
-    layers = (*RIGHT, *LAYER_NORM_MUTANTS)
-    return grid(size=config.sizes, layer=layers, seed=config.seeds)
+    return grid(size=config.sizes, layer=(*RIGHT, *LAYER_NORM_MUTANTS), seed=config.seeds)
 
 
 run = Sweep(run_one, _points)

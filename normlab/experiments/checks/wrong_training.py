@@ -34,12 +34,7 @@ class Config:
 
 
 class LayerNormBy(nn.LayerNorm):
-    """Torch's module with another function behind it.
-
-    Args:
-        size: number of features.
-        function: has the signature of `torch.nn.functional.layer_norm`.
-    """
+    """Torch's module with another function of the same signature behind it."""
 
     def __init__(self, size: int, function: Callable[..., Tensor]):
         super().__init__(size)
@@ -70,14 +65,9 @@ def run_one(config: Config, layer: str, lr: float, seed: int) -> dict[str, float
     data = load_digits_split(seed)
     model = make_network(config.widths, layer, seed=seed)
     start = evaluate(model, data.x_test, data.y_test).loss
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    train_on_digits(
-        model, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
-    )
-    return {
-        "start_loss": start,
-        "accuracy": evaluate(model, data.x_test, data.y_test).accuracy,
-    }
+    sgd = torch.optim.SGD(model.parameters(), lr=lr)
+    train_on_digits(model, data, sgd, steps=config.steps, batch_size=config.batch_size, seed=seed)
+    return {"start_loss": start, "accuracy": evaluate(model, data.x_test, data.y_test).accuracy}
 
 
 run = Sweep(run_one, layer="layers", lr="lrs", seed="seeds")

@@ -92,10 +92,8 @@ def run_one(config: Config, seed: int) -> list[dict[str, Any]]:
     """
     data = load_digits_split(seed)
     trained = make_mlp(config.widths, "batch_norm", seed=seed)
-    optimizer = torch.optim.Adam(trained.parameters(), lr=1e-3)
-    train_on_digits(
-        trained, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
-    )
+    adam, size = torch.optim.Adam(trained.parameters(), lr=1e-3), config.batch_size
+    train_on_digits(trained, data, adam, steps=config.steps, batch_size=size, seed=seed)
     before, old = copy.deepcopy(trained[:-1].state_dict()), _features(trained, data.x_test)
     accuracy = evaluate(trained, data.x_test, data.y_test).accuracy
     found = []

@@ -34,11 +34,7 @@ class Config:
 def accumulate(model: nn.Module, x: Tensor, y: Tensor, parts: int) -> Tensor:
     """Gradient of the mean loss as one vector, accumulated over equal micro-batches.
 
-    Args:
-        model: in training mode; its running statistics move.
-        x: (n, \\*) inputs.
-        y: (n,) long labels.
-        parts: micro-batches; a divisor of n.
+    The running statistics of the model move.
     """
     model.zero_grad()
     for x_part, y_part in zip(x.chunk(parts), y.chunk(parts), strict=True):

@@ -33,17 +33,12 @@ class Config:
 
 
 def make_groups(model: nn.Module, decayed: Decayed, decay: float) -> list[dict[str, Any]]:
-    """Parameter groups for an optimizer, with and without weight decay.
+    """Parameter groups for an optimizer, the first with weight decay and the other without.
 
     Vectors are biases and the parameters of norms, so the number of axes tells them apart.
 
-    Args:
-        model: whose parameters are divided.
-        decayed: "everything", "matrices" or "nothing".
-        decay: of the first group.
-
     Raises:
-        ValueError: `decayed` is something else.
+        ValueError: `decayed` is none of the three.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6))
@@ -70,10 +65,8 @@ def run_one(config: Config, norm: FeatureNorm, decayed: Decayed, seed: int) -> d
     """
     data = load_digits_split(seed)
     model = make_mlp(config.widths, norm, seed=seed)
-    optimizer = torch.optim.AdamW(make_groups(model, decayed, config.decay), lr=config.lr)
-    train_on_digits(
-        model, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
-    )
+    adam = torch.optim.AdamW(make_groups(model, decayed, config.decay), lr=config.lr)
+    train_on_digits(model, data, adam, steps=config.steps, batch_size=config.batch_size, seed=seed)
     norms = [m for m in model if isinstance(m, BatchNorm1d | LayerNorm | RMSNorm)]
     score = evaluate(model, data.x_test, data.y_test)
     mean = float(torch.cat([m.weight.detach() for m in norms if m.weight is not None]).mean())

@@ -74,10 +74,8 @@ def run_one(config: Config, seed: int) -> dict[str, float]:
     for module in model:
         if isinstance(module, BatchNorm1d):
             module.momentum = config.momentum
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
-    train_on_digits(
-        model, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
-    )
+    adam = torch.optim.Adam(model.parameters(), lr=config.lr)
+    train_on_digits(model, data, adam, steps=config.steps, batch_size=config.batch_size, seed=seed)
     running = evaluate(model, data.x_test, data.y_test).accuracy
     batch = evaluate(model, data.x_test, data.y_test, mode="train").accuracy
     recompute_statistics_(model, data.x_train[:1280].split(config.batch_size))

@@ -46,9 +46,6 @@ def convert_to_post_norm(model: Transformer) -> tuple[Transformer, list[nn.Param
 
     The last layer of every branch is divided by alpha, the eps of its norm by alpha².
 
-    Args:
-        model: its blocks are :class:`~normlab.residual.DeepNorm`; left as it is.
-
     Returns:
         The Post-LN network, and the parameters that were divided.
 
@@ -70,14 +67,9 @@ def convert_to_post_norm(model: Transformer) -> tuple[Transformer, list[nn.Param
     return post, divided
 
 
-def _train(model: Transformer, groups: list[dict[str, Any]], optimizer: str, config: Config) -> Any:
-    made = (
-        torch.optim.SGD(groups, lr=config.sgd_lr)
-        if optimizer == "sgd"
-        else torch.optim.Adam(groups, lr=config.adam_lr)
-    )
+def _train(model: Transformer, optimizer: torch.optim.Optimizer, config: Config) -> list[float]:
     batches = sequence_batches(seed=1000 + config.seed)
-    return minimize(lambda batch: sequence_loss(model, batch)[0], batches, made, steps=config.steps)
+    return minimize(lambda b: sequence_loss(model, b)[0], batches, optimizer, steps=config.steps)
 
 
 def run_one(config: Config, optimizer: Optimizer, power: int) -> dict[str, float]:
@@ -92,12 +84,16 @@ def run_one(config: Config, optimizer: Optimizer, power: int) -> dict[str, float
     post, divided = convert_to_post_norm(deep)
     ids = {id(p) for p in divided}
     others = [p for p in post.parameters() if id(p) not in ids]
-    lr = config.sgd_lr if optimizer == "sgd" else config.adam_lr
-    slow: dict[str, Any] = {"params": divided, "lr": lr / config.alpha**power}
-    if optimizer == "adam":  # whose eps has the units of the gradient, alpha times as large there
+    slow: dict[str, Any] = {"params": divided}
+    make: Any = torch.optim.SGD
+    lr = config.sgd_lr
+    if optimizer == "adam":
+        make, lr = torch.optim.Adam, config.adam_lr
+        # Adam's eps has the units of the gradient, which is alpha times as large there
         slow["eps"] = 1e-8 * config.alpha
-    deep_losses = _train(deep, [{"params": list(deep.parameters())}], optimizer, config)
-    post_losses = _train(post, [{"params": others}, slow], optimizer, config)
+    slow["lr"] = lr / config.alpha**power
+    deep_losses = _train(deep, make(deep.parameters(), lr=lr), config)
+    post_losses = _train(post, make([{"params": others}, slow], lr=lr), config)
     return {"gap": max(abs(a - b) for a, b in zip(deep_losses, post_losses, strict=True))}
 
 

@@ -10,15 +10,9 @@ from normlab.experiments.networks.transformer import Placement, Transformer, mak
 from normlab.experiments.settings import Count
 from normlab.residual import deep_norm_constants
 
-Group = Literal[
-    "none",
-    "post_norm",
-    "pre_norm",
-    "deep_norm",
-    "alpha only",
-    "beta only",
-    "alpha on the branch",
-]
+# a placement; or DeepNorm with beta = 1, with alpha = 1, or with its alpha as factor of the branch
+# instead of the skip
+Group = Literal[Placement, "alpha only", "beta only", "alpha on the branch"]
 
 
 @dataclass(frozen=True)
@@ -34,16 +28,7 @@ class Sizes:
 
 
 def make_model(group: Group, sizes: Any, *, layers: int, seed: int, **changes: Any) -> Transformer:
-    """Build the network of a group.
-
-    Args:
-        group: a placement; or DeepNorm with beta = 1, with alpha = 1, or with its alpha as
-            factor of the branch instead of the skip.
-        sizes: settings with `vocabulary`, `length`, `width`, `heads` and `expansion`.
-        layers: L.
-        seed: of the initial weights.
-        changes: arguments of :func:`make_transformer`.
-    """
+    """Build the network of a group; `changes` of :func:`make_transformer` win over `sizes`."""
     options: dict[str, Any] = {
         name: getattr(sizes, name)
         for name in ("vocabulary", "length", "width", "heads", "expansion")
@@ -62,12 +47,7 @@ def make_model(group: Group, sizes: Any, *, layers: int, seed: int, **changes: A
 
 
 def make_batches(sizes: Any, *, seed: int) -> SequenceBatches:
-    """Batches of reversal; other draws than those of the weights.
-
-    Args:
-        sizes: settings with `vocabulary`, `length` and `batch_size`.
-        seed: of the run.
-    """
+    """Batches of reversal; other draws than those of the weights."""
     return sequence_batches(
         vocabulary=sizes.vocabulary,
         length=sizes.length,

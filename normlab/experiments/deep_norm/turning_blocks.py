@@ -18,10 +18,7 @@ Step = Literal["gradient", "sign"]
 
 
 class TurningBranch(nn.Module):
-    """Turns every pair of features by a quarter and multiplies by v w.
-
-    Args:
-        beta: where v and w start.
+    """Turns every pair of features by a quarter and multiplies by v w, which start at beta.
 
     Shape:
         (N, D) to (N, D), D even.
@@ -40,19 +37,11 @@ class TurningBranch(nn.Module):
 
 
 def make_stack(sublayers: int, *, alpha: float, beta: float, features: int = 4) -> nn.Sequential:
-    """Stack the package's own :class:`~normlab.residual.DeepNorm` around turning branches.
-
-    Args:
-        sublayers: number of blocks.
-        alpha: factor of the skips.
-        beta: where v and w of every branch start.
-        features: D, even.
-    """
-
-    def norm() -> nn.Module:
-        return RMSNorm(features, eps=0.0, dtype=torch.float64)
-
-    blocks = (DeepNorm(TurningBranch(beta), norm(), alpha=alpha) for _ in range(sublayers))
+    """Stack the package's own :class:`~normlab.residual.DeepNorm` around turning branches."""
+    blocks = []
+    for _ in range(sublayers):
+        norm = RMSNorm(features, eps=0.0, dtype=torch.float64)
+        blocks.append(DeepNorm(TurningBranch(beta), norm, alpha=alpha))
     return nn.Sequential(*blocks)
 
 

@@ -16,11 +16,7 @@ def draw_statistics(
 ) -> dict[int, tuple[list[float], list[float]]]:
     """Take one channel behind the last convolution of a fresh network, in many small batches.
 
-    Args:
-        sizes: images in a batch.
-        draws: batches of each size.
-        channel: of the 64, each with one value for an image.
-        seed: of the network, the digits and the batches.
+    Each of its 64 channels has one value for an image.
 
     Returns:
         size -> offsets of the mean, and ratios of the spread, one for each batch. The offset is

@@ -63,9 +63,6 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
 def find_forgotten(seed: int = 0) -> dict[str, set[str]]:
     """Apply each change to a random batch, and compare the outputs.
 
-    Args:
-        seed: of the batch.
-
     Returns:
         layer -> changes that leave the first sample's output as it was, to ten digits; for the
         changes of one sample, one channel or everything, also that of all other samples.

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from normlab.experiments.batch_norm.noise_and_gap import GhostBatchNorm
-from normlab.experiments.data.digits import DigitsSplit, load_digits_split
+from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_convnet
 from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep, grid
@@ -42,9 +42,6 @@ Group = Literal[
 
 class LearnedEps(nn.Module):
     """Filter response norm that learns the eps of each channel, for channels of few positions.
-
-    Args:
-        num_channels: C.
 
     Shape:
         input (N, C, H, W); returns the same shape.
@@ -109,13 +106,8 @@ def make_network(
     """Build convolution → norm → ReLU blocks; one seed gives every group the same weights.
 
     The weights are drawn as He et al. do. Filter response norm brings its own threshold, which
-    takes the place of the ReLU.
-
-    Args:
-        group: what stands behind each convolution.
-        channels: of the convolutions, input first.
-        part_size: images that share the statistics of a batch norm in training.
-        seed: of the initial weights.
+    takes the place of the ReLU. In training, `part_size` images share the statistics of a batch
+    norm.
 
     Shape:
         the network maps (N, channels[0], H, W) to (N, 10).
@@ -139,19 +131,12 @@ def make_network(
 def widen_bounds(model: nn.Module, done: float) -> None:
     """Set the bounds of batch renorm as its paper does: batch norm first, then wider and wider.
 
-    Args:
-        model: its batch renorms are changed in place.
-        done: share of the training that is over; the bounds grow from 0.1 to 0.5 of it.
+    They grow while the share of the training that is over goes from 0.1 to 0.5.
     """
     share = min(max((done - 0.1) / 0.4, 0.0), 1.0)
     for module in model.modules():
         if isinstance(module, BatchRenorm2d):
             module.r_max, module.d_max = 1 + 2 * share, 5 * share
-
-
-def _keep_out(data: DigitsSplit, size: int) -> tuple[DigitsSplit, Tensor, Tensor]:
-    kept = DigitsSplit(data.x_train[size:], data.y_train[size:], data.x_test, data.y_test)
-    return kept, data.x_train[:size], data.y_train[:size]
 
 
 def run_one(
@@ -165,7 +150,9 @@ def run_one(
         test_wrong: of the 500 test digits, in eval mode.
         part_wrong: of the test digits in parts of `part_size`, with the statistics of each.
     """
-    data, x_valid, y_valid = _keep_out(load_digits_split(seed).as_images(), config.validation_size)
+    data, kept_out = load_digits_split(seed).as_images(), config.validation_size
+    x_valid, y_valid = data.x_train[:kept_out], data.y_train[:kept_out]
+    data = replace(data, x_train=data.x_train[kept_out:], y_train=data.y_train[kept_out:])
     model = make_network(group, config.channels, part_size=part_size, seed=seed)
     widen_bounds(model, 0.0)
     losses = train_on_digits(

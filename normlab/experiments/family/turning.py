@@ -23,11 +23,6 @@ def follow_direction(steps: int = 400, *, lr: float = 0.3, seed: int = 0) -> Tur
     """Fit noise by one neuron with weight norm: plain gradient descent at a constant rate.
 
     Targets are random, so that each batch of 8 asks for another direction and none is best.
-
-    Args:
-        steps: updates.
-        lr: learning rate.
-        seed: of the weights and of all batches.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
@@ -48,12 +43,9 @@ def follow_direction(steps: int = 400, *, lr: float = 0.3, seed: int = 0) -> Tur
         found.degrees.append(cosine.acos().rad2deg().item())
         before.copy_(v)
 
+    def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
+        return mse_loss(neuron(batch[0]), batch[1])
+
     optimizer = torch.optim.SGD([direction], lr=lr)  # the length g stays as it is
-    minimize(
-        lambda batch: mse_loss(neuron(batch[0]), batch[1]),
-        iter(draw, None),
-        optimizer,
-        steps=steps,
-        after_step=record,
-    )
+    minimize(loss_of, iter(draw, None), optimizer, steps=steps, after_step=record)
     return found

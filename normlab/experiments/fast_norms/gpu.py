@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 from normlab.experiments.fast_norms.times import Record
@@ -36,8 +37,8 @@ def collect(
         KeyError: a case about which the record concludes nothing, or a variant that it lacks.
     """
     found = {}
-    for case in ((n, d, s) for n in NORMS for d in DTYPES for s in shapes):
-        norm, dtype, shape = case
+    for norm, dtype, shape in itertools.product(NORMS, DTYPES, shapes):
         times = record.find(norm, dtype, *shape, which=which)
-        found[case] = times.of(variant) if what == "milliseconds" else getattr(times, what)[variant]
+        value = times.of(variant) if what == "milliseconds" else getattr(times, what)[variant]
+        found[norm, dtype, shape] = value
     return found

@@ -20,11 +20,7 @@ PASSED = 5  # tensors of the input's size that a fused layer norm reads or write
 
 
 class Limits:
-    """Bandwidth, arithmetic and shares of a Transformer block on one machine.
-
-    Args:
-        path: of the JSON.
-    """
+    """Bandwidth, arithmetic and shares of a Transformer block on one machine."""
 
     def __init__(self, path: Path | str) -> None:
         self._all: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))

@@ -33,11 +33,7 @@ class Times:
 
 
 class Record:
-    """All conclusive cases of a file.
-
-    Args:
-        path: of the JSON.
-    """
+    """All conclusive cases of a file."""
 
     def __init__(self, path: Path | str) -> None:
         self._all: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -57,13 +53,7 @@ class Record:
         return f"{self.device}, torch {m['torch']}, {m['threads']} thread, load {m['load']}"
 
     def find(self, norm: str, dtype: str, *shape: int, which: str = "both") -> Times:
-        """One case.
-
-        Args:
-            norm: a name of the registry, or of a norm with its neighbor.
-            dtype: by its name.
-            shape: of the input.
-            which: the pass: "forward", "backward" or "both".
+        """One case, with the pass as "forward", "backward" or "both".
 
         Raises:
             KeyError: no such case, or its control was off.

@@ -23,10 +23,7 @@ def adamw_length(lr: float, weight_decay: float, entries: int) -> float:
 
     .. math:: \lVert W \rVert^2 = \frac{\eta\, C}{2 \lambda}
 
-    Args:
-        lr: η.
-        weight_decay: λ.
-        entries: C, numbers in W.
+    with η the rate, λ the decay and C the entries of W.
 
     Conventions:
         the gradients of different steps are independent and each entry of the normalized
@@ -43,10 +40,7 @@ def adamw_angle(lr: float, weight_decay: float, beta1: float = 0.9) -> float:
 
     .. math:: \theta = \sqrt{2 \eta \lambda\, \frac{1 - \beta_1}{1 + \beta_1}}
 
-    Args:
-        lr: η.
-        weight_decay: λ.
-        beta1: of Adam's first moment, whose averaging shortens a step.
+    where the averaging of the first moment, by beta1, shortens a step.
 
     Conventions:
         as in :func:`adamw_length`.
@@ -88,21 +82,13 @@ class Config:
 def make_network(width: int, *, seed: int, start_scale: float = 1.0) -> nn.Sequential:
     """Linear → layer norm → ReLU, twice, and a linear layer, with torch's defaults.
 
-    Args:
-        width: units in each hidden layer.
-        seed: of the weights.
-        start_scale: factor of the two hidden matrices.
+    The two hidden matrices are multiplied by `start_scale`.
     """
     torch.manual_seed(seed)
-    network = nn.Sequential(
-        nn.Linear(64, width, bias=False),
-        nn.LayerNorm(width),
-        nn.ReLU(),
-        nn.Linear(width, width, bias=False),
-        nn.LayerNorm(width),
-        nn.ReLU(),
-        nn.Linear(width, 10),
-    )
+    layers: list[nn.Module] = []
+    for inputs in (64, width):
+        layers += [nn.Linear(inputs, width, bias=False), nn.LayerNorm(width), nn.ReLU()]
+    network = nn.Sequential(*layers, nn.Linear(width, 10))
     for matrix in hidden_matrices(network):
         matrix.data.mul_(start_scale)
     return network
@@ -158,10 +144,9 @@ def run_one(
     losses = minimize(loss_of, batches, optimizer, steps=steps, after_step=follow)
     balanced, last = adamw_length(lr, weight_decay, weight.numel()), steps // 5
     turn = math.sqrt(sum(t * t for t in turns[-last:]) / last)
+    shown = (round(steps * i / config.points) for i in range(config.points + 1))
     return {
-        "lengths": tuple(
-            lengths[round(steps * i / config.points)] / balanced for i in range(config.points + 1)
-        ),
+        "lengths": tuple(lengths[step] / balanced for step in shown),
         "turn": turn / adamw_angle(lr, weight_decay),
         "loss": sum(losses[-last:]) / last,
     }

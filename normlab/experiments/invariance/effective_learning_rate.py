@@ -26,10 +26,7 @@ def equilibrium_norm(lr: float, weight_decay: float, unit_gradient: float) -> fl
 
     .. math:: \lVert W \rVert^4 = \frac{\eta\, \lVert \tilde g \rVert^2}{\lambda (2 - \eta\lambda)}
 
-    Args:
-        lr: η.
-        weight_decay: λ.
-        unit_gradient: length of the gradient at a weight of length 1 with the same direction.
+    with η the rate, λ the decay and g̃ the gradient at a weight of length 1 and the same direction.
 
     Raises:
         ValueError: ηλ is not between 0 and 1.
@@ -47,10 +44,6 @@ def equilibrium_rotation(lr: float, weight_decay: float) -> float:
 
     .. math:: \tan\theta = \frac{\sqrt{\eta\lambda (2 - \eta\lambda)}}{1 - \eta\lambda}
               \approx \sqrt{2 \eta \lambda}
-
-    Args:
-        lr: η.
-        weight_decay: λ.
 
     Raises:
         ValueError: ηλ is not between 0 and 1.

@@ -34,11 +34,7 @@ def eps_deviation(ratio: float) -> float:
 
 
 def eps_deviation_bound(ratio: float) -> float:
-    """Bound min(1, r / 2) of :func:`eps_deviation`.
-
-    Args:
-        ratio: r, as in :func:`eps_deviation`.
-    """
+    """Bound min(1, r / 2) of :func:`eps_deviation`."""
     return min(1.0, ratio / 2)
 
 

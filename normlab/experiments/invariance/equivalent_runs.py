@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
-from normlab.experiments.invariance.invariant_mlp import TrainedRun, train_once
+from normlab.experiments.invariance.invariant_mlp import train_once
 from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.settings import Count, Index, NotNegative, Positive, check_settings
 from normlab.experiments.sweep import Sweep
@@ -19,9 +20,7 @@ def growing_lr(lr: float, weight_decay: float) -> Callable[[int], float]:
 
     .. math:: \eta_t = \eta\, (1 - \eta\lambda)^{-(2t + 1)}, \qquad t = 0, 1, \dots
 
-    Args:
-        lr: η.
-        weight_decay: λ.
+    with η the rate and λ the decay.
 
     Source:
         li2020exponential, for SGD without momentum.
@@ -35,11 +34,7 @@ def growing_lr(lr: float, weight_decay: float) -> Callable[[int], float]:
         raise ValueError(
             f"weight_decay: got {weight_decay} with lr {lr}; expected 0 <= lr * weight_decay < 1"
         )
-
-    def factor(step: int) -> float:
-        return float(kept ** -(2 * step + 1))
-
-    return factor
+    return lambda step: float(kept ** -(2 * step + 1))
 
 
 @dataclass(frozen=True)
@@ -74,28 +69,19 @@ def run_one(config: Config, pair: Pair, norm: FeatureNorm, seed: int) -> dict[st
         lengths: ‖W‖ of the first hidden matrix at the end, of either training.
         last_lrs: learning rate of the hidden layers in the last step, of either.
     """
-
-    def training(lr: float, **settings: Any) -> TrainedRun:
-        return train_once(
-            config.widths,
-            norm,
-            seed=seed,
-            lr=lr,
-            steps=config.steps,
-            batch_size=config.batch_size,
-            **settings,
-        )
-
+    sizes: dict[str, Any] = {"steps": config.steps, "batch_size": config.batch_size}
+    training = partial(train_once, config.widths, norm, seed=seed, **sizes)
     c, lr, decay = config.start_scale, config.lr, config.weight_decay
     if pair == "rescaled start, SGD":
-        first, second = training(lr), training(c * c * lr, start_scale=c)
+        first, second = training(lr=lr), training(lr=c * c * lr, start_scale=c)
     elif pair == "rescaled start, Adam":
-        first = training(config.adam_lr, optimizer="adam", adam_eps=1e-8)
+        rate = config.adam_lr
+        first = training(lr=rate, optimizer="adam", adam_eps=1e-8)
         # Adam's eps is added to the size of a gradient, which is 1 / c of what it was
-        second = training(c * config.adam_lr, optimizer="adam", start_scale=c, adam_eps=1e-8 / c)
+        second = training(lr=c * rate, optimizer="adam", start_scale=c, adam_eps=1e-8 / c)
     else:
-        first = training(lr, weight_decay=decay)
-        second = training(lr, lr_growth=growing_lr(lr, decay))
+        first = training(lr=lr, weight_decay=decay)
+        second = training(lr=lr, lr_growth=growing_lr(lr, decay))
     gaps = [abs(a - b) for a, b in zip(first.losses, second.losses, strict=False)]
     return {
         "largest_gap": max(gaps),

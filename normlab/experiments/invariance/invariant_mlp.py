@@ -33,12 +33,7 @@ class InvariantMLP(nn.Module):
               \text{logits} = V h_L + b
 
     With "none" in place of the norm it is the control: the same network, not invariant.
-
-    Args:
-        widths: sizes from input to output.
-        norm: of the hidden layers.
-        seed: of the initial weights.
-        start_scale: factor of the initial hidden weights.
+    `start_scale` multiplies the initial hidden weights.
 
     Shape:
         maps (N, widths[0]) to (N, widths[-1]), in float64.
@@ -120,11 +115,10 @@ def train_once(
     lr_growth: Callable[[int], float] = lambda step: 1.0,
     optimizer: Literal["sgd", "adam"] = "sgd",
     adam_eps: float = 1e-8,
-    output_lr: float = 0.1,
 ) -> TrainedRun:
-    r"""Train on the digits and follow the first hidden matrix.
+    """Train on the digits and follow the first hidden matrix.
 
-    The output layer learns with `output_lr` and is never decayed: it is not invariant.
+    The output layer learns at 0.1 and is never decayed: it is not invariant.
 
     Args:
         widths: of the network.
@@ -138,13 +132,12 @@ def train_once(
         lr_growth: step (from 0) -> factor of `lr` in that step.
         optimizer: "sgd" without momentum, or "adam".
         adam_eps: of Adam on the hidden layers; it has the units of their gradient.
-        output_lr: of the output layer.
     """
     data = load_digits_split(seed)
     model = InvariantMLP(widths, norm, seed=seed, start_scale=start_scale)
     groups: list[dict[str, Any]] = [
         {"params": list(model.hidden), "lr": lr * lr_growth(0), "weight_decay": weight_decay},
-        {"params": [model.output, model.output_bias], "lr": output_lr},
+        {"params": [model.output, model.output_bias], "lr": 0.1},
     ]
     stepper: torch.optim.Optimizer
     if optimizer == "sgd":

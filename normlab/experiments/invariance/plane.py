@@ -15,17 +15,10 @@ def walk(
     .. math:: \mathcal L_t(w) = -\Big\langle \frac{w}{\lVert w \rVert}, u_t \Big\rangle, \qquad
               w_{t+1} = (1 - \eta\lambda)\, w_t - \eta\, \nabla \mathcal L_t(w_t)
 
-    with unit vectors u_t whose angles are uniform.
-
-    Args:
-        start: w before the first step, not 0.
-        lr: η.
-        weight_decay: λ.
-        steps: how many.
-        seed: of the u_t.
+    with η the rate, λ the decay, and unit vectors u_t whose angles are uniform.
 
     Returns:
-        (steps + 1, 2), all w.
+        (steps + 1, 2), all w, with the start, which is not 0.
     """
     angles = np.random.default_rng(seed).uniform(0, 2 * math.pi, steps)
     path = [np.array(start, dtype=np.float64)]
