@@ -19,17 +19,11 @@ from normlab.inspection import doctor
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command has to say.
+    """What a command has to say."""
 
-    Attributes:
-        values: the report as plain values.
-        report: itself.
-        status: exit status.
-    """
-
-    values: dict[str, Any]
-    report: Any
-    status: int
+    values: dict[str, Any]  #: the report as plain values
+    report: Any  #: itself
+    status: int  #: exit status
 
 
 def run(options: argparse.Namespace) -> Answer:

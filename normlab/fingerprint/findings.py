@@ -16,50 +16,32 @@ from normlab.probing.running import Running
 
 
 class Findings:
-    """Filled step by step, by one function a field.
+    """Filled step by step, by one function a field."""
 
-    Attributes:
-        report: for the caller.
-        real_shape: that was asked about.
-        probe: in the dtype of the probing, with random parameters.
-        layer: with parameters of their own dtype, and the shape of the probing.
-        own: parameters as they came.
-        random: parameters as they were randomized.
-        groups: cells that share statistics.
-        affine: fit at large inputs.
-        roles: what each parameter does.
-        has_weight: whether there are factors.
-        eps: in the dtype of the probing, for a mean square with divisor n; None where it could
-            not be told.
-        eps_value: with the layer's own divisor (n, where that is unknown), in float32 where eps
-            follows the dtype.
-        eps_doubt: relative uncertainty of `eps_value`.
-        eps_follows_dtype: whether float32 and float64 have different ones.
-        running: running statistics that move as torch's do.
-        spread: "mean square", or "sum of squares" where n is left out.
-        is_scalar: the weight is one number for all.
-        following: function that follows the norm, which is taken away from `probe` and `layer`.
-    """
+    groups: Groups  #: cells that share statistics
+    affine: Affine  #: fit at large inputs
+    roles: dict[str, Role]  #: what each parameter does
+    has_weight: bool  #: whether there are factors
 
-    groups: Groups
-    affine: Affine
-    roles: dict[str, Role]
-    has_weight: bool
-
-    def __init__(self, original: Probe, report: Fingerprint):
-        self.report = report
-        self.real_shape = original.shape
-        self.probe = choose_probe(original)
+    def __init__(self, original: Probe):
+        self.report = Fingerprint()  #: for the caller
+        self.real_shape = original.shape  #: that was asked about
+        self.probe = choose_probe(original)  #: in the dtype of the probing, with random parameters
+        #: with parameters of their own dtype, and the shape of the probing
         self.layer = original.with_shape(self.probe.shape)
-        self.own = self.random = self.probe.values()
+        self.own = self.probe.values()  #: parameters as they came
+        self.random = self.own  #: parameters as they were randomized
+        #: in the dtype of the probing, for a mean square with divisor n; None where not known
         self.eps: Eps | None = None
+        #: with the layer's own divisor (n, where that is unknown), in float32 where it differs
         self.eps_value: float | None = None
-        self.eps_doubt = 0.0
-        self.eps_follows_dtype = False
-        self.running: Running | None = None
+        self.eps_doubt = 0.0  #: relative uncertainty of `eps_value`
+        self.eps_follows_dtype = False  #: whether float32 and float64 have different ones
+        self.running: Running | None = None  #: running statistics that move as torch's do
+        #: function that follows the norm, which is taken away from `probe` and `layer`
         self.following: Following | None = None
-        self.spread = "mean square"
-        self.is_scalar = False
+        self.spread = "mean square"  #: or "sum of squares", where n is left out
+        self.is_scalar = False  #: the weight is one number for all
 
     def randomize(self) -> None:
         """Move all weights and biases away from 0 and 1."""

@@ -72,17 +72,11 @@ class BeforeFunction(nn.Module):
 
 @dataclass(frozen=True)
 class Following:
-    """A function that follows a norm.
+    """A function that follows a norm."""
 
-    Attributes:
-        name: "relu", "silu" and so on.
-        function: of a tensor.
-        layer: its layer under `torch.nn`, or None.
-    """
-
-    name: str
-    function: Function
-    layer: str | None
+    name: str  #: "relu", "silu" and so on
+    function: Function  #: of a tensor
+    layer: str | None  #: its layer under `torch.nn`, or None
 
 
 def _wrapped(probe: Probe, way: Literal["lift", "odd"], bias: str = "") -> Probe:

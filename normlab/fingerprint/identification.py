@@ -88,7 +88,7 @@ def identify(
 def _identify(layer: Callable[[Tensor], Any], shape: tuple[int, ...]) -> Fingerprint:
     with open_probe(layer, shape) as original:
         try:
-            found = Findings(original, Fingerprint())
+            found = Findings(original)
         except NoNorm as reason:
             return Fingerprint().undecided(str(reason))
         own = found.probe.values()
@@ -120,7 +120,7 @@ def _before_function(original: Probe) -> Fingerprint | None:
     own, partly = original.values(), None
     with contextlib.suppress(Exception):  # a layer may refuse an input in any way
         for probe in without_function(original, choose_probe(original)):
-            found = Findings(probe, Fingerprint())
+            found = Findings(probe)
             try:
                 found.randomize()
                 found.following = name_function(found.probe)

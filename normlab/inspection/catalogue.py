@@ -10,17 +10,12 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule.
+    """One rule."""
 
-    Attributes:
-        severity: "error": outputs are wrong; "warning": look at it; "note": may be meant so.
-        page: chapter#target that explains it.
-        text: what it looks for.
-    """
-
+    #: "error": outputs are wrong; "warning": look at it; "note": may be meant so
     severity: Severity
-    page: str
-    text: str
+    page: str  #: chapter#target that explains it
+    text: str  #: what it looks for
 
 
 RULES: dict[str, Rule] = {

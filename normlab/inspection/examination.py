@@ -238,10 +238,7 @@ def _conform(found: Recognized, out: Examination) -> list[Finding]:
         try:
             with finite(layer) as clean:
                 report = check_layer(
-                    clean,
-                    like=str(print_.family),
-                    shape=probing_shape(norm, layer),
-                    **conventions,
+                    clean, like=str(print_.family), shape=probing_shape(norm, layer), **conventions
                 )
         except (ValueError, TypeError, RuntimeError) as error:
             out.notes.append(f"{norm.module} could not be checked: {error}")

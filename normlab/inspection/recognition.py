@@ -22,18 +22,15 @@ from normlab.probing.state import preserve_state, tensors_of
 
 @dataclasses.dataclass
 class Recognized:
-    """What was found in a model.
+    """What was found in a model."""
 
-    Attributes:
-        norms: understood, in the order of their first call.
-        unknown: path of a module or a call -> why it looks like a norm and is none that is known.
-        layers: path of a norm -> what was probed: the module, or a call as a module.
-        of_weights: paths of modules that normalize a weight.
-    """
-
+    #: understood, in the order of their first call
     norms: list[Norm] = dataclasses.field(default_factory=list)
+    #: path of a module or a call -> why it looks like a norm and is none that is known
     unknown: dict[str, str] = dataclasses.field(default_factory=dict)
+    #: path of a norm -> what was probed: the module, or a call as a module
     layers: dict[str, nn.Module] = dataclasses.field(default_factory=dict)
+    #: paths of modules that normalize a weight
     of_weights: list[str] = dataclasses.field(default_factory=list)
 
     def has_inside(self, name: str) -> bool:
@@ -49,9 +46,7 @@ class Recognized:
 
 
 def recognize(
-    trace: Trace,
-    modules: dict[str, nn.Module],
-    progress: Callable[[int, int], None] | None = None,
+    trace: Trace, modules: dict[str, nn.Module], progress: Callable[[int, int], None] | None = None
 ) -> Recognized:
     """Identify everything in a traced model that may be a norm.
 

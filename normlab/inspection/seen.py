@@ -14,36 +14,20 @@ from normlab.inspection.tracing import Example, ModuleCall, Trace
 
 @dataclass(frozen=True)
 class Seen:
-    """A model that was run once.
+    """A model that was run once."""
 
-    Attributes:
-        model: may be run again and changed; the caller puts it back.
-        example: its arguments.
-        state: what it held before it was run.
-        trace: of its run.
-        under_autocast: calls of a run in bfloat16, by path; none where there was no such run.
-        norms: modules among the norms that were found in it.
-        functions: norms that are calls of a function.
-        layers: path of a norm -> what was probed.
-        unknown: paths of what looks like a norm and was not understood.
-        modules: of the model, by path.
-        optimizer: of the model, or None.
-        given: what the caller passed: the model, or a DistributedDataParallel around it.
-        recomputed: paths of batch norms that a backward pass calls again.
-        partial: names of norms' parameters whose gradients are parts of one.
-    """
-
-    model: nn.Module
-    example: Example
-    state: State
-    trace: Trace
+    model: nn.Module  #: may be run again and changed; the caller puts it back
+    example: Example  #: its arguments
+    state: State  #: what it held before it was run
+    trace: Trace  #: of its run
+    #: calls of a run in bfloat16, by path; none where there was no such run
     under_autocast: dict[str, ModuleCall]
-    norms: list[Norm]
-    functions: list[Norm]
-    layers: dict[str, nn.Module]
-    unknown: list[str]
-    modules: dict[str, nn.Module]
-    optimizer: torch.optim.Optimizer | None
-    given: nn.Module
-    recomputed: frozenset[str]
-    partial: frozenset[str]
+    norms: list[Norm]  #: modules among the norms that were found in it
+    functions: list[Norm]  #: norms that are calls of a function
+    layers: dict[str, nn.Module]  #: path of a norm -> what was probed
+    unknown: list[str]  #: paths of what looks like a norm and was not understood
+    modules: dict[str, nn.Module]  #: of the model, by path
+    optimizer: torch.optim.Optimizer | None  #: of the model, or None
+    given: nn.Module  #: what the caller passed: the model, or a DistributedDataParallel around it
+    recomputed: frozenset[str]  #: paths of batch norms that a backward pass calls again
+    partial: frozenset[str]  #: names of norms' parameters whose gradients are parts of one

@@ -13,15 +13,10 @@ from normlab.inspection.report import Finding
 
 @dataclass(frozen=True)
 class State:
-    """What was read off a model before its first run.
+    """What was read off a model before its first run."""
 
-    Attributes:
-        findings: values that are not finite, and negative variances.
-        fresh: paths of modules whose running statistics are those of a new layer.
-    """
-
-    findings: list[Finding]
-    fresh: frozenset[str]
+    findings: list[Finding]  #: values that are not finite, and negative variances
+    fresh: frozenset[str]  #: paths of modules whose running statistics are those of a new layer
 
 
 def read_state(model: nn.Module) -> State:

@@ -35,15 +35,10 @@ _READS = {"__get__", "size", "dim", "stride", "numel", "is_floating_point", "dat
 
 @dataclass(frozen=True)
 class Example:
-    """Arguments of a model.
+    """Arguments of a model."""
 
-    Attributes:
-        args: positional ones.
-        kwargs: named ones.
-    """
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[Any, ...]  #: positional ones
+    kwargs: dict[str, Any]  #: named ones
 
     @classmethod
     def of(cls, given: Any) -> Example:
@@ -65,73 +60,46 @@ Layout = tuple[int, tuple[int, ...], tuple[int, ...], int]
 
 @dataclass(frozen=True)
 class ModuleCall:
-    """The first call of a module into which a tensor went.
+    """The first call of a module into which a tensor went."""
 
-    Attributes:
-        name: path of the module.
-        module: that was called.
-        arguments: of the call, without the first tensor; none, where it cannot be a norm.
-        shape: of the first tensor.
-        dtype: of it.
-        layout: address, strides, shape and version of it.
-        result: where in the output the tensor is that counts; None where there is none.
-        returned: address, strides, shape and version of that tensor.
-    """
-
-    name: str
-    module: nn.Module
-    arguments: Arguments
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    layout: Layout
-    result: Path | None
-    returned: Layout | None
+    name: str  #: path of the module
+    module: nn.Module  #: that was called
+    arguments: Arguments  #: of the call, without the first tensor; none, where it cannot be a norm
+    shape: tuple[int, ...]  #: of the first tensor
+    dtype: torch.dtype  #: of it
+    layout: Layout  #: address, strides, shape and version of it
+    result: Path | None  #: where in the output the tensor is that counts; None where there is none
+    returned: Layout | None  #: address, strides, shape and version of that tensor
 
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """The first call of a function of torch that normalizes, from one module.
+    """The first call of a function of torch that normalizes, from one module."""
 
-    Attributes:
-        name: path of the module, and of the function.
-        owner: path of the module.
-        function: of torch.
-        arguments: of the call, without the first tensor.
-        shape: of the first tensor.
-        of_weights: a parameter was normalized, not what flows through the model.
-        whole: it is a norm, and not a part from which one is written by hand.
-    """
-
-    name: str
-    owner: str
-    function: Any
-    arguments: Arguments
-    shape: tuple[int, ...]
-    of_weights: bool
-    whole: bool
+    name: str  #: path of the module, and of the function
+    owner: str  #: path of the module
+    function: Any  #: of torch
+    arguments: Arguments  #: of the call, without the first tensor
+    shape: tuple[int, ...]  #: of the first tensor
+    of_weights: bool  #: a parameter was normalized, not what flows through the model
+    whole: bool  #: it is a norm, and not a part from which one is written by hand
 
 
 @dataclass
 class Trace:
-    """Calls in the order in which they ended.
+    """Calls in the order in which they ended."""
 
-    Attributes:
-        calls: by path.
-        several: paths of modules that were called again -> mean and standard deviation by
-            channel of each input.
-        functions: by name.
-        entered: paths of all modules that were called.
-        parameters: addresses of the parameters that a function of torch was given.
-        uses: by address of a tensor, the modules that use it.
-        kept: all tensors that were seen, so that no address is used twice.
-    """
-
-    calls: dict[str, ModuleCall] = field(default_factory=dict)
+    calls: dict[str, ModuleCall] = field(default_factory=dict)  #: by path
+    #: paths of modules that were called again -> mean and standard deviation by channel of each
+    #: input
     several: dict[str, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
-    functions: dict[str, FunctionCall] = field(default_factory=dict)
-    entered: set[str] = field(default_factory=set)
+    functions: dict[str, FunctionCall] = field(default_factory=dict)  #: by name
+    entered: set[str] = field(default_factory=set)  #: paths of all modules that were called
+    #: addresses of the parameters that a function of torch was given
     parameters: set[int] = field(default_factory=set)
+    #: by address of a tensor, the modules that use it
     uses: dict[int, set[str]] = field(default_factory=dict)
+    #: all tensors that were seen, so that no address is used twice
     kept: list[Tensor] = field(default_factory=list)
 
 

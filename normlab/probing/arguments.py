@@ -52,19 +52,12 @@ def first_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Slot
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a call but one tensor.
+    """The arguments of a call but one tensor."""
 
-    Attributes:
-        slot: position or name of that tensor.
-        before: positional arguments in front of it.
-        after: positional arguments behind it.
-        named: arguments by name.
-    """
-
-    slot: Slot
-    before: tuple[Any, ...] = ()
-    after: tuple[Any, ...] = ()
-    named: tuple[tuple[str, Any], ...] = ()
+    slot: Slot  #: position or name of that tensor
+    before: tuple[Any, ...] = ()  #: positional arguments in front of it
+    after: tuple[Any, ...] = ()  #: positional arguments behind it
+    named: tuple[tuple[str, Any], ...] = ()  #: arguments by name
 
     @classmethod
     def without(cls, slot: Slot, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:

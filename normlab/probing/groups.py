@@ -14,17 +14,11 @@ from normlab.probing.probe import NoNorm, Probe
 
 @dataclass(frozen=True)
 class Groups:
-    """Boxes of cells that share statistics.
+    """Boxes of cells that share statistics."""
 
-    Attributes:
-        axes: reduced as a whole.
-        split: axis that is reduced in blocks, or None.
-        block: size of a block.
-    """
-
-    axes: tuple[int, ...]
-    split: int | None = None
-    block: int = 1
+    axes: tuple[int, ...]  #: reduced as a whole
+    split: int | None = None  #: axis that is reduced in blocks, or None
+    block: int = 1  #: size of a block
 
     @property
     def reduced(self) -> tuple[int, ...]:
@@ -65,12 +59,7 @@ class Groups:
 
 
 class StridedGroups(NoNorm):
-    """Every G-th cell of an axis shares statistics.
-
-    Attributes:
-        axis: of the input.
-        groups: G.
-    """
+    """Every G-th cell of an axis of the input shares statistics, in G groups."""
 
     def __init__(self, axis: int, groups: int):
         super().__init__(f"every {groups}th cell of axis {axis} shares statistics")

@@ -19,34 +19,22 @@ _PLACES: tuple[Literal["inside", "outside", "clamp"], ...] = ("inside", "outside
 
 @dataclass(frozen=True)
 class Affine:
-    """The outputs at large inputs: `factor` × standardized input + `summand`.
+    """The outputs at large inputs: `factor` × standardized input + `summand`."""
 
-    Attributes:
-        centered: whether the mean is subtracted.
-        factor: in the shape of the input.
-        summand: in the shape of the input.
-        error: largest relative misfit.
-    """
-
-    centered: bool
-    factor: Tensor
-    summand: Tensor
-    error: float
+    centered: bool  #: whether the mean is subtracted
+    factor: Tensor  #: in the shape of the input
+    summand: Tensor  #: in the shape of the input
+    error: float  #: largest relative misfit
 
 
 @dataclass(frozen=True)
 class Eps:
-    """A constant in the root.
+    """A constant in the root."""
 
-    Attributes:
-        value: in the units of x² ("outside": of x), for a mean square with divisor n.
-        placement: "inside", "outside", "clamp", or None where it is all the same.
-        uncertainty: relative.
-    """
-
-    value: float
+    value: float  #: in the units of x² ("outside": of x), for a mean square with divisor n
+    #: "inside", "outside", "clamp", or None where it is all the same
     placement: Literal["inside", "outside", "clamp"] | None
-    uncertainty: float
+    uncertainty: float  #: relative
 
 
 @dataclass(frozen=True)

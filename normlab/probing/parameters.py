@@ -18,18 +18,12 @@ Kind = Literal["weight", "bias"]
 
 @dataclass(frozen=True)
 class Role:
-    """What one parameter does.
+    """What one parameter does."""
 
-    Attributes:
-        kind: "weight" multiplies the normalized input, "bias" is added.
-        axes: of the input, along which the parameter varies.
-        gain: size of its effect: 1, or less where the normalized input is smaller.
-        offset: what is added to a weight before it multiplies; None if that is no constant.
-    """
-
-    kind: Kind
-    axes: tuple[int, ...]
-    gain: float
+    kind: Kind  #: "weight" multiplies the normalized input, "bias" is added
+    axes: tuple[int, ...]  #: of the input, along which the parameter varies
+    gain: float  #: size of its effect: 1, or less where the normalized input is smaller
+    #: what is added to a weight before it multiplies; None if that is no constant
     offset: float | None
 
 

@@ -13,17 +13,11 @@ from normlab.probing.state import tensors_of
 
 @dataclass(frozen=True)
 class Running:
-    """Buffers that follow mean and variance of the channels.
+    """Buffers that follow mean and variance of the channels."""
 
-    Attributes:
-        mean: name of the buffer.
-        var: name of the buffer.
-        rates: weight of a first and of a second batch in the mean.
-    """
-
-    mean: str
-    var: str
-    rates: tuple[float, float]
+    mean: str  #: name of the buffer
+    var: str  #: name of the buffer
+    rates: tuple[float, float]  #: weight of a first and of a second batch in the mean
 
     @property
     def momentum(self) -> float | None:
