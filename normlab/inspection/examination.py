@@ -129,7 +129,6 @@ def doctor(
             norms,
             [norm for norm in found.norms if norm.module not in modules],
             found.layers,
-            list(found.unknown),
             modules,
             optimizer,
             given,

@@ -25,7 +25,6 @@ class Seen:
     norms: list[Norm]  #: modules among the norms that were found in it
     functions: list[Norm]  #: norms that are calls of a function
     layers: dict[str, nn.Module]  #: path of a norm -> what was probed
-    unknown: list[str]  #: paths of what looks like a norm and was not understood
     modules: dict[str, nn.Module]  #: of the model, by path
     optimizer: torch.optim.Optimizer | None  #: of the model, or None
     given: nn.Module  #: what the caller passed: the model, or a DistributedDataParallel around it

@@ -193,4 +193,3 @@ def test_every_rule_has_a_page_with_its_place(rule):
     (path,) = [p for p in Path("book").glob(f"{page}.*") if p.suffix in (".ipynb", ".md")]
     text = path.read_text(encoding="utf-8")
     assert f"({target})=" in text
-    assert RULES[rule].text
