@@ -82,9 +82,6 @@ def _question(module: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one experiment, or list them all.
 
-    Args:
-        arguments: command line; None reads the real one.
-
     Returns:
         exit status: 0, or 2 for an unknown experiment or a bad setting.
     """

@@ -22,10 +22,7 @@ class Checkpoint:
     """One file that holds the state of a run, written from time to time.
 
     Args:
-        path: of the file; None writes nothing.
-        parts: objects with a state, by name.
         settings: plain values on which the run depends; a file with others is refused.
-        minutes: from one writing to the next.
     """
 
     def __init__(
@@ -44,9 +41,6 @@ class Checkpoint:
 
     def load(self, progress: dict[str, Any]) -> dict[str, Any]:
         """Put the parts into the saved state, and return the saved progress.
-
-        Args:
-            progress: numbers and lists that a run begins with, returned where there is no file.
 
         Raises:
             ValueError: the file belongs to a run with other settings, or to another torch.

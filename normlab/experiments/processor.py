@@ -41,9 +41,6 @@ def vector_code() -> VectorCode:
 def with_threads(count: int) -> Iterator[None]:
     """Set torch's number of threads, and put it back.
 
-    Args:
-        count: threads, on however many cores there are.
-
     Raises:
         ValueError: `count` is not positive.
 

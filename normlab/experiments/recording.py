@@ -36,8 +36,6 @@ def make_record(
     """Command, versions, configuration and result as plain dictionaries and lists.
 
     Args:
-        experiment: its name on the command line.
-        config: the frozen dataclass that was run.
         result: the dictionary or dataclass of plain numbers that it gave.
         path: of the file that the command writes.
     """
@@ -88,12 +86,7 @@ def format_record(record: dict[str, Any]) -> str:
 
 
 def write_record(path: Path | str, record: dict[str, Any]) -> None:
-    """Write a record whole or not at all: an interrupted call leaves the old file.
-
-    Args:
-        path: the JSON file.
-        record: from :func:`make_record`.
-    """
+    """Write a record whole or not at all: an interrupted call leaves the old file."""
     path = Path(path)
     beside = path.with_name(f".{path.name}.part")
     beside.write_text(format_record(record), encoding="utf-8")
@@ -130,12 +123,6 @@ def read_finished(
     path: Path | str, experiment: str, config: Any, *, points: int
 ) -> tuple[int, list[dict[str, Any]]]:
     """How many points of a sweep a file holds, and their outcomes; none where there is no file.
-
-    Args:
-        path: the JSON file, finished or not.
-        experiment: its name on the command line.
-        config: the settings of the sweep.
-        points: of the whole sweep.
 
     Raises:
         ValueError: there is no such folder, or the file has other settings, or was begun with

@@ -99,9 +99,6 @@ def train_on_sequences(
 
     Args:
         model: maps (N, T) tokens to (N, T, V) logits; trained in place.
-        batches: see :mod:`normlab.experiments.data.sequences`.
-        steps: number of updates.
-        optimizer: of the parameters of `model`.
         scheduler: built on `optimizer`, stepped after each update; None keeps the rate.
         max_grad_norm: clip the gradient of all parameters to this norm; None does not.
         stop_above: stop once 20 steps in a row have a larger mean accuracy; None goes on.
@@ -242,10 +239,8 @@ def run(
     """Train one Transformer.
 
     Args:
-        config: what to train.
         model: to train instead of `config.make_model()`, for example to measure it meanwhile.
         scheduler_factory: called with the optimizer, returns a schedule; None keeps the rate.
-        options: of :func:`train_on_sequences`.
     """
     model = config.make_model() if model is None else model
     optimizer = make_optimizer(model, lr=config.lr, optimizer=config.optimizer)

@@ -35,9 +35,6 @@ Share = Annotated[float, Bounds(0, 1, "a number from 0 to 1")]
 def check_settings(config: Any) -> None:
     """Compare every field with its type: choices, bounds, and that no tuple is empty.
 
-    Args:
-        config: a dataclass instance.
-
     Raises:
         ValueError: a value is out of its domain; the message names the field.
 

@@ -16,12 +16,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from normlab.experiments.processor import with_threads
-from normlab.experiments.recording import (
-    make_record,
-    read_finished,
-    read_record,
-    write_record,
-)
+from normlab.experiments.recording import make_record, read_finished, read_record, write_record
 from normlab.experiments.results import Result
 from normlab.experiments.settings import check_settings
 
@@ -30,9 +25,6 @@ Point = dict[str, Any]
 
 def grid(**axes: Iterable[Any]) -> list[Point]:
     """Every combination of the values of the axes, those of the last axis side by side.
-
-    Args:
-        axes: name of a parameter, and its values.
 
     Example:
         >>> grid(norm=("none", "layer_norm"), seed=(0, 1))[:2]

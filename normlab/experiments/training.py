@@ -22,11 +22,6 @@ Batch = TypeVar("Batch")
 def shuffled_batches(count: int, batch_size: int, *, seed: int) -> Batches:
     """Yield index batches for ever, reshuffled each epoch; an incomplete last batch is dropped.
 
-    Args:
-        count: number of training samples.
-        batch_size: samples in each batch.
-        seed: of the shuffles.
-
     Shape:
         yields (batch_size,) long indices.
 
@@ -46,12 +41,6 @@ def class_batches(labels: Tensor, batch_size: int, *, classes_per_batch: int, se
 
     The classes of a batch are drawn without replacement and each gives the same number of
     samples, drawn with replacement.
-
-    Args:
-        labels: (n,) class of each training sample.
-        batch_size: samples in each batch; a multiple of `classes_per_batch`.
-        classes_per_batch: distinct classes in a batch.
-        seed: of all draws.
 
     Shape:
         yields (batch_size,) long indices.
@@ -87,9 +76,6 @@ def minimize(
 
     Args:
         loss_of: maps a batch to a scalar that depends on the parameters of the optimizer.
-        batches: one is taken for each step.
-        optimizer: knows the parameters.
-        steps: number of updates.
         after_step: called with 1, 2, ... after each update, to measure something.
 
     Returns:
@@ -114,13 +100,6 @@ def fit(
     model: nn.Module, x: Tensor, y: Tensor, batches: Iterable[Tensor], optimizer: Optimizer
 ) -> list[float]:
     """Take one step of cross-entropy on each batch, in train mode: :func:`minimize`, bare.
-
-    Args:
-        model: maps rows of `x` to logits.
-        x: training inputs.
-        y: their labels.
-        batches: indices of the rows of each batch.
-        optimizer: knows the parameters of the model.
 
     Returns:
         The loss before each step.
@@ -147,15 +126,6 @@ def train(
     after_step: Callable[[int], None] | None = None,
 ) -> list[float]:
     """:func:`minimize` the cross-entropy of a classifier.
-
-    Args:
-        model: called as `model(x[batch])`, returns logits; trained in place, in train mode.
-        x: (n, \\*) inputs.
-        y: (n,) long labels.
-        steps: number of updates.
-        batches: yields index batches; see :func:`shuffled_batches`.
-        optimizer: built on the parameters of `model`.
-        after_step: called with 1, 2, ... after each update, to measure something.
 
     Conventions:
         deterministic for a given model, data and seed of `batches` (one thread).
@@ -212,9 +182,6 @@ def evaluate(
     """Score a model without touching it: parameters, running statistics and mode stay.
 
     Args:
-        model: returns logits.
-        x: (n, \\*) inputs.
-        y: (n,) long labels.
         mode: "eval" normalizes with running statistics, "train" with those of each batch.
         batch_size: samples per call, in the given order; None takes all at once. A smaller
             last batch is left out, so that every batch statistic has the same size.

@@ -41,9 +41,6 @@ def _pixels_and_labels() -> tuple[Tensor, Tensor]:
 def load_digits_split(seed: int) -> DigitsSplit:
     """Shuffle the digits with `seed` and keep the last 500 for testing.
 
-    Args:
-        seed: of the shuffle; one seed gives one split on every machine.
-
     Returns:
         A fresh copy, so nothing that a caller does to it reaches the next caller.
 

@@ -46,7 +46,6 @@ def load_library(sha256: str = "", *, folder: Path | None = None) -> Library:
 
     Args:
         sha256: of the expected text; "" takes whatever is there.
-        folder: of the library; None is that of this interpreter.
 
     Raises:
         ValueError: there is no Python file, or the text is another than the expected.

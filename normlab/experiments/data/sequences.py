@@ -28,13 +28,6 @@ def sequence_batches(
     The best guess of a reversed token without reading the input is one in `vocabulary`, a loss
     of ln `vocabulary`.
 
-    Args:
-        task: "reversal" or "sorting".
-        vocabulary: number of tokens.
-        length: T.
-        batch_size: N.
-        seed: of the draws.
-
     Shape:
         yields two (N, T) long tensors.
 
@@ -76,9 +69,6 @@ class Text(NamedTuple):
 def load_text(characters: int = 200_000) -> Text:
     """Read the help topics that come with Python, so that nothing is downloaded or stored.
 
-    Args:
-        characters: how many to take, from the start.
-
     Returns:
         The text as tokens; the numbers follow the order of the code points.
 
@@ -107,12 +97,6 @@ def text_batches(
     text: Text, *, length: int = 32, batch_size: int = 16, seed: int
 ) -> SequenceBatches:
     """Yield random windows of a text and the same windows one character later.
-
-    Args:
-        text: see :func:`load_text`.
-        length: T, characters of a window.
-        batch_size: N.
-        seed: of the draws.
 
     Shape:
         yields two (N, T) long tensors.

@@ -34,10 +34,6 @@ def _make(name: str, size: int, kinds: Mapping[str, Callable[[int], nn.Module]])
 def make_feature_norm(name: FeatureNorm, num_features: int) -> nn.Module:
     """Build the named norm for inputs (N, C), with the defaults of torch.
 
-    Args:
-        name: "none", "batch_norm", "layer_norm" or "rms_norm".
-        num_features: C.
-
     Raises:
         ValueError: the name is unknown.
     """
@@ -52,9 +48,6 @@ def make_feature_norm(name: FeatureNorm, num_features: int) -> nn.Module:
 
 class PositionLayerNorm(nn.Module):
     """LayerNorm over the channels of each position of (N, C, H, W), as in ConvNeXt.
-
-    Args:
-        num_channels: C.
 
     Source:
         liu2022convnet, Section 2.5.
@@ -76,7 +69,6 @@ def make_image_norm(name: ImageNorm, num_channels: int) -> nn.Module:
     Args:
         name: "none", "batch_norm", "group_norm" (one group: all of a sample) or "layer_norm"
             (the channels of each position).
-        num_channels: C.
 
     Raises:
         ValueError: the name is unknown.
@@ -122,10 +114,6 @@ def make_mlp(
     draw no random numbers, so one seed gives every norm the same initial weights.
 
     Args:
-        widths: sizes from input to output, such as (64, 128, 128, 10).
-        norm: "none", "batch_norm", "layer_norm" or "rms_norm".
-        seed: of the initial weights.
-        activation: "relu", "tanh", "sigmoid" or "none".
         init: "default", torch's distribution, or "he", normal with variance 2 / fan_in.
 
     Shape:
@@ -164,10 +152,6 @@ def make_convnet(
     Every second block, from the second on, halves height and width by its stride.
 
     Args:
-        channels: channels from input to the last block, such as (1, 16, 32, 32).
-        norm: "none", "batch_norm", "group_norm" or "layer_norm".
-        seed: of the initial weights.
-        num_classes: size of the output.
         init: "default", torch's distribution, or "he", normal with variance 2 / fan_in.
 
     Shape:

@@ -78,11 +78,8 @@ def make_block(
     """Put a sublayer and its norms into a residual block.
 
     Args:
-        placement: of the norms.
-        sublayer: the branch.
         norm: makes one norm; for "sub" it also takes the size of another one.
         layer: of the network, from 1.
-        layers: of the network.
 
     Raises:
         ValueError: there is no such placement, or "sub" got a branch that it cannot split.
@@ -96,11 +93,6 @@ def make_block(
 
 class CausalAttention(nn.Module):
     """Multi-head causal self-attention that remembers its largest logit.
-
-    Args:
-        width: D, features of a token.
-        heads: a divisor of `width`.
-        qk_norm: of queries and keys, or None.
 
     Shape:
         (N, T, D) to (N, T, D).
@@ -188,16 +180,8 @@ def make_decoder(
     Matrices start by Xavier's normal rule, embeddings with unit variance.
 
     Args:
-        placement: of the norms in each residual block.
-        norm: what stands in their places, and before the output layer.
         alpha: slope of "dyt" and "derf" at the start.
         qk_norm: RMS norm of queries and keys in each head, with a weight.
-        layers: of attention and feed-forward network.
-        width: D.
-        heads: of each attention.
-        vocabulary: number of tokens.
-        length: longest sequence.
-        seed: of the initial weights.
 
     Raises:
         ValueError: an unknown name, or `heads` that do not divide `width`.

@@ -32,11 +32,6 @@ MATRICES = {
 class Attention(nn.Module):
     """Multi-head self-attention.
 
-    Args:
-        width: D, features of a token.
-        heads: a divisor of `width`.
-        causal: a token sees itself and those before it.
-
     Shape:
         (N, T, D) to (N, T, D).
 
@@ -70,10 +65,6 @@ class Attention(nn.Module):
 class FeedForward(nn.Sequential):
     """Linear → ReLU → linear on each token; the last matrix is `[-1]`.
 
-    Args:
-        width: D, features of a token.
-        hidden: units in the middle.
-
     Source:
         vaswani2017attention, Eq. 2.
     """
@@ -89,9 +80,6 @@ class Transformer(nn.Module):
         blocks: 2 for each layer, attention and feed-forward in turn.
         input_norm: applied to the embedded tokens.
         final_norm: applied before the output layer.
-        vocabulary: number of tokens.
-        length: longest sequence.
-        width: D, features of a token.
 
     Shape:
         (N, T) tokens to (N, T, vocabulary) logits.
@@ -137,11 +125,7 @@ class Transformer(nn.Module):
         return logits
 
     def matrices(self, name: str = "feed_forward_out") -> list[nn.Parameter]:
-        """One weight matrix from each layer, first layer first.
-
-        Args:
-            name: a key of :data:`MATRICES`.
-        """
+        """One weight matrix from each layer, first layer first."""
         if name not in MATRICES:
             raise ValueError(f"name: got {name!r}; expected one of {', '.join(MATRICES)}")
         first, path = MATRICES[name]
@@ -173,12 +157,6 @@ def make_transformer(
     Args:
         placement: of the norm; "none" leaves x + F(x).
         layers: L; a layer is an attention and a feed-forward block.
-        seed: of the initial weights.
-        norm: of the tokens.
-        vocabulary: number of tokens.
-        length: longest sequence.
-        width: D, features of a token.
-        heads: of each attention.
         expansion: hidden units of a feed-forward network, in multiples of `width`.
         causal: a token sees itself and those before it (a decoder without cross-attention).
         alpha: factor of the skips, "deep_norm" only; None takes :func:`deep_norm_constants`.

@@ -42,9 +42,6 @@ class Lstm(nn.Module):
               h &\leftarrow \sigma(o) \odot \tanh(N(c))
 
     Args:
-        inputs: features of one time step.
-        hidden: units.
-        norm: "none", "layer_norm" or "batch_norm", the last with statistics per time step.
         steps: time steps that "batch_norm" keeps statistics for.
 
     Shape:
@@ -88,8 +85,6 @@ class Reader(nn.Module):
     unless `everywhere`.
 
     Args:
-        hidden: units.
-        norm: of the LSTMs.
         everywhere: whether batch norm stands in the attention and before the output as well.
 
     Shape:
@@ -204,11 +199,7 @@ def run_one(config: Config, group: Group, lr: float, seed: int) -> dict[str, Any
         steps=config.steps,
         after_step=look,
     )
-    return {
-        "errors": errors,
-        "error": errors[-1],
-        "losses": window_means(losses, config.every),
-    }
+    return {"errors": errors, "error": errors[-1], "losses": window_means(losses, config.every)}
 
 
 run = Sweep(run_one, group="groups", lr="lrs", seed="seeds")

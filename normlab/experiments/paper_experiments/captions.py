@@ -59,12 +59,7 @@ def _thirds() -> Tensor:
 
 
 def describe(images: Tensor, labels: Tensor) -> tuple[tuple[str, ...], ...]:
-    """Write every template for every picture.
-
-    Args:
-        images: (n, 64) pixels.
-        labels: (n,) digits.
-    """
+    """Write every template for every picture."""
     thirds = (measure(images)[:, None] > _thirds()).sum(1)
     rows = zip(thirds.tolist(), labels.tolist(), strict=True)
     return tuple(

@@ -25,13 +25,7 @@ def descend(
     """:func:`~normlab.experiments.training.minimize` a loss of rows with Adam.
 
     Args:
-        loss_of: maps rows of `x` to a scalar that depends on the parameters of `model`.
         x: (n, \\*) training rows.
-        model: trained in place.
-        steps: number of updates.
-        batches: yields index batches.
-        lr: of Adam.
-        after_step: called with 1, 2, ... after each update, to measure something.
 
     Raises:
         FloatingPointError: the loss is no longer finite.

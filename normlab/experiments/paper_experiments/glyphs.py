@@ -94,10 +94,6 @@ def trace_contours(commands: Sequence[Command]) -> list[np.ndarray]:
 def resample(contour: np.ndarray, steps: int) -> np.ndarray:
     """Take `steps` + 1 points from a contour, evenly by index, and return the displacements.
 
-    Args:
-        contour: (points, 2).
-        steps: number of displacements.
-
     Shape:
         returns (steps, 2).
 
@@ -130,9 +126,6 @@ def _outlines(steps: int) -> Tensor:
 
 def load_outlines(steps: int = 40) -> Tensor:
     """Trace the longest contour of 62 characters in 16 fonts as displacements of a pen.
-
-    Args:
-        steps: displacements of a trajectory.
 
     Returns:
         a fresh copy, font after font; the displacements have a mean square of 1.

@@ -34,10 +34,7 @@ class Autoencoder(LatentModel):
     """A variational autoencoder of two multilayer perceptrons.
 
     Args:
-        latent: size of the code.
         hidden: units of each of three hidden layers, in encoder and decoder.
-        norm: of the hidden layers, see :func:`~normlab.experiments.networks.classifiers.make_mlp`.
-        seed: of the initial weights.
 
     Source:
         kingma2014autoencoding, Section 3.
@@ -60,9 +57,6 @@ class Draw(LatentModel):
 
     Args:
         latent: size of the code of one stroke.
-        hidden: units of each LSTM.
-        glimpses: number of strokes.
-        norm: of both cells, see :class:`~normlab.experiments.paper_experiments.lstm.LstmCell`.
 
     Source:
         gregor2015draw, Section 2, with the reading and writing of its Section 3.1, which look
@@ -110,9 +104,7 @@ def negative_bound(model: LatentModel, x: Tensor, generator: torch.Generator) ->
     """Mean over images of the negative variational bound on their log-probability, in nats.
 
     Args:
-        model: draws logits of the pixels.
         x: (N, 64) pixels, 0 or 1.
-        generator: of the latent noise.
 
     Source:
         kingma2014autoencoding, Eq. 10; gregor2015draw, Section 2.2.

@@ -22,8 +22,6 @@ class LstmCell(nn.Module):
               h &\leftarrow \sigma(o) \odot \tanh(N_c(c))
 
     Args:
-        inputs: features of x.
-        hidden: units.
         norm: "none"; "cell", only the third norm; "sums", all three as written above;
             "sums with bias", all three, with the bias inside the second one: `N_x(W x + b)`.
 

@@ -44,8 +44,6 @@ def ranking_loss(captions: Tensor, images: Tensor, margin: float) -> Tensor:
 
     Args:
         captions: (N, D); row n belongs to row n of `images`.
-        images: (N, D).
-        margin: by how much a wrong pair should violate the order more than a right one.
 
     Source:
         vendrov2016order, the loss of its experiment on captions and images.
@@ -71,14 +69,7 @@ def ranks(violation: Tensor) -> Tensor:
 
 
 class OrderEmbedding(nn.Module):
-    """A GRU for captions and a small perceptron for pictures, with one space of positive vectors.
-
-    Args:
-        hidden: units of the GRU and of the perceptron.
-        size: of the vectors.
-        norm: of the GRU; the perceptron has none.
-        seed: of the initial weights, which do not depend on `norm`.
-    """
+    """A GRU for captions and a perceptron for pictures, with one space of positive vectors."""
 
     def __init__(
         self, hidden: int, size: int, norm: Literal["none", "layer_norm"], *, seed: int

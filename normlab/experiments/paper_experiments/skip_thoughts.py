@@ -26,11 +26,6 @@ class SkipThoughts(nn.Module):
     A decoder sees the encoding, the word before, and the number of the place, and guesses the
     word. It has no memory, so what the other words are has to come from the encoding.
 
-    Args:
-        hidden: units of the encoder, and size of its encoding.
-        norm: of the encoder.
-        seed: of the initial weights, which do not depend on `norm`.
-
     Source:
         kiros2015skip, Section 2, where the decoders are GRUs.
     """

@@ -34,10 +34,6 @@ class Stories(NamedTuple):
 def draw_stories(count: int, generator: torch.Generator) -> Stories:
     """Draw stories; either mood is told in two ways, "glad" and "not sad", "sad" and "not glad".
 
-    Args:
-        count: N.
-        generator: of all draws.
-
     Conventions:
         from one sentence to the next the mood changes with probability 0.1; verb and thing are
         drawn anew, the thing among the four of the place.

@@ -26,7 +26,6 @@ def mixture_loss(parameters: Tensor, target: Tensor) -> Tensor:
     Args:
         parameters: for each component a log weight, two means, two log standard deviations and
             an unbounded number whose tanh is the correlation.
-        target: displacements.
 
     Shape:
         parameters (\\*, 6 components), target (\\*, 2); returns a scalar.
@@ -46,12 +45,6 @@ def mixture_loss(parameters: Tensor, target: Tensor) -> Tensor:
 
 class PenModel(nn.Module):
     """An LSTM that reads displacements and predicts the next one as a mixture of normals.
-
-    Args:
-        hidden: units.
-        components: of the mixture.
-        norm: see :class:`~normlab.experiments.paper_experiments.lstm.LstmCell`.
-        seed: of the initial weights.
 
     Shape:
         maps displacements (N, T, 2) to parameters (N, T, 6 components); entry t is predicted

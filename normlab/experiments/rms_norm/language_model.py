@@ -24,14 +24,6 @@ Norm = Literal["layer_norm", "rms_norm"]
 class LanguageModel(nn.Module):
     """Embeddings, blocks with RMSNorm in front of each sublayer, a last norm, an output layer.
 
-    Args:
-        vocabulary: number of tokens.
-        length: longest sequence.
-        width: D, features of a token.
-        heads: of each attention.
-        hidden: units of a feed-forward network.
-        layers: blocks.
-
     Shape:
         (N, T) tokens to (N, T, vocabulary) logits.
     """
@@ -63,14 +55,7 @@ def loss_of(model: nn.Module, tokens: Tensor, following: Tensor) -> Tensor:
 
 
 def train(model: nn.Module, batches: SequenceBatches, *, lr: float, steps: int) -> list[float]:
-    """Minimize the loss by Adam at a constant rate; the loss before each update.
-
-    Args:
-        model: maps (N, T) tokens to logits; trained in place.
-        batches: tokens and the tokens that follow them.
-        lr: learning rate.
-        steps: updates.
-    """
+    """Minimize the loss by Adam at a constant rate; the loss before each update."""
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98))
     losses = []
     for _ in range(steps):
@@ -87,7 +72,6 @@ def replace_norms(model: LanguageModel, kind: Norm) -> LanguageModel:
     """Return a copy in which every norm is of one kind, with the weight and eps it had.
 
     Args:
-        model: left as it is.
         kind: "layer_norm", without a bias, or "rms_norm".
     """
     make: Any = partial(nn.LayerNorm, bias=False) if NORMS[kind].centered else nn.RMSNorm
@@ -115,10 +99,6 @@ def mean_shares(model: nn.Module, tokens: Tensor) -> list[float]:
     r"""How much of the input of each norm is its mean, which RMSNorm leaves in.
 
     .. math:: \frac{E[\mu^2]}{E[\frac1D \sum_i x_i^2]}
-
-    Args:
-        model: left as it is.
-        tokens: (N, T).
 
     Returns:
         one share for each norm, in the order of the calls. A random vector of D independent

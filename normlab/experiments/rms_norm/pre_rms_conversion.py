@@ -14,11 +14,7 @@ from normlab.residual import PreNorm
 
 
 class Centered(nn.Module):
-    """Subtracts the mean along one axis; as a parametrization it keeps a parameter centered.
-
-    Args:
-        dim: the axis along which the entries of the result sum to zero.
-    """
+    """Subtracts the mean along one axis; as a parametrization it keeps a parameter centered."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -30,11 +26,7 @@ class Centered(nn.Module):
 
 
 class Shift(nn.Module):
-    """Adds a learned bias, which RMSNorm lacks and LayerNorm has.
-
-    Args:
-        bias: what is added.
-    """
+    """Adds a learned bias, which RMSNorm lacks and LayerNorm has."""
 
     def __init__(self, bias: Tensor) -> None:
         super().__init__()
@@ -94,9 +86,6 @@ def center_writers_(model: Transformer) -> None:
     Afterwards every vector in the stream has mean zero. A Pre-LN network computes the same
     function before and after, because each of its norms subtracts that mean anyway.
 
-    Args:
-        model: a Pre-LN or Pre-RMSNorm Transformer, changed in place.
-
     Source:
         jiang2023prermsnorm, Section 3.
     """
@@ -121,9 +110,6 @@ def _replace(norm: nn.Module) -> nn.Module:
 def replace_norms(model: Transformer) -> Transformer:
     """Return a copy with RMSNorm in place of LayerNorm and all else as it was.
 
-    Args:
-        model: a Pre-LN Transformer; it is left as it is.
-
     Returns:
         a network of which each RMSNorm has the weight and `eps` of a LayerNorm, followed by its
         bias. It computes another function unless the stream has mean zero.
@@ -142,12 +128,8 @@ def to_pre_rms_norm(model: Transformer, *, keep_centering: bool = False) -> Tran
     """Return a network with RMSNorm in place of LayerNorm that computes the same function.
 
     Args:
-        model: a Pre-LN Transformer; it is left as it is.
         keep_centering: subtract the means again at each use of a parameter, not once. Then the
             parameters are those of `model`, receive the same gradients, and train alike.
-
-    Returns:
-        the converted copy.
 
     Raises:
         ValueError: the model is not a Pre-LN network of this package.

@@ -42,7 +42,6 @@ class ShortRMSNorm(nn.Module):
     """The plain formula as a module, as it is often written: in the dtype of the input.
 
     Args:
-        features: H.
         eps: inside the root; zero in float16.
     """
 
@@ -114,12 +113,7 @@ CONVENTIONS: dict[Name, Convention] = {
 
 
 class ConventionLayer(nn.Module):
-    """A convention as a layer over the last axis, so that it can stand in a model.
-
-    Args:
-        name: of :data:`CONVENTIONS`.
-        features: H.
-    """
+    """A convention as a layer over the last axis, so that it can stand in a model."""
 
     def __init__(self, name: Name, features: int) -> None:
         super().__init__()

@@ -24,7 +24,6 @@ class PartialRMSNorm(RMSNorm):
     """RMSNorm whose mean square comes from the first features only.
 
     Args:
-        num_features: H.
         p: part of the features; see :func:`normlab.layers.prms_norm`.
 
     Source:

@@ -49,8 +49,6 @@ def parameter_groups(model: Decoder, *, lr: float, factor: float) -> list[dict[s
     their rate does not depend on it.
 
     Args:
-        model: the network.
-        lr: rate at the first width.
         factor: width over the first width.
 
     Source:
@@ -66,7 +64,6 @@ def scale_widths_(model: Decoder, factor: float) -> None:
     """muP's other two changes, in place: 1 / d in attention, and a smaller output matrix.
 
     Args:
-        model: the network, whose attention divides by the root of d.
         factor: width over the first width.
     """
     with torch.no_grad():

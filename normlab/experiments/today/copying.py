@@ -19,10 +19,7 @@ def copy_batches(*, symbols: int, length: int, batch_size: int, seed: int) -> Se
     """Yield random texts said twice, without the last token, and what follows each token.
 
     Args:
-        symbols: number of different tokens.
         length: T, of the text that is repeated.
-        batch_size: N.
-        seed: of the draws.
 
     Shape:
         yields two (N, 2 T - 1) long tensors.
@@ -59,12 +56,6 @@ def train_to_copy(
     """Train in place by Adam; the mean loss of the last 20 updates.
 
     Args:
-        model: maps (N, T) tokens to logits.
-        batches: see :func:`copy_batches`.
-        length: of the text that is repeated.
-        lr: learning rate, after the warmup.
-        steps: updates.
-        warmup: updates over which the rate rises linearly; 0 for none.
         guessing: loss of guessing all symbols alike; a larger loss, or one that is not finite,
             counts as that.
     """

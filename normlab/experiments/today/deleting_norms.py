@@ -24,10 +24,6 @@ Batches = list[tuple[Tensor, Tensor]]
 class FrozenNorm(nn.Module):
     """RMS norm whose divisor is one number for all tokens: an affine map without statistics.
 
-    Args:
-        weight: that of the norm, still learned.
-        divisor: constant in the place of the root mean square.
-
     Example:
         >>> frozen = FrozenNorm(nn.Parameter(torch.ones(2)), 4.0)
         >>> frozen(torch.tensor([[2.0, 8.0]])).tolist()

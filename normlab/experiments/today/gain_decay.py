@@ -76,16 +76,10 @@ def run_one(config: Config, norm: Stored, decay: float, seed: int) -> dict[str, 
         seed=seed,
     )
     of_norms, others = split_parameters(model)
-    groups = [
-        {"params": of_norms, "weight_decay": decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
+    groups = [{"params": of_norms, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, 0.98))
     batches = copy_batches(
-        symbols=config.symbols,
-        length=config.length,
-        batch_size=config.batch_size,
-        seed=1000 + seed,
+        symbols=config.symbols, length=config.length, batch_size=config.batch_size, seed=1000 + seed
     )
     losses = []
     for _ in range(config.steps):

@@ -72,12 +72,7 @@ class Config:
 
 
 class Bfloat16Linear(nn.Module):
-    """A linear layer that multiplies in bfloat16 and keeps its parameters as they are.
-
-    Args:
-        weight: (out, in), a parameter.
-        bias: (out,), a parameter, or None.
-    """
+    """A linear layer that multiplies in bfloat16 and keeps its parameters as they are."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -134,15 +129,7 @@ def _windows(tokens: Tensor, length: int, count: int, seed: int) -> Any:
 
 
 class Training:
-    """One run: what it has reached, and how to take it further.
-
-    Args:
-        config: settings.
-        group: with QK-norm or without.
-        lr: peak of the rate.
-        seed: of weights and batches.
-        library: the text.
-    """
+    """One run: what it has reached, and how to take it further."""
 
     def __init__(self, config: Config, group: QK, lr: float, seed: int, library: Library) -> None:
         self.config = config

@@ -89,11 +89,6 @@ class Config:
 def make_model(model: str, layers: int = 4, seed: int = 0) -> nn.Module:
     """Build a small network of a model type, with random weights of its norms, too.
 
-    Args:
-        model: a key of :data:`MODELS`.
-        layers: number of layers.
-        seed: of the weights.
-
     Raises:
         ValueError: there is no such key.
         ModuleNotFoundError: transformers is not installed; `pip install 'normlab[models]'`.

@@ -12,7 +12,6 @@ def rotate(x: Tensor, base: float = 10_000.0) -> Tensor:
     .. math:: \theta_{t, i} = t \, b^{-2i/d}
 
     Args:
-        x: queries or keys.
         base: b; the last pair turns slowest.
 
     Shape:

@@ -17,13 +17,7 @@ from normlab.layers import RMSNorm
 
 
 class Branch(nn.Module):
-    """Two matrices and a rectifier that keep the mean square of their input, for gain 1.
-
-    Args:
-        width: D.
-        gain: factor of both matrices.
-        generator: of the weights.
-    """
+    """Two matrices and a rectifier that keep the mean square of their input, for gain 1."""
 
     def __init__(self, width: int, gain: float, generator: torch.Generator) -> None:
         super().__init__()

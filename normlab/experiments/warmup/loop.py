@@ -25,10 +25,6 @@ def train(
     Args:
         model: maps (N, T) tokens to (N, T, V) logits; trained in place.
         batches: tokens and targets, (N, T) each.
-        optimizer: of the parameters of `model`.
-        schedule: of `optimizer`, stepped after each update.
-        steps: number of updates.
-        max_grad_norm: of the gradient of all parameters together.
 
     Returns:
         The loss before each update; every batch is new.

@@ -66,7 +66,6 @@ def sharpness(
 
     Args:
         model: in float64; its parameters are left as they are.
-        batch: tokens and targets.
         roots: for each parameter the root of Adam's second moment.
         iterations: products with the Hessian; each costs about three backward passes.
     """
@@ -101,8 +100,6 @@ def amplification(model: Transformer, batch: tuple[Tensor, Tensor], noise: float
     """Relative change of the features when all matrices change by `noise`, over `noise`.
 
     Args:
-        model: its parameters are left as they are.
-        batch: tokens and targets.
         noise: size of the change of an entry, relative to the root mean square of its matrix.
     """
     generator = torch.Generator().manual_seed(0)
@@ -118,11 +115,6 @@ def amplification(model: Transformer, batch: tuple[Tensor, Tensor], noise: float
 
 def first_adam_step(gradient: Tensor, *, lr: float, eps: float = 1e-8) -> Tensor:
     """What the first update of torch's Adam adds to weights with this gradient.
-
-    Args:
-        gradient: of any shape.
-        lr: learning rate.
-        eps: added to the root of the second moment.
 
     Source:
         kingma2015adam, Algorithm 1.

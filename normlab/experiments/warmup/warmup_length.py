@@ -69,11 +69,6 @@ run = Sweep(run_one, placement="placements", length="lengths", lr="lrs", seed="s
 def at_best_rate(result: Any, placement: Placement, length: int) -> tuple[float, list[float]]:
     """The rate that solves the task with most seeds, and among those soonest.
 
-    Args:
-        result: of :data:`run`.
-        placement: of the norm.
-        length: of the warmup.
-
     Returns:
         The rate, and for each seed the updates that it took; infinite where it failed.
     """

@@ -69,7 +69,6 @@ def radam_shares(steps: int, *, beta2: float = 0.98) -> list[float]:
     RAdam adds is a factor that grows from near zero to one: a warmup of its own.
 
     Args:
-        steps: number of updates.
         beta2: of both; the factor grows over about 2 / (1 - beta2) updates.
 
     Source:
@@ -92,7 +91,6 @@ def filled_first_step(seed: int, *, batches: int = 100) -> float:
     """Size of Adam's first step after its averages have seen batches at rate 0.
 
     Args:
-        seed: of the weights of a Post-LN network on reversal, and of its batches.
         batches: that fill both averages before the step.
 
     Returns:

@@ -11,11 +11,7 @@ from torch import Tensor
 from normlab import schedules
 from normlab.experiments import sequence_training
 from normlab.experiments.networks.transformer import Transformer
-from normlab.experiments.sequence_training import (
-    make_optimizer,
-    token_variance,
-    train_on_sequences,
-)
+from normlab.experiments.sequence_training import make_optimizer, token_variance, train_on_sequences
 from normlab.experiments.settings import Count, Index, Positive, check_settings
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.warmup.warmup_need import SOLVED
@@ -55,12 +51,7 @@ class Config:
 
 
 def equal_gradients(model: Transformer, size: float = 1e-3) -> None:
-    """Scale every later gradient of every parameter to one root mean square.
-
-    Args:
-        model: gets a hook on each parameter.
-        size: root mean square of each gradient.
-    """
+    """Scale every later gradient of every parameter to one root mean square."""
 
     def scale(gradient: Tensor) -> Tensor:
         return gradient * (size / gradient.square().mean().sqrt().clamp_min(1e-30))
@@ -85,8 +76,6 @@ def renew_layers(model: Transformer, fresh: Transformer, layers: range) -> None:
     """Give some layers the weights of another network, norms included.
 
     Args:
-        model: changed in place.
-        fresh: of the same form.
         layers: counted from 0 at the input.
     """
     for layer in layers:
