@@ -51,13 +51,9 @@ def clock_of(device: str) -> Clock:
 def copies_of(bytes_of_input: int, device: str, cache: int | None = None) -> int:
     """How many inputs take turns, so that none is still in the cache of a GPU.
 
-    Args:
-        bytes_of_input: of one; an upstream gradient of the same size goes with it.
-        device: a processor gets one, as its cache is what its next layer finds, too.
-        cache: bytes of the last cache; None asks torch.
-
-    Returns:
-        as many as fill the cache four times, 16 at most: for tiny inputs it is launches that count.
+    They fill its last cache, of so many bytes or as torch says, four times, with an upstream
+    gradient each, but are 16 at most: for tiny inputs it is launches that count. A processor gets
+    one, as its cache is what its next layer finds, too.
 
     Example:
         >>> [copies_of(n << 20, "cuda", cache=50 << 20) for n in (1, 12, 64, 256)]

@@ -32,15 +32,8 @@ WIDTHS = (64, 256, 1024)
 def measure_roof(rounds: int = 15) -> dict[str, Any]:
     """Bytes a second of a copy, and multiply-adds a second of a product of matrices, in float32.
 
-    Args:
-        rounds: how often both run, interleaved, with a second copy as the control.
-
-    Returns:
-        "bytes_per_second", "multiply_adds_per_second" and "control", the error of the control.
-
-    Conventions:
-        a copy of n bytes moves 2 n: it reads and writes. That a processor reads what it is about
-        to write is not counted.
+    A copy of n bytes moves 2 n: it reads and writes. That a processor reads what it is about to
+    write is not counted. "control" is the error of a second copy.
     """
     g = torch.Generator().manual_seed(0)
     x = torch.randn(COPIED, generator=g)
@@ -65,14 +58,9 @@ def measure_roof(rounds: int = 15) -> dict[str, Any]:
 def measure_share(width: int, *, rounds: int = 9) -> dict[str, Any]:
     """Share of two layer norms in forward and backward of a Transformer block.
 
-    Args:
-        width: features of a token; there are 512 tokens, heads of 32 features and a feed-forward
-            layer four times as wide.
-        rounds: how often all of them run.
-
-    Returns:
-        "width", "control", and under "share" for "torch", "numba" and the others the time of two
-        norms over that of the block with two norms of torch.
+    There are 512 tokens of `width` features, heads of 32 features and a feed-forward layer four
+    times as wide. Under "share" is, for "torch", "numba" and the others, the time of two norms
+    over that of the block with two norms of torch.
     """
     block = torch.nn.TransformerEncoderLayer(
         width, max(1, width // 32), 4 * width, dropout=0.0, batch_first=True, norm_first=True

@@ -53,19 +53,14 @@ def liger_norm(liger: Any, case: Case) -> Function | None:
     """The norm of a case among Liger's functions, or None."""
     # in place would write the gradient of the input over the one from above, which is used again
     kept = {"in_place": False}
-    names = {
-        "layer_norm": "liger_layer_norm",
-        "rms_norm": "liger_rms_norm",
-        "group_norm": "liger_group_norm",
-        "add_rms_norm": "liger_fused_add_rms_norm",
+    calls: dict[str, tuple[str, tuple[object, ...], dict[str, bool]]] = {
+        "layer_norm": ("liger_layer_norm", (EPS,), {}),
+        "rms_norm": ("liger_rms_norm", (EPS,), kept),
+        "group_norm": ("liger_group_norm", (case.parameters[0], GROUPS, EPS), {}),
+        "add_rms_norm": ("liger_fused_add_rms_norm", (EPS,), kept),
     }
-    function = getattr(liger, names.get(case.norm, ""), None)
+    name, fixed, options = calls.get(case.norm, ("", (), {}))
+    function = getattr(liger, name, None)
     if function is None:
         return None
-    calls: dict[str, Function] = {
-        "layer_norm": lambda x, w, b: function(x, w, b, EPS),
-        "rms_norm": lambda x, w: function(x, w, EPS, **kept),
-        "group_norm": lambda x, w, b: function(x, w, b, case.parameters[0], GROUPS, EPS),
-        "add_rms_norm": lambda x, r, w: function(x, r, w, EPS, **kept),
-    }
-    return calls[case.norm]
+    return lambda *tensors: function(*tensors, *fixed, **options)

@@ -14,13 +14,7 @@ import torch.nn.functional as F
 
 from normlab import kernels
 from normlab.bench.cases import Case, count_peak, count_saved
-from normlab.bench.devices import (
-    BLOCKS,
-    LAUNCH_BOUND,
-    clock_of,
-    describe_gpu,
-    launch_share,
-)
+from normlab.bench.devices import BLOCKS, LAUNCH_BOUND, clock_of, describe_gpu, launch_share
 from normlab.bench.timing import ALLOWED_CONTROL, CONTROL, control_error, measure, paired_ratio
 from normlab.bench.variants import (
     Call,

@@ -20,16 +20,11 @@ Call = Callable[[], object]
 
 
 class Variant(NamedTuple):
-    """A function of a case's tensors, and the back end under which it is called.
+    """A function of a case's tensors, and the back end under which it is called."""
 
-    Attributes:
-        function: f(x, [residual,] weight[, bias]).
-        backend: a name of `normlab.kernels.use`.
-        ours: whether it must work; others are left out where they do not, with the reason.
-    """
-
-    function: Callable[..., Any]
-    backend: str = "composition"
+    function: Callable[..., Any]  #: f(x, [residual,] weight[, bias])
+    backend: str = "composition"  #: a name of `normlab.kernels.use`
+    #: whether it must work; others are left out where they do not, with the reason
     ours: bool = False
 
 
@@ -60,10 +55,8 @@ def ours(case: Case) -> Any:
 def functions(case: Case, *, compiled: bool = False, peers: bool = False) -> dict[str, Variant]:
     """All that computes the case but torch itself and a copy, by name.
 
-    Args:
-        case: what is computed.
-        compiled: whether `torch.compile` of the composition is among them, which is slow to make.
-        peers: whether norms of other packages are.
+    `compiled` adds `torch.compile` of the composition, which is slow to make, and `peers` the
+    norms of other packages.
     """
     mine = case.bound(ours(case))
     made = {name: Variant(mine, backend, True) for name, backend in backends(case).items()}
@@ -81,13 +74,7 @@ def functions(case: Case, *, compiled: bool = False, peers: bool = False) -> dic
 
 
 def make_call(case: Case, variant: Variant, *, graphs: bool = False) -> Call:
-    """One call of the wanted pass; on a GPU, inputs beyond its cache take turns.
-
-    Args:
-        case: what is computed.
-        variant: by what.
-        graphs: whether CUDA graphs of the calls are replayed instead.
-    """
+    """One call of the wanted pass, or a replay of CUDA graphs; inputs beyond a cache take turns."""
     return _in_turn(case, lambda seed: _one_call(case, variant, seed), graphs)
 
 

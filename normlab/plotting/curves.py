@@ -64,26 +64,18 @@ def plot_curves(
     stopped = False
     for group, values in runs.items():
         style = look[group]
+        color, label = style["color"], style["label"]
         middle, low, high = _summarize(values, center, positive=log_y)
         _draw_spread(ax, points, values, low, high, spread, style)
-        ax.plot(
-            points,
-            middle,
-            color=style["color"],
-            linestyle=style["linestyle"],
-            label=style["label"],
-            zorder=3,
-        )
+        ax.plot(points, middle, color=color, linestyle=style["linestyle"], label=label, zorder=3)
         alive = np.flatnonzero(np.isfinite(middle))
         if alive.size:
             last = alive[-1]
             stops = not np.isfinite(values[:, last + 1 :]).all()
             if stops:
-                end = (points[last], middle[last])
-                ax.plot(*end, "x", color=style["color"], ms=9, mew=2.5, zorder=4)
+                ax.plot(points[last], middle[last], "x", color=color, ms=9, mew=2.5, zorder=4)
                 stopped = True
-            text = f"{style['label']} ×" if stops else style["label"]
-            ends.append(End(float(middle[last]), text, style["color"]))
+            ends.append(End(float(middle[last]), f"{label} ×" if stops else label, color))
     if stopped:
         ax.plot([], [], "x", color="#111111", ms=9, mew=2.5, label="most seeds diverged")
     _write_labels(ax, ends, labels)
@@ -154,14 +146,8 @@ def plot_sweep(
             ends.append(End(float(middle[alive[-1]]), style["label"], style["color"]))
         missing = ~np.isfinite(values).all(axis=0)
         if missing.any():
-            ax.plot(
-                places[missing],
-                np.full(missing.sum(), 0.97 - 0.055 * rows),
-                "x",
-                color=style["color"],
-                markeredgewidth=2.0,
-                transform=ax.get_xaxis_transform(),
-            )
+            heights, across = np.full(missing.sum(), 0.97 - 0.055 * rows), ax.get_xaxis_transform()
+            ax.plot(places[missing], heights, "x", color=style["color"], mew=2.0, transform=across)
             rows += 1
     if rows:
         ax.plot([], [], "x", color="#111111", markeredgewidth=2.0, label=f"a seed {failed}")
@@ -224,8 +210,7 @@ def _set_scales(ax: Axes, log_x: bool, log_y: bool, xlabel: str, ylabel: str) ->
         ax.set_xscale("log")
     if log_y:
         ax.set_yscale("log")
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel(ylabel)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
 
 
 def _beside(points: np.ndarray, i: int, groups: int, log_x: bool) -> np.ndarray:

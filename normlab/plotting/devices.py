@@ -49,18 +49,11 @@ def plot_division(
         ax.add_patch(Rectangle((column, row), 1, 1, facecolor=fill, edgecolor="white", lw=1.5))
         ax.text(column + 0.5, row + 0.5, str(device), ha="center", va="center", color="#555555")
     crosses = len(np.unique(table[chosen])) > 1
-    ax.add_patch(
-        Rectangle(
-            (columns[0], rows[0]),
-            columns[-1] - columns[0] + 1,
-            rows[-1] - rows[0] + 1,
-            facecolor="none",
-            edgecolor=_CROSSES if crosses else _INSIDE,
-            linestyle=(0, (3.0, 1.5)) if crosses else "solid",
-            lw=2.5,
-            zorder=3,
-        )
-    )
+    color, line = (_CROSSES, (0, (3.0, 1.5))) if crosses else (_INSIDE, "solid")
+    size = columns[-1] - columns[0] + 1, rows[-1] - rows[0] + 1
+    frame = Rectangle((columns[0], rows[0]), *size, facecolor="none", lw=2.5, zorder=3)
+    frame.set(edgecolor=color, linestyle=line)
+    ax.add_patch(frame)
     height, width = table.shape
     ax.set(xlim=(-0.1, width + 0.1), ylim=(height + 0.1, -0.1), aspect="equal", title=title)
     ax.set(xlabel=xlabel, ylabel=ylabel, xticks=[], yticks=[])

@@ -140,15 +140,8 @@ def plot_norm_family(
         _draw(ax, panel.name, labels, 0, None, None, _NAMES[layout])
         label = norm_style(panel.name)["label"]
         ax.set_title(label[0].upper() + label[1:], fontweight="bold", fontsize=13, pad=35)
-        ax.text(
-            0.5,
-            1.0,
-            f"{panel.count} = {_count(panel.name, labels)}\n{panel.title}",
-            transform=ax.transAxes,
-            ha="center",
-            va="bottom",
-            fontsize=11,
-        )
+        text = f"{panel.count} = {_count(panel.name, labels)}\n{panel.title}"
+        ax.text(0.5, 1.0, text, transform=ax.transAxes, ha="center", va="bottom", fontsize=11)
     return axes
 
 
@@ -224,16 +217,8 @@ def _draw(
         for (x, y), number, color in zip(centers, labels[index], fill, strict=True):
             _write_number(ax, x, y, int(number), color, dotted=weights is not None)
     if weights is not None:
-        marked = centers[weights[index] == parameters]
-        ax.scatter(
-            marked[:, 0],
-            marked[:, 1],
-            s=28,
-            color="black",
-            edgecolors="white",
-            zorder=3,
-            gid="weight",
-        )
+        x, y = centers[weights[index] == parameters].T
+        ax.scatter(x, y, s=28, color="black", edgecolors="white", zorder=3, gid="weight")
     _name_axes(ax, labels.shape, names)
     ax.set_aspect("equal")
     ax.autoscale_view()

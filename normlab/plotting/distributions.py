@@ -46,12 +46,7 @@ def plot_histograms(
     for name, values in flat.items():
         if values.size == 0 or not np.isfinite(values).all():
             raise ValueError(f"samples: {name!r} is empty or has values that are not finite")
-    if bounds is None:
-        bounds = (
-            min(float(values.min()) for values in flat.values()),
-            max(float(values.max()) for values in flat.values()),
-        )
-    edges = np.histogram_bin_edges(np.empty(0), bins=bins, range=bounds)
+    edges = np.histogram_bin_edges(np.concatenate(list(flat.values())), bins=bins, range=bounds)
     look = group_styles(flat, styles)
     for name, values in flat.items():
         counts, _ = np.histogram(values, edges)
@@ -67,8 +62,7 @@ def plot_histograms(
         )
     if log_y:
         ax.set_yscale("log")
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel("density")
+    ax.set(xlabel=xlabel, ylabel="density")
     write_legend(ax)
     return ax
 
@@ -127,7 +121,6 @@ def plot_percentiles_over_steps(
         )
     ends = [End(float(row[-1]), f"{q:g}%", style["color"]) for q, row in rows.items()]
     write_ends(ax, ends, size=10.0, weight="normal")
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel(ylabel)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
     write_legend(ax)
     return ax

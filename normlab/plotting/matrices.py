@@ -64,8 +64,7 @@ def plot_matrix(
         figure.colorbar(image, ax=ax, fraction=0.046, pad=0.04)
     if title:
         ax.set_title(title)
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel(ylabel)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
     return ax
 
 
@@ -111,19 +110,13 @@ def plot_spectrum(
         style = look[name]
         heights = np.sort(values)[::-1]
         index = np.arange(1, heights.size + 1)
-        below = heights < lowest
-        ax.plot(index, np.maximum(heights, lowest), **style, linewidth=1.2)
-        ax.plot(
-            index[below],
-            np.full(below.sum(), lowest),
-            style["marker"],
-            color=style["color"],
-            markerfacecolor="white",
-        )
+        shown, below = np.maximum(heights, lowest), heights < lowest
+        ax.plot(index, shown, **style, linewidth=1.2)
+        marker, color = style["marker"], style["color"]
+        ax.plot(index[below], shown[below], marker, color=color, markerfacecolor="white")
     if log_y:
         ax.set_yscale("log")
-    ax.set_xlabel("index, from the largest")
-    ax.set_ylabel(ylabel)
+    ax.set(xlabel="index, from the largest", ylabel=ylabel)
     if isinstance(singular_values, Mapping):
         write_legend(ax)
     return ax

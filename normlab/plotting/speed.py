@@ -37,9 +37,8 @@ def plot_roofline(
     x = np.array([left, ridge, 10 * ridge])
     roof = np.minimum(x * bytes_per_second, operations_per_second)
     ax.plot(x, roof / 1e9, color=_LIMIT, linestyle="solid", label="limit of the machine")
-    for (name, (at, rate)), style in zip(
-        points.items(), group_styles(points).values(), strict=True
-    ):
+    for name, style in group_styles(points).items():
+        at, rate = points[name]
         ax.plot(at, rate / 1e9, style["marker"], color=style["color"], markersize=9, label=name)
     ax.set(xscale="log", yscale="log")
     ax.set(xlabel="operations for each byte moved", ylabel="10⁹ operations a second")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from normlab.kernels.vectorized.compiling import compiled, inlined
-from normlab.kernels.vectorized.rows import BLOCK, centered_sums, put
+from normlab.kernels.vectorized.rows import BLOCK, normalizers, put
 from normlab.kernels.vectorized.vectors import (
     LANES,
     finish_streams,
@@ -51,15 +51,7 @@ def add_layer_norm(
         s += add_step(kind, x, residual, result, here, at, full, n - full, False)
     for row in range(first, last):
         at = row * n
-        mean = np.float32(total(s) / n)
-        sum1, sum2 = centered_sums(kind, here, 0, n, mean)
-        missed = sum1 / n
-        rstd = np.float32(1.0 / math.sqrt(max(sum2 / n - missed * missed, 0.0) + eps))
-        missed = np.float32(missed)
-        write(stats, row, mean)
-        write(stats, rows + row, missed)
-        write(stats, 2 * rows + row, rstd)
-        m, c, r = spread(mean), spread(missed), spread(rstd)
+        m, c, r = normalizers(kind, here, 0, n, total(s), stats, rows, row, eps)
         s = spread(np.float32(0))
         if row + 1 < last:
             after = at + n

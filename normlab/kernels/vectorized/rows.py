@@ -76,6 +76,20 @@ def centered_sums(kind, x, start, n, mean):
 
 
 @inlined
+def normalizers(kind, x, start, n, s, stats, rows, row, eps):
+    """Mean, what its rounding missed and rstd of a row with the sum `s`; they are written, too."""
+    mean = np.float32(s / n)
+    sum1, sum2 = centered_sums(kind, x, start, n, mean)
+    missed = sum1 / n
+    rstd = np.float32(1.0 / math.sqrt(max(sum2 / n - missed * missed, 0.0) + eps))
+    missed = np.float32(missed)
+    write(stats, row, mean)
+    write(stats, rows + row, missed)
+    write(stats, 2 * rows + row, rstd)
+    return spread(mean), spread(missed), spread(rstd)
+
+
+@inlined
 def ln_step(kind, x, y, w, b, at, i, k, following, m, c, r, s, streaming):
     x_hat = ((load(kind, x, at + i, k) - m) - c) * r
     weight = load(np.float32(0), w, i, k)
@@ -91,15 +105,7 @@ def layer_norm(kind, x, y, stats, rows, w, b, first, last, n, eps, streaming):
     s = row_sum(kind, x, first * n, n)
     for row in range(first, last):
         at = row * n
-        mean = np.float32(s / n)
-        sum1, sum2 = centered_sums(kind, x, at, n, mean)
-        missed = sum1 / n
-        rstd = np.float32(1.0 / math.sqrt(max(sum2 / n - missed * missed, 0.0) + eps))
-        missed = np.float32(missed)
-        write(stats, row, mean)
-        write(stats, rows + row, missed)
-        write(stats, 2 * rows + row, rstd)
-        m, c, r = spread(mean), spread(missed), spread(rstd)
+        m, c, r = normalizers(kind, x, at, n, s, stats, rows, row, eps)
         following = at + n if row + 1 < last else at
         v = spread(f32)
         for i in range(0, full, LANES):
