@@ -27,17 +27,23 @@ class Answer(NamedTuple):
 
 def is_function(layer: Any) -> bool:
     """Whether it normalizes tensors itself, rather than making a module that does."""
-    return not inspect.isclass(layer) and "weight" in inspect.signature(layer).parameters
+    if inspect.isclass(layer) or isinstance(layer, nn.Module):
+        return False
+    return "weight" in inspect.signature(layer).parameters
 
 
 def answer(layer: Any, case: Case, reduce: Callable[[nn.Module], Any]) -> Answer:
     """On one process: its share of a case, forward and backward."""
     share = case.share(dist.get_rank())
     record = NORMS[case.like]
-    if not isinstance(layer, nn.Module) and is_function(layer):
-        return _answer_of_function(layer, share)
-    module = _make(layer, share)
-    module = module.to(share.x.dtype).train()
+    if is_function(layer):
+        skipped = 1 if record.trailing else 0  # normalized_shape is the last axis
+
+        def function(x: Tensor, *arguments: Any) -> Any:
+            return layer(x, *arguments[skipped:])
+
+        return Answer(cases.differentiate(function, share, _EPS), _EPS, False)
+    module = _make(layer, share).to(share.x.dtype).train()
     for name, value in (("weight", share.weight), ("bias", share.bias)):
         if (p := getattr(module, name, None)) is not None and value is not None:
             with torch.no_grad():
@@ -68,34 +74,14 @@ def _make(layer: Any, share: Case) -> Any:
     return layer(len(share.weight))
 
 
-def _answer_of_function(function: Callable[..., Tensor], share: Case) -> Answer:
-    record = NORMS[share.like]
-    leaves = [None if t is None else t.clone().requires_grad_() for t in _leaves(share)]
-    x, weight, bias = leaves
-    mean, var = (torch.zeros_like(share.weight), torch.ones_like(share.weight))
-    known = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var}
-    arguments = record.arguments(eps=_EPS, momentum=cases.MOMENTUM, **known)
-    skipped = 1 if record.trailing else 0  # normalized_shape is the last axis
-    y = function(x, *arguments[skipped:])
-    dx, *rest = torch.autograd.grad(scalar(y, share.dy), [t for t in leaves if t is not None])
-    dweight, dbias, *_ = (*rest, None, None)
-    running = (mean, var) if record.has_running else (None, None)
-    return Answer(Values(y.detach(), dx, dweight, dbias, *running), _EPS, False)
-
-
-def _leaves(share: Case) -> tuple[Tensor, Tensor, Tensor | None]:
-    return share.x, share.weight, share.bias
-
-
 def evaluate(layer: Any, case: Case) -> Tensor | None:
     """On rank 0 alone, a batch norm in evaluation, which has to send nothing."""
     if dist.get_rank() != 0:
         return None
     share = case.share(0)
-    if not isinstance(layer, nn.Module) and is_function(layer):
+    if is_function(layer):
         mean, var = torch.zeros_like(share.weight), torch.ones_like(share.weight)
         y: Tensor = layer(share.x, mean, var, share.weight, share.bias, False, cases.MOMENTUM, _EPS)
         return y.detach()
-    module = _make(layer, share)
-    y = module.to(share.x.dtype).eval()(share.x)
+    y = _make(layer, share).to(share.x.dtype).eval()(share.x)
     return y.detach()

@@ -16,7 +16,7 @@ from normlab.layers.validation import (
     check_dtypes,
     check_running_pair,
 )
-from normlab.parallel.collectives import Group, copy_with_group, group_size
+from normlab.parallel.collectives import Group, KeepsGroup, group_size
 from normlab.parallel.moments import group_moments, standardize
 
 
@@ -112,7 +112,7 @@ def sync_batch_norm(
     return y.to(input.dtype)
 
 
-class SyncBatchNorm(RunningNorm):
+class SyncBatchNorm(KeepsGroup, RunningNorm):
     r"""Batch norm over several processes; the signature of :class:`torch.nn.SyncBatchNorm`.
 
     It runs on any device that the backend of the group serves; gloo serves a CPU.
@@ -170,20 +170,9 @@ class SyncBatchNorm(RunningNorm):
         self.check_input_dim(input)
         return normalize_synchronized(self, input)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> SyncBatchNorm:
-        return copy_with_group(self, memo)
-
 
 def normalize_synchronized(module: Any, input: Tensor) -> Tensor:
-    """What a batch norm module with a `process_group` does in its `forward`.
-
-    Args:
-        module: with the attributes of :class:`SyncBatchNorm`.
-        input: of a shape that the module takes.
-
-    Shape:
-        returns the shape of `input`.
-    """
+    """What a batch norm module with the attributes of `SyncBatchNorm` does in its `forward`."""
     momentum = RunningNorm.count_batch(module) if module.training else 0.0
     keep = not module.training or module.track_running_stats
     mean, var = (module.running_mean, module.running_var) if keep else (None, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -90,13 +90,7 @@ class Values(NamedTuple):
 
 
 def make_cases(like: str, over: Divided, world_size: int) -> Iterator[Case]:
-    """Equal, uneven, empty and smallest shares in float64, and a large mean in float32.
-
-    Args:
-        like: key of :data:`normlab.norms.NORMS`.
-        over: what is divided.
-        world_size: number of processes.
-    """
+    """Equal, uneven, empty and smallest shares in float64, and a large mean in float32."""
     uneven = tuple((5, 3, 4, 2)[r % 4] for r in range(world_size))
     empty = (*(7,) * (world_size - 1), 0)
     for seed, shards in enumerate(((4,) * world_size, uneven, empty, (1,) * world_size)):
@@ -135,14 +129,16 @@ def scalar(y: Tensor, dy: Tensor) -> Tensor:
 def one_process(
     case: Case, eps: float | None, *, affine: bool = True, torchs: bool = False
 ) -> Values:
-    """What one process finds for the whole: layers of :mod:`normlab.layers`.
+    """What one process finds for the whole, by :mod:`normlab.layers` or by torch's function."""
+    function = NORMS[case.like].torch_function() if torchs else getattr(layers, case.like)
+    assert function is not None
+    return differentiate(function, case, eps, affine=affine)
 
-    Args:
-        case: the whole.
-        eps: of the norm.
-        affine: with weight and bias.
-        torchs: by torch's function instead.
-    """
+
+def differentiate(
+    function: Callable[..., Tensor], case: Case, eps: float | None, *, affine: bool = True
+) -> Values:
+    """What a function gives for a case, called with its input and the arguments of the norm."""
     record = NORMS[case.like]
     x = case.x.clone().requires_grad_()
     weight = case.weight.clone().requires_grad_() if affine else None
@@ -150,10 +146,7 @@ def one_process(
     size = case.x.shape[1]
     mean, var = x.new_zeros(size), x.new_ones(size)
     values = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var, "eps": eps}
-    arguments = record.arguments(normalized_shape=(size,), momentum=MOMENTUM, **values)
-    function = record.torch_function() if torchs else getattr(layers, case.like)
-    assert function is not None
-    y = function(x, *arguments)
+    y = function(x, *record.arguments(normalized_shape=(size,), momentum=MOMENTUM, **values))
     leaves = [t for t in (x, weight, bias) if t is not None]
     dx, *rest = torch.autograd.grad(scalar(y, case.dy), leaves)
     dweight, dbias, *_ = (*rest, None, None)

@@ -68,8 +68,7 @@ def check_parallel(
     if like not in SUPPORTED:
         raise ValueError(f"like: got {like!r}; expected one of {', '.join(map(repr, SUPPORTED))}")
     if over is None:
-        found = not isinstance(layer, nn.Module) and is_function(layer)
-        over = "features" if found else "tokens"
+        over = "features" if is_function(layer) else "tokens"
         over = "samples" if NORMS[like].over_batch else over
     if over not in get_args(Divided) or (over == "samples") != NORMS[like].over_batch:
         others = ", ".join(repr(d) for d in get_args(Divided) if d != "samples")
@@ -77,7 +76,7 @@ def check_parallel(
             f"over: got {over!r} for {like}; expected 'samples' for a norm over the batch, "
             f"one of {others} for the others"
         )
-    if "heads" in over and not isinstance(layer, nn.Module) and is_function(layer):
+    if "heads" in over and is_function(layer):
         raise ValueError(
             f"layer: got a function over {over!r}; expected a module, its class or a factory"
         )

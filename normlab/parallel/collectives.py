@@ -63,18 +63,15 @@ class _Share(torch.autograd.Function):
         return None, *(p.view_as(g) for p, g in zip(parts, grads, strict=True))
 
 
-def copy_with_group(module: Any, memo: dict[int, Any]) -> Any:
-    """Deep copy of a module that keeps its `process_group`, which cannot be copied.
+class KeepsGroup:
+    """A module whose deep copy has the same `process_group`, which cannot be copied."""
 
-    Args:
-        module: what is copied.
-        memo: of `copy.deepcopy`.
-    """
-    memo[id(module.process_group)] = module.process_group
-    kind: Any = type(module)
-    new = memo[id(module)] = kind.__new__(kind)
-    vars(new).update(copy.deepcopy(vars(module), memo))
-    return new
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        group = vars(self)["process_group"]
+        memo[id(group)] = group
+        new = memo[id(self)] = type(self).__new__(type(self))
+        vars(new).update(copy.deepcopy(vars(self), memo))
+        return new
 
 
 def sum_over_group(x: Tensor, group: Group = None) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from normlab.layers import batch as batch_file
 from normlab.layers.masked import MaskedBatchNorm1d
 from normlab.parallel.batch import SyncBatchNorm, normalize_synchronized
-from normlab.parallel.collectives import Group, copy_with_group
+from normlab.parallel.collectives import Group, KeepsGroup
 
 _TORCH = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _OURS = (batch_file.BatchNorm1d, batch_file.BatchNorm2d)
@@ -82,13 +82,10 @@ def _new(kind: Any) -> Any:
     return new_kind.__new__(new_kind)
 
 
-class _Synchronized:
+class _Synchronized(KeepsGroup):
     """What a converted subclass has beside its own methods."""
 
     original: type[nn.Module]
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return copy_with_group(self, memo)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle it as its original class, which can be found by its name."""

@@ -102,14 +102,8 @@ def _normalize(case: Case, mean: Tensor, var: Tensor, eps: float) -> Tensor:
 
 def _expand(case: Case, parts: Tensor) -> Tensor:
     """One entry for each cell of the divided axis, from one for each share."""
-    return torch.cat(
-        [p.expand(*_sized(p, case.axis, n)) for p, n in zip(parts, case.shards, strict=True)],
-        case.axis,
-    )
-
-
-def _sized(p: Tensor, axis: int, n: int) -> list[int]:
-    return [n if d == axis else size for d, size in enumerate(p.shape)]
+    pairs = zip(parts, case.shards, strict=True)
+    return torch.cat([p.repeat_interleave(n, case.axis) for p, n in pairs], case.axis)
 
 
 def wrong_outputs(case: Case, eps: float) -> Iterator[tuple[str, Tensor]]:
@@ -191,19 +185,13 @@ def wrong_running(case: Case, rank: int, right: Values) -> Iterator[tuple[str, T
     counts, means, spreads = _measure(case)
     n, total = int(counts[rank]), int(counts.sum())
     mean, var = means[rank, 0], spreads[rank, 0]
+    kept = 1 - MOMENTUM  # of the first running variance, which is 1
+    biased = (right.running_var - kept) * ((total - 1) / total)
     if n > 1:
-        old = torch.ones_like(var)
-        yield (
-            "running_local",
-            MOMENTUM * mean,
-            (1 - MOMENTUM) * old + MOMENTUM * var * n / (n - 1),
-        )
-    new = right.running_var - (1 - MOMENTUM)
-    if n > 1:
-        wrong = new * ((total - 1) / total) * (n / (n - 1))
-        yield "running_local_count", right.running_mean, wrong + (1 - MOMENTUM)
-    biased = new * ((total - 1) / total) + (1 - MOMENTUM)
-    yield "running_var_biased", right.running_mean, biased
+        bessel = n / (n - 1)
+        yield "running_local", MOMENTUM * mean, kept + MOMENTUM * var * bessel
+        yield "running_local_count", right.running_mean, kept + biased * bessel
+    yield "running_var_biased", right.running_mean, kept + biased
 
 
 def part_of_weight_gradient(case: Case, rank: int, eps: float) -> tuple[Tensor, Tensor]:
@@ -214,14 +202,7 @@ def part_of_weight_gradient(case: Case, rank: int, eps: float) -> tuple[Tensor, 
 
 
 def wrong_sums(case: Case, expected: Tensor, eps: float, name: str) -> Iterator[tuple[str, Tensor]]:
-    """Mistake, and the gradient of a parameter that it gives where the processes sum it.
-
-    Args:
-        case: the whole.
-        expected: the right gradient.
-        eps: of the norm.
-        name: "weight" or "bias".
-    """
+    """Mistake, and the gradient of "weight" or "bias" that it gives where the processes sum it."""
     size = len(case.shards)
     yield "averaged", expected / size
     yield "reduced_twice", size * expected

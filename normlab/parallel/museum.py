@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from normlab.parallel.cases import Divided
-from normlab.parallel.mutants import parallel_mutants
 
 
 @dataclass(frozen=True)
@@ -72,24 +70,3 @@ THREADS = (
     Thread("sgl-project/sglang", 20967, ("rms_norm", "all heads", "weight_misplaced")),
     Thread("Dao-AILab/flash-attention", 1244, ("rms_norm", "features", "identity_backward")),
 )
-
-
-def find_unanswered(threads: Iterable[Thread], rules: Iterable[str]) -> Iterator[str]:
-    """A sentence for each thread that nothing answers, or whose answer does not exist.
-
-    Args:
-        threads: such as :data:`THREADS`.
-        rules: names of the rules of `normlab.doctor`.
-    """
-    mutants = {(m.like, m.over, m.mistake) for m in parallel_mutants()}
-    known = set(rules)
-    for thread in threads:
-        name = f"{thread.project} {thread.number}"
-        if thread.mutant is None and not thread.rule and not thread.reason:
-            yield f"{name}: no mutant, no rule and no reason; name one"
-        if thread.reason and (thread.mutant or thread.rule):
-            yield f"{name}: a reason why nothing sees it, beside what does; drop one"
-        if thread.mutant is not None and thread.mutant not in mutants:
-            yield f"{name}: {thread.mutant} is no mutant; expected one of parallel_mutants()"
-        if thread.rule and thread.rule not in known:
-            yield f"{name}: {thread.rule!r} is no rule of the doctor"

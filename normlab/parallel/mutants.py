@@ -87,20 +87,7 @@ def wrong_sync_batch_norm(
     eps: float = 1e-5,
     group: Any = None,
 ) -> Tensor:
-    """Batch norm over all processes, with one mistake.
-
-    Args:
-        mistake: a name of :func:`parallel_mutants`, or "" for none.
-        input: (n, C).
-        running_mean: buffer.
-        running_var: buffer.
-        weight: (C,).
-        bias: (C,).
-        training: use and record the statistics of this batch.
-        momentum: weight of the new batch.
-        eps: inside the root.
-        group: not used.
-    """
+    """Batch norm of (n, C) over all processes, with one mistake, or with none where it is ""."""
     if mistake == "skips_collective" and not len(input):
         return input * weight + bias  # nothing to normalize; but the others wait
     if training or mistake == "sends_in_evaluation":
@@ -122,15 +109,7 @@ def wrong_sync_batch_norm(
 def wrong_rms_norm(
     mistake: str, input: Tensor, weight: Tensor, eps: float = 1e-5, group: Any = None
 ) -> Tensor:
-    """RMS norm over features on all processes, with one mistake.
-
-    Args:
-        mistake: a name of :func:`parallel_mutants`, or "" for none.
-        input: (T, h).
-        weight: (h,).
-        eps: inside the root.
-        group: not used.
-    """
+    """RMS norm of (T, h) over features on all processes, with one mistake."""
     _, square, _ = _moments(input, 1, mistake, False)
     return (input * torch.rsqrt(square + eps) * weight).to(input.dtype)
 
@@ -138,16 +117,7 @@ def wrong_rms_norm(
 def wrong_layer_norm(
     mistake: str, input: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5, group: Any = None
 ) -> Tensor:
-    """Layer norm over features on all processes, with one mistake.
-
-    Args:
-        mistake: a name of :func:`parallel_mutants`, or "" for none.
-        input: (T, h).
-        weight: (h,).
-        bias: (h,).
-        eps: inside the root.
-        group: not used.
-    """
+    """Layer norm of (T, h) over features on all processes, with one mistake."""
     mean, var, _ = _moments(input, 1, mistake, True)
     return ((input - mean) * torch.rsqrt(var + eps) * weight + bias).to(input.dtype)
 
@@ -155,11 +125,7 @@ def wrong_layer_norm(
 class WrongQKNorm(nn.Module):
     """RMS norm of queries or keys whose heads lie on several processes, with one mistake.
 
-    Args:
-        mistake: a name of :func:`parallel_mutants`, or "" for none.
-        head_dim: features of a head.
-        heads: of this process, normalized with all others together; None for each by itself.
-        eps: inside the root.
+    With `heads`, those of this process, all are normalized together, else each by itself.
     """
 
     def __init__(

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from normlab.layers import layer as layer_file
 from normlab.layers import rms as rms_file
-from normlab.parallel.collectives import Group, copy_with_group, share_with_group
+from normlab.parallel.collectives import Group, KeepsGroup, share_with_group
 from normlab.parallel.features import rms_norm
 
 
-class SequenceParallelLayerNorm(layer_file.LayerNorm):
+class SequenceParallelLayerNorm(KeepsGroup, layer_file.LayerNorm):
     r"""Layer norm where each process has other tokens and a copy of weight and bias.
 
     Forward sends nothing. Backward sums the gradients of weight and bias over the group, in one
@@ -61,11 +60,8 @@ class SequenceParallelLayerNorm(layer_file.LayerNorm):
         weight, bias = _shared(self.process_group, self.weight, self.bias)
         return layer_file.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return copy_with_group(self, memo)
 
-
-class SequenceParallelRMSNorm(rms_file.RMSNorm):
+class SequenceParallelRMSNorm(KeepsGroup, rms_file.RMSNorm):
     r"""RMS norm where each process has other tokens and a copy of the weight.
 
     Args:
@@ -105,11 +101,8 @@ class SequenceParallelRMSNorm(rms_file.RMSNorm):
         (weight,) = _shared(self.process_group, self.weight)
         return rms_file.rms_norm(input, self.normalized_shape, weight, self.eps)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return copy_with_group(self, memo)
 
-
-class ParallelQKNorm(nn.Module):
+class ParallelQKNorm(KeepsGroup, nn.Module):
     r"""RMS norm of queries or keys whose heads lie on several processes.
 
     Per head, each process normalizes its own heads with a copy of one weight, and the gradient
@@ -159,9 +152,6 @@ class ParallelQKNorm(nn.Module):
         joined = input.transpose(1, 2).reshape(shape)  # (N, T, heads * head_dim)
         y = rms_norm(joined, self.weight.flatten(), self.eps, self.process_group)
         return y.unflatten(-1, tuple(self.weight.shape)).transpose(1, 2)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return copy_with_group(self, memo)
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, heads={self.heads}, eps={self.eps}"

@@ -10,7 +10,7 @@ import pytest
 
 from normlab.inspection.catalogue import RULES
 from normlab.parallel import parallel_mutants
-from normlab.parallel.museum import THREADS, Thread, find_unanswered
+from normlab.parallel.museum import THREADS, Thread
 
 CHAPTER = Path(__file__).resolve().parents[2] / "book" / "many_devices.ipynb"
 RIGHT = ("rms_norm", "tokens", "partial")
@@ -22,6 +22,22 @@ WRONG = [
     (Thread("a/b", 1, RIGHT, reason="nothing to see"), "drop one"),
     (Thread("a/b", 1, rule="partial_gradients", reason="nothing to see"), "drop one"),
 ]
+
+
+def find_unanswered(threads, rules):
+    """A sentence for each thread that nothing answers, or whose answer does not exist."""
+    mutants = {(m.like, m.over, m.mistake) for m in parallel_mutants()}
+    known = set(rules)
+    for thread in threads:
+        name = f"{thread.project} {thread.number}"
+        if thread.mutant is None and not thread.rule and not thread.reason:
+            yield f"{name}: no mutant, no rule and no reason; name one"
+        if thread.reason and (thread.mutant or thread.rule):
+            yield f"{name}: a reason why nothing sees it, beside what does; drop one"
+        if thread.mutant is not None and thread.mutant not in mutants:
+            yield f"{name}: {thread.mutant} is no mutant; expected one of parallel_mutants()"
+        if thread.rule and thread.rule not in known:
+            yield f"{name}: {thread.rule!r} is no rule of the doctor"
 
 
 def test_every_thread_is_answered():
