@@ -12,15 +12,16 @@ from normlab.experiments.layer_norm import (
     routing,
     usual_checks,
 )
+from normlab.experiments.numerics.eps_forms import output_size
 
 
 def test_eps_shrinks_small_inputs_as_predicted():
     config = eps_placement.Config()
     for o in eps_placement.run(config).outcomes:
-        predicted = eps_placement.predict_rms(o.placement, o.scale, config.eps)
+        predicted = output_size(o.scale, config.eps, o.placement)
         assert o.output_rms == pytest.approx(predicted, rel=1e-9)
-    assert eps_placement.predict_rms("inside", 1e-2, 1e-5) == pytest.approx(0.953463, rel=1e-6)
-    assert eps_placement.predict_rms("outside", 1e-4, 1e-5) == pytest.approx(10 / 11)
+    assert output_size(1e-2, 1e-5, "inside") == pytest.approx(0.953463, rel=1e-6)
+    assert output_size(1e-4, 1e-5, "outside") == pytest.approx(10 / 11)
     assert eps_placement.largest_gain(config, "inside") == pytest.approx(1e-5**-0.5, rel=1e-3)
     assert eps_placement.largest_gain(config, "outside") == pytest.approx(1e5, rel=1e-3)
 

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from normlab.experiments.numerics.eps_forms import normalize_with
 from normlab.experiments.settings import Count, Index, NotNegative, Positive
 from normlab.experiments.sweep import Sweep
 from normlab.layers import layer_norm
@@ -32,13 +33,7 @@ class Config:
 def _normalize(x: Tensor, placement: Placement, eps: float) -> Tensor:
     if placement == "inside":
         return layer_norm(x, x.shape[-1:], eps=eps)
-    centered = x - x.mean(-1, keepdim=True)
-    return centered / (centered.square().mean(-1, keepdim=True).sqrt() + eps)
-
-
-def predict_rms(placement: Placement, scale: float, eps: float) -> float:
-    """Output rms of a row of standard deviation s: s / sqrt(s² + eps), or s / (s + eps)."""
-    return scale / ((scale**2 + eps) ** 0.5 if placement == "inside" else scale + eps)
+    return normalize_with(x, eps, placement)
 
 
 def largest_gain(config: Config, placement: Placement) -> float:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import random
 import statistics
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from normlab.experiments.results import Result
-from normlab.experiments.rms_norm.norm_times import processor_name
+from normlab.experiments.rms_norm.norm_times import Call, cpu_ms, processor_name
 from normlab.experiments.settings import Count, Index, Several
 from normlab.experiments.sweep import Sweep
 
@@ -34,13 +33,6 @@ class Config:
     seeds: tuple[Index, ...] = (0,)  #: of the input and the order
 
 
-def _milliseconds(call: Callable[[], object], calls: int) -> float:
-    start = time.process_time()
-    for _ in range(calls):
-        call()
-    return (time.process_time() - start) * 1e3 / calls
-
-
 def run_one(config: Config, features: int, seed: int) -> dict[str, Any]:
     """Time both norms on one shape.
 
@@ -54,21 +46,20 @@ def run_one(config: Config, features: int, seed: int) -> dict[str, Any]:
     leaves = [x.clone(), *torch.randn(2, features, generator=generator)]
     x, weight, bias = (leaf.requires_grad_() for leaf in leaves)
 
-    def batch() -> object:
-        y = F.batch_norm(x, None, None, weight, bias, training=True)
+    def backward(y: Tensor) -> object:
         return torch.autograd.grad(y, (x, weight, bias), dy)
 
-    def layer() -> object:
-        y = F.layer_norm(x, (features,), weight, bias)
-        return torch.autograd.grad(y, (x, weight, bias), dy)
-
-    order, norms = random.Random(seed), {"batch": batch, "layer": layer}
+    norms: dict[str, Call] = {
+        "batch": lambda: backward(F.batch_norm(x, None, None, weight, bias, training=True)),
+        "layer": lambda: backward(F.layer_norm(x, (features,), weight, bias)),
+    }
+    order = random.Random(seed)
     times: dict[str, list[float]] = {name: [] for name in norms}
     for call in norms.values():
-        _milliseconds(call, 3)  # allocates, warms the caches
+        cpu_ms(call, 3)  # allocates, warms the caches
     for _ in range(config.rounds):
         for name in order.sample(list(norms), len(norms)):
-            times[name].append(_milliseconds(norms[name], config.calls))
+            times[name].append(cpu_ms(norms[name], config.calls))
     ratios = [a / b for a, b in zip(times["layer"], times["batch"], strict=True)]
     return {
         "batch_ms": statistics.median(times["batch"]),

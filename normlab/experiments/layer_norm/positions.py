@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from normlab.experiments.settings import Count, Index
 from normlab.experiments.sweep import Sweep
@@ -48,14 +49,9 @@ def embed(sentences: tuple[str, ...], features: int, *, seed: int) -> tuple[Tens
     words = sorted({word for s in sentences for word in s.split()})
     generator = torch.Generator().manual_seed(seed)
     table = torch.randn(len(words), features, generator=generator, dtype=torch.float64)
-    length = max(len(s.split()) for s in sentences)
-    x = torch.zeros(len(sentences), length, features, dtype=torch.float64)
-    present = torch.zeros(len(sentences), length, dtype=torch.bool)
-    for n, sentence in enumerate(sentences):
-        for t, word in enumerate(sentence.split()):
-            x[n, t] = table[words.index(word)]
-            present[n, t] = True
-    return x, present
+    rows = [table[[words.index(word) for word in s.split()]] for s in sentences]
+    present = [torch.ones(len(row), dtype=torch.bool) for row in rows]
+    return pad_sequence(rows, batch_first=True), pad_sequence(present, batch_first=True)
 
 
 def _per_position(x: Tensor) -> Tensor:

@@ -71,13 +71,7 @@ class _EveryStep(nn.Module):
 def make_step_norm(
     name: StepNorm, num_features: int, steps: int, beyond: Beyond = "raise"
 ) -> nn.Module:
-    """Build a norm that is called as `norm(x, step)`.
-
-    Args:
-        name: "batch_norm" is :class:`PerStepBatchNorm`; the others do not look at the step.
-        num_features: C.
-        steps: time steps that "batch_norm" keeps statistics for.
-        beyond: see :class:`PerStepBatchNorm`.
+    """Build a norm that is called as `norm(x, step)`; only "batch_norm" looks at the step.
 
     Raises:
         ValueError: the name is unknown.
@@ -102,10 +96,10 @@ class Gru(nn.Module):
         inputs: features of one time step.
         hidden: units.
         outputs: size of the output.
-        norm: "none", "layer_norm" or "batch_norm", the last with statistics per time step.
+        norm: of each product.
         seed: of the weights, which do not depend on `norm`.
         steps: time steps that "batch_norm" keeps statistics for.
-        beyond: what "batch_norm" does at later steps; see :class:`PerStepBatchNorm`.
+        beyond: what it does at later steps; see :class:`PerStepBatchNorm`.
 
     Shape:
         input (N, T, inputs); returns (N, outputs).

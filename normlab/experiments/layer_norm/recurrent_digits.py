@@ -41,16 +41,11 @@ def _points(config: Config) -> Iterator[dict[str, Any]]:
 
 
 @torch.no_grad()
-def set_gain(model: Gru, gain: float) -> int:
-    """Set every weight of every norm to `gain`.
-
-    Returns:
-        number of norms that were set.
-    """
-    weights = [p for name, p in model.norms.named_parameters() if name.endswith("weight")]
-    for weight in weights:
-        weight.fill_(gain)
-    return len(weights)
+def set_gain(model: Gru, gain: float) -> None:
+    """Set every weight of every norm to `gain`."""
+    for name, parameter in model.norms.named_parameters():
+        if name.endswith("weight"):
+            parameter.fill_(gain)
 
 
 def run_one(

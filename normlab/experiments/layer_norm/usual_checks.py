@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -12,7 +12,7 @@ from torch.nn.functional import layer_norm as torch_layer_norm
 
 from normlab.checks import LAYER_NORM_MUTANTS, check_layer
 from normlab.experiments.settings import Index, Positive
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.sweep import Point, Sweep, grid
 
 Check = Literal["shape", "values", "gradient of sum", "random gradient", "check_layer"]
 CHECKS: tuple[Check, ...] = get_args(Check)
@@ -56,9 +56,8 @@ def _noticed_by(layer: Layer, config: Config, seed: int) -> set[str]:
     return {check for check, noticed in verdicts.items() if noticed}
 
 
-def _points(config: Config) -> Iterator[dict[str, str]]:
-    for layer in ("torch", *LAYER_NORM_MUTANTS):
-        yield {"layer": layer}
+def _points(config: Config) -> list[Point]:
+    return grid(layer=("torch", *LAYER_NORM_MUTANTS))
 
 
 def run_one(config: Config, layer: str) -> dict[str, Any]:

@@ -69,12 +69,8 @@ class Config:
 class NoisyBatchNorm(BatchNorm1d):
     """Batch norm whose output is shifted and scaled at random, anew in every training step.
 
-    In evaluation it is a plain batch norm.
-
-    Args:
-        num_features: C.
-        noise: each unit is shifted by up to `noise` and scaled by 1 plus or minus up to
-            `noise / 2`, both uniform.
+    Each unit is shifted by up to `noise` and scaled by 1 plus or minus up to `noise / 2`, both
+    uniform; in evaluation it is a plain batch norm.
 
     Source:
         after the experiment of santurkar2018how, Section 2.1.
@@ -168,13 +164,7 @@ class Watched(NamedTuple):
 
 
 def train_and_watch(config: Config, group: Group, seed: int) -> Watched:
-    """Train one network and look at it every so many steps; the first look is before training.
-
-    Args:
-        config: settings.
-        group: which network.
-        seed: of split, weights, batches and noise.
-    """
+    """Train one network and look at it every so many steps; the first look is before training."""
     data = load_digits_split(seed)
     model = make_network(config, group, seed)
     looks: list[Tensor] = []

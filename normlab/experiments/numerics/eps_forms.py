@@ -25,10 +25,7 @@ def normalize_with(x: Tensor, eps: float, place: Place) -> Tensor:
 
     .. math:: \sqrt{\sigma^2 + \epsilon}, \qquad \sigma + \epsilon, \qquad \max(\sigma, \epsilon)
 
-    Args:
-        x: rows along the last axis.
-        eps: the guard.
-        place: "inside", "outside" or "clamp", in the order of the formula.
+    The rows are the last axis of `x`, and the ways are "inside", "outside" and "clamp".
 
     Units:
         `eps` has the units of x² inside the root, those of x otherwise.
@@ -59,12 +56,7 @@ def output_size(std: float, eps: float, place: Place) -> float:
 def half_size(eps: float, place: Place) -> float:
     """Input standard deviation at which the output has half of its proper size.
 
-    Args:
-        eps: the guard.
-        place: "inside", "outside" or "clamp".
-
-    Returns:
-        `(eps / 3) ** 0.5`, `eps` or `eps / 2`.
+    `(eps / 3) ** 0.5`, `eps` or `eps / 2`.
     """
     _check_place(place)
     return {"inside": (eps / 3) ** 0.5, "outside": eps, "clamp": eps / 2}[place]

@@ -31,13 +31,7 @@ class Config:
 
 
 def normalize_in(method: Method, x: Tensor, eps: float) -> Tensor:
-    """LayerNorm of 16-bit rows, in the dtype of `x` or with statistics in float32.
-
-    Args:
-        method: "float32 statistics", "two passes in half" or "one pass in half".
-        x: rows along the last axis.
-        eps: inside the root.
-    """
+    """LayerNorm of 16-bit rows (last axis), in their dtype or with statistics in float32."""
     if method == "float32 statistics":
         return normalize_in("two passes in half", x.float(), eps).to(x.dtype)
     mean = x.mean(-1, keepdim=True)

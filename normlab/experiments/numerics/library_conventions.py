@@ -87,10 +87,7 @@ class Convention:
 
 
 def read_conventions(path: Path | str) -> tuple[Convention, ...]:
-    """Read the table; every record is complete and uses the known words.
-
-    Args:
-        path: the JSON file, with the records under "conventions".
+    """Read the "conventions" of a JSON file; each record is complete and uses the known words.
 
     Raises:
         ValueError: a record lacks a field, has one too many, or a value that is not known; or

@@ -42,14 +42,9 @@ def _with_bias(layer: Layer) -> Layer:
 
 @torch.no_grad()
 def fold_into_conv(conv: nn.Conv2d, norm: BatchNorm2d) -> nn.Conv2d:
-    """One convolution that does what `conv`, then `norm` do in evaluation.
+    """One new convolution that does what `conv`, then `norm` do in evaluation.
 
-    Args:
-        conv: any groups, stride, dilation and padding.
-        norm: the batch norm behind it; its mode does not matter.
-
-    Returns:
-        A new convolution; the two given layers stay as they are.
+    The groups, stride, dilation and padding may be any; the mode of the norm does not matter.
 
     Raises:
         ValueError: the norm keeps no running statistics, so it has no fixed map.
@@ -69,9 +64,7 @@ def fold_into_conv(conv: nn.Conv2d, norm: BatchNorm2d) -> nn.Conv2d:
 def fold_into_next_conv(norm: BatchNorm2d, conv: nn.Conv2d) -> nn.Conv2d:
     """One convolution that does what `norm`, then `conv` do, wherever no zero padding is read.
 
-    Args:
-        norm: the batch norm in front; its mode does not matter.
-        conv: with `groups=1`.
+    The mode of the norm does not matter.
 
     Raises:
         ValueError: a grouped convolution, or a norm without running statistics.
@@ -90,12 +83,7 @@ def fold_into_next_conv(norm: BatchNorm2d, conv: nn.Conv2d) -> nn.Conv2d:
 def fold_into_linear(norm: LayerNorm, linear: nn.Linear) -> nn.Linear:
     r"""Move weight w and bias b of a norm into the matrix A that reads it: A diag(w), c + A b.
 
-    Args:
-        norm: over one axis; what is left of it has `elementwise_affine=False`.
-        linear: reads the norm's output.
-
-    Returns:
-        A new linear layer, to be put behind the norm without its parameters.
+    The norm is over one axis; what is left of it, in front of the new layer, has no parameters.
     """
     folded = _with_bias(linear)
     if norm.bias is not None:
@@ -119,12 +107,8 @@ def fold_norms(model: Transformer, placement: Placement) -> Transformer:
     For "post_norm" that reaches the sublayer and not the skip connection beside it, so the copy
     computes something else; that is what the experiment shows.
 
-    Args:
-        model: with layer norms.
-        placement: "pre_norm" or "post_norm".
-
     Raises:
-        ValueError: another placement.
+        ValueError: a placement other than "pre_norm" and "post_norm".
     """
     if placement not in ("pre_norm", "post_norm"):
         raise ValueError(f"placement: got {placement!r}; expected 'pre_norm' or 'post_norm'")

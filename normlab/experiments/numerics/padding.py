@@ -52,10 +52,7 @@ class Config:
 def make_batch(config: Config, *, extra: int, seed: int) -> tuple[Tensor, Tensor]:
     """Padded batch (N, C, L) in float64 and its mask (N, L); real values do not depend on `extra`.
 
-    Args:
-        config: lengths, channels and mean.
-        extra: positions of padding behind the longest sequence.
-        seed: of the values.
+    `extra` positions of padding stand behind the longest sequence.
     """
     generator = torch.Generator().manual_seed(seed)
     total = max(config.lengths) + extra
@@ -97,14 +94,9 @@ def _without_padding(norm: Norm, x: Tensor, mask: Tensor, *, groups: int) -> Ten
 
 
 def predict_padded_moments(share: float, mean: float, var: float) -> tuple[float, float]:
-    r"""Mean and variance when zeros are mixed in.
+    r"""Mean and variance when zeros are mixed in; q is the share of real values.
 
     .. math:: \mu' = q \mu, \qquad \sigma'^2 = q \sigma^2 + q (1 - q) \mu^2
-
-    Args:
-        share: q, real values among all.
-        mean: of the real values.
-        var: of the real values, biased.
 
     Example:
         >>> predict_padded_moments(0.5, 2.0, 1.0)
@@ -118,9 +110,6 @@ def predict_moved(config: Config) -> list[float]:
 
     .. math:: \sqrt{\left( \frac{1}{\sigma'} - 1 \right)^2
               + \left( \frac{\mu - \mu'}{\sigma'} \right)^2}
-
-    Args:
-        config: its lengths, extra positions and mean.
     """
     predicted = []
     for extra in config.extra:

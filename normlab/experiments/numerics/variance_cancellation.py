@@ -82,13 +82,6 @@ def worst(result: Result, measure: str, method: Method, mean: float) -> float:
 
 
 def constant_row(method: Method, value: float, *, features: int = 768, eps: float = 1e-5) -> float:
-    """Largest output of a row that holds one value; 0 is right.
-
-    Args:
-        method: of the statistics.
-        value: in all cells of the row.
-        features: D.
-        eps: inside the root.
-    """
+    """Largest output of a row that holds one value in all cells; 0 is right."""
     row = np.full((1, features), value, dtype=np.float32)
     return float(np.abs(_normalize(method, row, eps)[0]).max())

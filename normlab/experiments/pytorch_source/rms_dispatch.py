@@ -38,10 +38,8 @@ class Config:
 def compose(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """RMSNorm as torch composes it: up to float32, the weight before the cast back.
 
-    Args:
-        x: (*, H).
-        weight: (H,), of any floating dtype.
-        eps: units of x².
+    Shape:
+        x (*, H), weight (H,), of any floating dtypes.
     """
     wide = x.float()
     x_hat = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)

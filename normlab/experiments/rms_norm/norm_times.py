@@ -70,7 +70,8 @@ def _calls(norm: Norm, rows: int, features: int, seed: int) -> dict[str, Call]:
     }
 
 
-def _cpu_ms(call: Call, repeats: int) -> float:
+def cpu_ms(call: Call, repeats: int) -> float:
+    """CPU time of the process for one call, in milliseconds, mean over `repeats` calls."""
     start = time.process_time()
     for _ in range(repeats):
         call()
@@ -82,7 +83,7 @@ def _compare(calls: dict[str, Call], config: Config, seed: int) -> dict[str, lis
     for name, call in calls.items():
         for _ in range(3):  # compiles, allocates, warms the caches
             call()
-        repeats[name] = max(1, round(config.block_ms / max(_cpu_ms(call, 3), 1e-3)))
+        repeats[name] = max(1, round(config.block_ms / max(cpu_ms(call, 3), 1e-3)))
     times: dict[str, list[float]] = {name: [] for name in calls}
     order = random.Random(seed)
     gc.collect()
@@ -90,7 +91,7 @@ def _compare(calls: dict[str, Call], config: Config, seed: int) -> dict[str, lis
     try:
         for _ in range(config.rounds):
             for name in order.sample(list(calls), len(calls)):
-                times[name].append(_cpu_ms(calls[name], repeats[name]))
+                times[name].append(cpu_ms(calls[name], repeats[name]))
     finally:
         gc.enable()
     return times
