@@ -22,11 +22,8 @@ def fold_batch_norm(linear: nn.Linear, norm: BatchNorm1d) -> nn.Linear:
     .. math:: W'_{c:} = \frac{w_c}{\sqrt{r_c + \epsilon}} W_{c:}, \qquad
               \beta'_c = \frac{w_c}{\sqrt{r_c + \epsilon}} (\beta_c - m_c) + b_c
 
-    with running mean m, running variance r, weight w and bias b of the norm.
-
-    Args:
-        linear: the layer before the norm, with bias β (or none, then β = 0).
-        norm: the batch norm after it; its mode does not matter.
+    with running mean m, running variance r, weight w and bias b of the norm, whose mode does not
+    matter, and bias β of the linear layer, 0 where it has none.
 
     Returns:
         A new layer; the two given ones stay as they are.

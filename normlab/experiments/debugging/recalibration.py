@@ -32,12 +32,10 @@ class Config:
 
 @torch.no_grad()
 def recompute_statistics_(model: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Replace all running statistics by plain averages over batches; parameters stay.
+    """Replace all running statistics by plain averages over batches; all else stays.
 
-    Args:
-        model: with batch norms; its mode and their momentum are put back.
-        batches: inputs of the model. Layers see what they receive in training, since each batch
-            norm uses the statistics of the batch meanwhile.
+    Layers see what they receive in training, since each batch norm uses the statistics of the batch
+    meanwhile.
 
     Raises:
         ValueError: the model has no batch norm that keeps running statistics.

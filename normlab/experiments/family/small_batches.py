@@ -168,28 +168,23 @@ def run_one(
     validation = evaluate(model, x_valid, y_valid).loss
     finished = math.isfinite(losses[-1]) and math.isfinite(validation)
     size = len(data.y_test)
-    tested = evaluate(model, data.x_test, data.y_test)
+    whole = evaluate(model, data.x_test, data.y_test)
     in_parts = evaluate(model, data.x_test, data.y_test, mode="train", batch_size=part_size)
     return {
         "train_loss": sum(last) / len(last) if finished else None,
         "validation_loss": validation if finished else None,
-        "test_wrong": round(size * (1 - tested.accuracy)),
+        "test_wrong": round(size * (1 - whole.accuracy)),
         "part_wrong": round(size * (1 - in_parts.accuracy)),
     }
 
 
 def _points(config: Config) -> list[dict[str, Any]]:
     sizes = {"batch_norm": config.part_sizes, "batch_renorm": config.part_sizes[-1:]}
-    return [
-        point
-        for group in config.groups
-        for point in grid(
-            group=(group,),
-            part_size=sizes.get(group, config.part_sizes[:1]),
-            lr=config.lrs,
-            seed=config.seeds,
-        )
-    ]
+    points = []
+    for group in config.groups:
+        of_group = sizes.get(group, config.part_sizes[:1])
+        points += grid(group=(group,), part_size=of_group, lr=config.lrs, seed=config.seeds)
+    return points
 
 
 run = Sweep(run_one, _points)

@@ -25,13 +25,8 @@ def collect(
 ) -> dict[Case, float]:
     """One number of a variant for each norm, dtype and shape.
 
-    Args:
-        record: from a GPU.
-        what: "milliseconds", or a field of :class:`~normlab.experiments.fast_norms.times.Times`
-            that has a number for each variant.
-        variant: a name in the record.
-        shapes: rows and features.
-        which: the pass.
+    `what` is "milliseconds", or a field of :class:`~normlab.experiments.fast_norms.times.Times`
+    with a number for each variant; `which` is the pass.
 
     Raises:
         KeyError: a case about which the record concludes nothing, or a variant that it lacks.

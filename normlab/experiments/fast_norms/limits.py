@@ -50,10 +50,8 @@ class Limits:
 def place(times: Times, values: int, moved: Mapping[str, float]) -> dict[str, tuple[float, float]]:
     """Operations for each byte, and operations a second, of recorded layer norms in float32.
 
-    Args:
-        times: of the case.
-        values: of its input.
-        moved: variant -> multiples of the input's bytes that it reads and writes.
+    `values` counts those of the input, and `moved` gives for each variant the multiples of the
+    input's bytes that it reads and writes.
     """
     work = OPERATIONS * values
     return {

@@ -16,6 +16,10 @@ SIZE = 40
 USES = ("forward", "backward", "second derivative", "vmap", "jvp", "compiled graph")
 
 
+def _torch(x: Tensor, *_: Tensor | None) -> Tensor:
+    return F.layer_norm(x, (SIZE,))
+
+
 def composition(x: Tensor) -> Tensor:
     """Layer norm as operations of torch."""
     with kernels.use("composition"):
@@ -24,11 +28,7 @@ def composition(x: Tensor) -> Tensor:
 
 def bare_kernel(x: Tensor) -> Tensor:
     """The chunked kernel under `torch.autograd.Function`, and nothing around it."""
-
-    def again(x: Tensor, *_: Tensor | None) -> Tensor:
-        return F.layer_norm(x, (SIZE,))
-
-    return apply("layer_norm", again, x, None, None, SIZE, 1e-5)[0]
+    return apply("layer_norm", _torch, x, None, None, SIZE, 1e-5)[0]
 
 
 def routed(x: Tensor) -> Tensor:
@@ -37,26 +37,19 @@ def routed(x: Tensor) -> Tensor:
 
 
 def list_uses(norm: Norm) -> dict[str, str]:
-    """Try each use and compare with torch in float64.
-
-    Args:
-        norm: layer norm of rows of `SIZE` values, without weight and bias.
+    """Try each use of a norm of rows of `SIZE` values, and compare with torch in float64.
 
     Returns:
         use -> "right", "wrong" or "refused".
     """
     g = torch.Generator().manual_seed(0)
     x, v = (torch.randn(6, SIZE, generator=g) for _ in range(2))
-
-    def oracle(x: Tensor) -> Tensor:
-        return F.layer_norm(x, (SIZE,))
-
-    return {use: _verdict(_USES[use], norm, oracle, x, v) for use in USES}
+    return {use: _verdict(_USES[use], norm, x, v) for use in USES}
 
 
-def _verdict(use: Callable[..., Tensor], norm: Norm, oracle: Norm, x: Tensor, v: Tensor) -> str:
+def _verdict(use: Callable[..., Tensor], norm: Norm, x: Tensor, v: Tensor) -> str:
     plain = use if use is not _compiled else _forward
-    expected = plain(oracle, x.double(), v.double())
+    expected = plain(_torch, x.double(), v.double())
     try:
         with kernels.use("chunked"):
             found = use(norm, x, v)

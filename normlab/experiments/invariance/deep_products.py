@@ -68,11 +68,7 @@ def run_one(
         rms.append(_rms(h))
     (gradient,) = torch.autograd.grad(h, x, normal(*h.shape))
     size = _rms(gradient)
-    return {
-        "rms": tuple(rms),
-        "gradient_rms": size,
-        "gradient_growth": size ** (2 / config.depth),
-    }
+    return {"rms": tuple(rms), "gradient_rms": size, "gradient_growth": size ** (2 / config.depth)}
 
 
 run = Sweep(run_one, norm="norms", gain="gains", data_scale="data_scales", seed="seeds")

@@ -118,20 +118,9 @@ def train_once(
 ) -> TrainedRun:
     """Train on the digits and follow the first hidden matrix.
 
-    The output layer learns at 0.1 and is never decayed: it is not invariant.
-
-    Args:
-        widths: of the network.
-        norm: of the hidden layers.
-        seed: of split, weights and order of batches.
-        lr: η of the hidden layers.
-        steps: updates.
-        batch_size: samples in a batch.
-        weight_decay: λ of the hidden layers, W ← (1 - ηλ) W - η g.
-        start_scale: factor of the initial hidden weights.
-        lr_growth: step (from 0) -> factor of `lr` in that step.
-        optimizer: "sgd" without momentum, or "adam".
-        adam_eps: of Adam on the hidden layers; it has the units of their gradient.
+    Under SGD, without momentum, the hidden layers follow W ← (1 - ηλ) W - η g, where η is `lr`
+    times `lr_growth` of the step, counted from 0, and λ is `weight_decay`; `adam_eps` has the units
+    of the gradient. The output layer learns at 0.1 and is never decayed: it is not invariant.
     """
     data = load_digits_split(seed)
     model = InvariantMLP(widths, norm, seed=seed, start_scale=start_scale)
@@ -139,12 +128,10 @@ def train_once(
         {"params": list(model.hidden), "lr": lr * lr_growth(0), "weight_decay": weight_decay},
         {"params": [model.output, model.output_bias], "lr": 0.1},
     ]
-    stepper: torch.optim.Optimizer
-    if optimizer == "sgd":
-        stepper = torch.optim.SGD(groups, lr=lr)
-    else:
-        groups[0]["eps"] = adam_eps
-        stepper = torch.optim.Adam(groups, lr=lr)
+    make: Any = torch.optim.SGD
+    if optimizer == "adam":
+        make, groups[0]["eps"] = torch.optim.Adam, adam_eps
+    stepper = make(groups, lr=lr)
     start = [w.detach().clone() for w in model.hidden]
     before = start
     squared_norms = [float(start[0].square().sum())]
