@@ -33,6 +33,12 @@ SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 OptimizerName = Literal["adam", "radam", "sgd"]
 
 
+def token_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean cross-entropy over all positions of a batch, in nats."""
+    x, y = batch
+    return cross_entropy(model(x).flatten(0, 1), y.flatten())
+
+
 def sequence_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, float]:
     """Mean cross-entropy over all positions of a batch, and the share of right tokens."""
     x, y = batch

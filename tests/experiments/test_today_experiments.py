@@ -145,10 +145,9 @@ def test_warmup_starts_at_a_part_of_the_rate():
     for warmup in (0, 100):
         model = make_decoder(**SMALL)
         before = model.head.weight.detach().clone()
-        batches = copying.copy_batches(symbols=6, length=4, batch_size=2, seed=0)
-        copying.train_to_copy(
-            model, batches, length=4, lr=1e-2, steps=1, warmup=warmup, guessing=9.0
-        )
+        adam = torch.optim.Adam(model.parameters(), lr=1e-2)
+        task = copying.CopyTask(symbols=6, length=4, batch_size=2, steps=1)
+        copying.train_to_copy(model, adam, task, seed=0, warmup=warmup)
         moved.append((model.head.weight - before).abs().max().item())
     assert moved[0] == pytest.approx(100 * moved[1], rel=1e-3)
 

@@ -9,11 +9,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from normlab.experiments.networks.decoder import CausalAttention, Decoder, make_decoder
+from normlab.experiments.networks.decoder import CausalAttention, Decoder
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive, Several
 from normlab.experiments.sweep import Sweep
-from normlab.experiments.today.copying import copy_batches, copy_loss
+from normlab.experiments.today.copying import copy_loss, make_copier, make_texts
+from normlab.experiments.training import minimize
 
 Scaling = Literal["standard", "muP"]
 
@@ -91,31 +92,20 @@ def run_one(config: Config, scaling: Scaling, width: int, seed: int) -> dict[str
         output: root mean square of the change of the output.
     """
     factor = width / config.widths[0]
-    model = make_decoder(
-        layers=config.layers,
-        width=width,
-        heads=config.heads,
-        vocabulary=config.symbols,
-        length=2 * config.length,
-        seed=seed,
-    )
+    model = make_copier(config, width, seed)
     if scaling == "muP":
         scale_widths_(model, factor)
     groups = parameter_groups(model, lr=config.lr, factor=factor if scaling == "muP" else 1.0)
     optimizer = torch.optim.Adam(groups, betas=(0.9, 0.98))
-    batches = copy_batches(
-        symbols=config.symbols,
-        length=config.length,
-        batch_size=config.batch_size,
-        seed=1000 + seed,
-    )
+    batches = make_texts(config, seed)
     tokens, _ = next(batches)
     before = read_activations(model, tokens)
-    for _ in range(config.steps):
-        loss = copy_loss(model, next(batches), config.length)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    minimize(
+        lambda batch: copy_loss(model, batch, config.length),
+        batches,
+        optimizer,
+        steps=config.steps,
+    )
     after = read_activations(model, tokens)
     moved = {n: (after[n] - before[n]).square().mean().sqrt().item() for n in before}
     return {name: rounded(value) for name, value in moved.items()}

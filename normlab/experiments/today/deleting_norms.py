@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
 from normlab.experiments.networks.decoder import Decoder, make_decoder
 from normlab.experiments.recording import rounded
+from normlab.experiments.sequence_training import token_loss
 from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
 from normlab.experiments.sweep import Sweep
+from normlab.experiments.training import minimize
 from normlab.layers import RMSNorm
 
 Batches = list[tuple[Tensor, Tensor]]
@@ -89,26 +90,16 @@ def freeze_norm_(model: Decoder, site: str, batches: Batches) -> None:
     model.set_submodule(site, FrozenNorm(weight, measure_divisor(model, site, batches)))
 
 
-def text_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """Mean cross-entropy of the next character, in nats."""
-    tokens, following = batch
-    return cross_entropy(model(tokens).flatten(0, 1), following.flatten())
-
-
 @torch.no_grad()
 def measure_loss(model: nn.Module, batches: Batches) -> float:
     """Mean loss over the batches, with four digits."""
-    return rounded(sum(text_loss(model, batch).item() for batch in batches) / len(batches))
+    return rounded(sum(token_loss(model, batch).item() for batch in batches) / len(batches))
 
 
 def train_(model: nn.Module, batches: SequenceBatches, *, lr: float, steps: int) -> None:
     """Train in place by Adam at a constant rate."""
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98))
-    for batch in islice(batches, steps):
-        loss = text_loss(model, batch)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    minimize(lambda batch: token_loss(model, batch), batches, optimizer, steps=steps)
 
 
 def split_text(characters: int) -> tuple[Text, Text]:

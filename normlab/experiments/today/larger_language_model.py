@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import linear
 from torch.nn.utils import clip_grad_norm_
 
 from normlab.experiments.checkpoints import Checkpoint
@@ -21,6 +21,7 @@ from normlab.experiments.data.sequences import Text, text_batches
 from normlab.experiments.networks.decoder import CausalAttention, Decoder, make_decoder
 from normlab.experiments.recording import rounded
 from normlab.experiments.rms_norm.norm_times import processor_name
+from normlab.experiments.sequence_training import token_loss
 from normlab.experiments.settings import (
     Count,
     Index,
@@ -118,12 +119,6 @@ def take_largest_logit(model: nn.Module) -> float:
     return largest
 
 
-def byte_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """Mean cross-entropy of the next byte, in nats."""
-    x, y = batch
-    return cross_entropy(model(x).flatten(0, 1), y.flatten())
-
-
 def _windows(tokens: Tensor, length: int, count: int, seed: int) -> Any:
     return text_batches(Text(tokens, 256, math.nan), length=length, batch_size=count, seed=seed)
 
@@ -163,7 +158,7 @@ class Training:
         config, done = self.config, self.progress
         started = time.process_time() - done["seconds"]
         for batch in islice(self.batches, done["step"], config.steps):
-            loss = byte_loss(self.model, self._move(batch))
+            loss = token_loss(self.model, self._move(batch))
             if not math.isfinite(loss.item()):
                 break
             self.optimizer.zero_grad()
@@ -186,7 +181,7 @@ class Training:
     def _note(self) -> None:
         """Append a point to every curve."""
         done = self.progress
-        held_out = byte_loss(self.model, self.held_out).item()
+        held_out = token_loss(self.model, self.held_out).item()
         take_largest_logit(self.model)  # of training alone
         done["curve"].append(rounded(sum(done["losses"]) / len(done["losses"])))
         done["held_out"].append(rounded(held_out) if math.isfinite(held_out) else None)

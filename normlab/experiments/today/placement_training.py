@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from normlab.experiments.networks.decoder import Placement
-from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
+from normlab.experiments.settings import Count, Index, Positive, Several
 from normlab.experiments.sweep import Sweep
-from normlab.experiments.today.copying import learn_to_copy
+from normlab.experiments.today.copying import CopyTask, learn_to_copy
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(CopyTask):
     """Decoders with RMS norms in different places repeat a random text."""
 
     #: of the norms
@@ -21,15 +21,9 @@ class Config:
     lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)  #: of Adam, after the warmup
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and texts
     layers: Count = 4  #: of the decoder
-    width: Count = 32  #: D
-    heads: Count = 2  #: of each attention
-    symbols: Several = 16  #: number of different tokens
     length: Several = 12  #: of the text that is repeated
     batch_size: Count = 16  #: N
     steps: Count = 250  #: updates
-
-    def __post_init__(self) -> None:
-        check_divides(self, "heads", "width")
 
 
 def run_one(

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from normlab.experiments.recording import rounded
-from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
+from normlab.experiments.settings import Index, Positive, Several
 from normlab.experiments.sweep import Sweep
-from normlab.experiments.today.copying import learn_to_copy
+from normlab.experiments.today.copying import CopyTask, learn_to_copy
 
 QK = Literal["none", "qk_norm"]
 Group = Literal[QK, "warmup"]
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(CopyTask):
     """Pre-norm decoders repeat a random text."""
 
     #: "qk_norm" has RMS norms of queries and keys in each head; "warmup" has no such norm, and a
@@ -24,18 +24,8 @@ class Config:
     #: of Adam, constant from the first step on or after the warmup
     lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and texts
-    layers: Count = 2  #: of the decoder
-    width: Count = 32  #: D
-    heads: Count = 2  #: of each attention
-    symbols: Several = 16  #: number of different tokens
-    length: Several = 16  #: of the text that is repeated
-    batch_size: Count = 32  #: N
-    steps: Count = 400  #: updates
     #: updates of them over which the rate of the group "warmup" rises linearly
     warmup: Several = 100
-
-    def __post_init__(self) -> None:
-        check_divides(self, "heads", "width")
 
 
 def run_one(config: Config, group: Group, lr: float, seed: int) -> dict[str, Any]:

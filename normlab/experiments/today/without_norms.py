@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from normlab.experiments.networks.decoder import BlockNorm
-from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
+from normlab.experiments.settings import Index, Positive
 from normlab.experiments.sweep import Sweep
-from normlab.experiments.today.copying import learn_to_copy
+from normlab.experiments.today.copying import CopyTask, learn_to_copy
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(CopyTask):
     """Pre-norm decoders with something else in the place of every norm repeat a random text."""
 
     #: what stands in the places of the norms
@@ -21,16 +21,6 @@ class Config:
     lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
     seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and texts
     alpha: Positive = 0.5  #: slope of "dyt" and "derf" at the start
-    layers: Count = 2  #: of the decoder
-    width: Count = 32  #: D
-    heads: Count = 2  #: of each attention
-    symbols: Several = 16  #: number of different tokens
-    length: Several = 16  #: of the text that is repeated
-    batch_size: Count = 32  #: N
-    steps: Count = 400  #: updates
-
-    def __post_init__(self) -> None:
-        check_divides(self, "heads", "width")
 
 
 def run_one(config: Config, norm: BlockNorm, lr: float, seed: int) -> dict[str, Any]:
