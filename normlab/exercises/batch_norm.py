@@ -7,15 +7,6 @@ from torch import Tensor
 
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 
-__all__ = [
-    "check_channel_norm",
-    "check_folding",
-    "check_input_gradient",
-    "check_restoring_parameters",
-    "check_running_statistics",
-    "check_synchronized_moments",
-]
-
 
 @grader
 def check_restoring_parameters(answer: Answer) -> Grading:

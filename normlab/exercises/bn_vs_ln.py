@@ -7,8 +7,6 @@ from torch import Tensor
 
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 
-__all__ = ["check_batch_norm_by_layer_norm", "check_stored_numbers", "check_token_batch_norm"]
-
 _EPS = 1e-5
 
 

@@ -21,19 +21,6 @@ from normlab.exercises.grading import Answer, Grading, Question, grader, what_fa
 from normlab.layers import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from normlab.norms import NORMS
 
-__all__ = [
-    "BLACK_BOXES",
-    "BLACK_BOX_SHAPE",
-    "SUSPECTS",
-    "check_black_boxes",
-    "check_declaration",
-    "check_gradcheck",
-    "check_killer",
-    "check_suite",
-    "check_suspects",
-    "dialect",
-]
-
 Layer = Callable[..., Tensor]
 
 

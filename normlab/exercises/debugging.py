@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from normlab.exercises.grading import Answer, Grading, Question, grader
 
-__all__ = ["check_decay_groups", "check_diagnosis", "check_micro_momentum", "check_start_epoch"]
-
 
 @grader
 def check_diagnosis(answer: Answer) -> Grading:

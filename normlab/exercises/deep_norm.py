@@ -12,15 +12,6 @@ from normlab.checks.residual import check_deep_norm_init, check_residual
 from normlab.exercises.grading import UNANSWERED, Answer, Grading, Question, grader, what_fails
 from normlab.residual import deep_norm_constants
 
-__all__ = [
-    "check_block",
-    "check_constants",
-    "check_equal_eps",
-    "check_gains",
-    "check_growth_exponent",
-    "check_sublayers",
-]
-
 
 @grader
 def check_equal_eps(answer: Answer) -> Grading:

@@ -10,8 +10,6 @@ from torch import Tensor
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 from normlab.layers import global_response_norm
 
-__all__ = ["check_batch_renorm", "check_global_response", "check_rms_weight"]
-
 
 @grader
 def check_rms_weight(answer: Answer) -> Grading:

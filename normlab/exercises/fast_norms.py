@@ -6,8 +6,6 @@ import torch
 
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 
-__all__ = ["check_bytes_moved", "check_saved_numbers", "check_sum_in_blocks"]
-
 
 @grader
 def check_bytes_moved(answer: Answer) -> Grading:

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from normlab.checks.report import Report
 
-__all__ = ["Answer", "Grading", "Question", "grader", "random", "what_fails"]
-
 UNANSWERED = "not answered yet"
 RETURNS = 'Returns:\n    "right", "not answered yet", or what is wrong.'
 

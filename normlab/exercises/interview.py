@@ -12,14 +12,6 @@ from normlab.checks.conformance import check_layer
 from normlab.exercises.grading import Answer, Grading, Question, grader, random, what_fails
 from normlab.layers import layer_norm
 
-__all__ = [
-    "check_batch_norm",
-    "check_deep_norm",
-    "check_layer_norm",
-    "check_layer_norm_pair",
-    "check_rms_norm",
-]
-
 HALF = (torch.float16, torch.bfloat16)
 
 

@@ -11,15 +11,6 @@ from normlab.checks.linear_norms import LINEAR_NORMS, LinearNorm, weight_norm
 from normlab.exercises.grading import Answer, Grading, Question, grader
 from normlab.layers import layer_norm
 
-__all__ = [
-    "check_composition",
-    "check_conserved",
-    "check_equilibrium",
-    "check_equivalent_eps",
-    "check_growing_rates",
-    "check_negative_scale",
-]
-
 
 @grader
 def check_composition(answer: Answer) -> Grading:

@@ -9,15 +9,6 @@ from normlab.checks.mutants import LAYER_NORM_MUTANTS
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 from normlab.layers import layer_norm
 
-__all__ = [
-    "check_centering_weights",
-    "check_count_means",
-    "check_input_gradient",
-    "check_jacobian_rank",
-    "check_layer_norm",
-    "check_telltale_row",
-]
-
 
 @grader
 def check_count_means(answer: Answer) -> Grading:

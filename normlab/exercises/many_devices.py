@@ -6,14 +6,6 @@ import torch
 
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 
-__all__ = [
-    "check_equivalent_momentum",
-    "check_merge",
-    "check_numbers_sent",
-    "check_reduction",
-    "check_sync_gradient",
-]
-
 
 @grader
 def check_merge(answer: Answer) -> Grading:

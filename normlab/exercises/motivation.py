@@ -8,15 +8,6 @@ import torch
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 from normlab.whitening import make_covariance, newton_schulz_matrix, pca_matrix, zca_matrix
 
-__all__ = [
-    "check_correlation_of_normalized",
-    "check_inverse_root",
-    "check_kind_of_shift",
-    "check_learning_rate",
-    "check_shift_measure",
-    "check_zca",
-]
-
 
 @grader
 def check_kind_of_shift(answer: Answer) -> Grading:

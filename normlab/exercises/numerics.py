@@ -9,15 +9,6 @@ import numpy as np
 from normlab.exercises.grading import Answer, Grading, Question, grader
 from normlab.reference.moments import Moments, merge, naive_one_pass, two_pass
 
-__all__ = [
-    "check_conv_folding",
-    "check_half_size",
-    "check_masked_moments",
-    "check_merging",
-    "check_porting",
-    "check_variance",
-]
-
 
 @grader
 def check_variance(answer: Answer) -> Grading:

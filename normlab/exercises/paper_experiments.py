@@ -9,15 +9,6 @@ from torch import Tensor
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 from normlab.layers import layer_norm
 
-__all__ = [
-    "check_loss_in_other_units",
-    "check_lstm_sums",
-    "check_probability_ratio",
-    "check_sees_length",
-    "check_speedup",
-    "check_uses_batch_norm",
-]
-
 
 @grader
 def check_uses_batch_norm(answer: Answer) -> Grading:

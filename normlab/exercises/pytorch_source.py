@@ -6,16 +6,6 @@ import numpy as np
 
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 
-__all__ = [
-    "check_bias_gradient",
-    "check_cpu_function",
-    "check_kept_numbers",
-    "check_lane_sum",
-    "check_one_pass_variance",
-    "check_rms_coefficients",
-    "check_way_to_variance",
-]
-
 
 @grader
 def check_cpu_function(answer: Answer) -> Grading:

@@ -8,15 +8,6 @@ from torch import Tensor
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 from normlab.layers import layer_norm, rms_norm
 
-__all__ = [
-    "check_fold_into_linear",
-    "check_half_precision",
-    "check_jacobian_rank",
-    "check_partial_size",
-    "check_rms_gradient",
-    "check_rms_norm",
-]
-
 
 def _mean(v: Tensor) -> Tensor:
     return v.mean(-1, keepdim=True)

@@ -9,8 +9,6 @@ from torch import Tensor
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 from normlab.layers import rms_norm
 
-__all__ = ["check_largest_weight", "check_sandwich", "check_stream"]
-
 
 @grader
 def check_largest_weight(answer: Answer) -> Grading:

@@ -9,15 +9,6 @@ from torch import Tensor
 
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 
-__all__ = [
-    "check_first_adam_step",
-    "check_plateau",
-    "check_stable_rate",
-    "check_token_variance",
-    "check_transformer_rate",
-    "check_warmup_factor",
-]
-
 
 @grader
 def check_warmup_factor(answer: Answer) -> Grading:

@@ -21,15 +21,23 @@ from typing import Any
 Verdicts = list[dict[str, Any]]
 
 
-def watch(module: str, verdicts: Verdicts) -> None:
+def find_checks(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
+    """The checks that a module or a file of its folder defines; none that it imports to use."""
+    return {
+        name: check
+        for name, check in vars(module).items()
+        if name.startswith("check_") and check.__module__.startswith(module.__name__)
+    }
+
+
+def watch(name: str, verdicts: Verdicts) -> None:
     """Let the checks of a module write down what they return."""
     try:
-        found = importlib.import_module(module)
+        module = importlib.import_module(name)
     except ImportError:
         return  # the name of a check, or a slip that the cell itself will report
-    for name in getattr(found, "__all__", ()):
-        if name.startswith("check_"):
-            setattr(found, name, write_down(getattr(found, name), verdicts))
+    for check_name, check in find_checks(module).items():
+        setattr(module, check_name, write_down(check, verdicts))
 
 
 def write_down(check: Callable[..., Any], verdicts: Verdicts) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from normlab import exercises
+from normlab.grading.process import find_checks
 from normlab.sources import torch_release
 
 CHAPTERS = {
@@ -24,8 +25,7 @@ OF_CHAPTERS = " of "  # one grader serves the variants of many chapters
 GRADERS = [
     (chapter, name + suffix)
     for chapter, module in CHAPTERS.items()
-    for name in module.__all__
-    if name.startswith("check_")
+    for name in find_checks(module)
     for suffix in (
         [OF_CHAPTERS + c for c in CHAPTERS["variants"].CHAPTERS] if name == "check_answer" else [""]
     )

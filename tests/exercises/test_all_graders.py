@@ -1,4 +1,4 @@
-"""Every classic wrong answer to every exercise of the book gets its own sentence.
+"""Every grader takes the right answer, and gives every classic wrong one its own sentence.
 
 The graders list the values that known mistakes give. Each is fed back as an answer here: a sentence
 that another one hides, or that belongs to a right value, would never be read by anybody.
@@ -14,10 +14,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from right_answers import GRADERS, OF_CHAPTERS, grader_of
+from right_answers import CHAPTERS, GRADERS, OF_CHAPTERS, grader_of, right_answers
 
 from normlab.exercises import Question
 from normlab.exercises.grading import Answer, grader
+from normlab.grading.process import find_checks
+
+
+@pytest.mark.parametrize(("chapter", "name"), GRADERS)
+def test_right_unanswered_and_raising(chapter: str, name: str) -> None:
+    check, answers = grader_of(chapter, name), right_answers(chapter, name)
+    assert check(*answers) == "right"
+    assert check(*[lambda *_: None for _ in answers]) == "not answered yet"
+    assert "ZeroDivisionError" in check(*[lambda *_: 1 / 0 for _ in answers])
+
+
+def test_what_a_module_imports_to_use_is_no_grader() -> None:
+    assert "check_layer" in vars(CHAPTERS["interview"])
+    assert "check_layer" not in find_checks(CHAPTERS["interview"])
+    assert "check_by_hand" in find_checks(CHAPTERS["variants"])  # defined in a file of its folder
 
 
 def cases_of(check: Callable[..., str]) -> list[Question]:

@@ -21,13 +21,6 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("name", exercises.__all__)
-def test_right_and_unanswered(name):
-    check = getattr(exercises, name)
-    assert check(RIGHT[name]) == "right"
-    assert check(lambda *_: None) == "not answered yet"
-
-
 def _along_samples(x, weight, bias):
     y = layer_norm(x.T, x.T.shape[1:])
     return (y * weight + bias).T

@@ -8,8 +8,6 @@ import normlab
 from normlab.checks import LAYER_NORM_MUTANTS, check_layer, error_budget, max_error
 from normlab.exercises import checks as exercises
 
-GRADERS = [name for name in exercises.__all__ if name.startswith("check_")]
-
 
 def _inputs(*shape, scale=1.0, mean=0.0):
     g = torch.Generator().manual_seed(0)
@@ -73,21 +71,6 @@ def changed(**entries):
 
 def without(name):
     return lambda: {k: v for k, v in DECLARED.items() if k != name}
-
-
-@pytest.mark.parametrize("name", GRADERS)
-def test_right_answers_pass(name):
-    assert getattr(exercises, name)(RIGHT[name]) == "right"
-
-
-@pytest.mark.parametrize("name", GRADERS)
-def test_stubs_are_not_wrong(name):
-    assert getattr(exercises, name)(lambda *_: None) == "not answered yet"
-
-
-@pytest.mark.parametrize("name", GRADERS)
-def test_exceptions_become_sentences(name):
-    assert "ZeroDivisionError" in getattr(exercises, name)(lambda *_: 1 / 0)
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,6 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("name", exercises.__all__)
-def test_right_and_unanswered(name):
-    check = getattr(exercises, name)
-    assert check(RIGHT[name]) == "right"
-    assert check(lambda *_: None) == "not answered yet"
-
-
 def _one_length(x, weight, bias, eps):
     length = x.square().sum((1, 2, 3), keepdim=True).sqrt()
     return weight[:, None, None] * x * length / (1 + eps) + bias[:, None, None] + x

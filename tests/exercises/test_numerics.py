@@ -36,16 +36,6 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("name", exercises.__all__)
-def test_right_answers_pass(name):
-    assert getattr(exercises, name)(RIGHT[name]) == "right"
-
-
-@pytest.mark.parametrize("name", exercises.__all__)
-def test_stubs_are_not_wrong(name):
-    assert getattr(exercises, name)(lambda *_: None) == "not answered yet"
-
-
 @pytest.mark.parametrize(
     ("name", "answer", "says"),
     [
@@ -184,8 +174,3 @@ def test_mistakes_are_named(name, answer, says):
     verdict = getattr(exercises, name)(answer)
     assert verdict.startswith("wrong: ")
     assert says in verdict
-
-
-@pytest.mark.parametrize("name", exercises.__all__)
-def test_exceptions_become_sentences(name):
-    assert "ZeroDivisionError" in getattr(exercises, name)(lambda *_: 1 / 0)
