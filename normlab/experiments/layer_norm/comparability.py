@@ -24,11 +24,7 @@ class Config:
 
 
 def kept_order(x: Tensor, y: Tensor) -> float:
-    """Share of pairs along the last axis that `x` and `y` put into the same order.
-
-    Shape:
-        x and y (\\*, n).
-    """
+    """Share of pairs along the last axis that `x` and `y` put into the same order."""
     n = x.shape[-1]
     first, second = torch.triu_indices(n, n, 1)
     before = torch.sign(x[..., first] - x[..., second])

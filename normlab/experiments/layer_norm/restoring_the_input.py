@@ -39,10 +39,7 @@ def _summed_inputs(config: Config, source: Source, features: int, seed: int) -> 
 
 
 def share_lost(x: Tensor, y: Tensor) -> float:
-    """Share of the variance of `x` that weight · y + bias per feature cannot reproduce.
-
-    Shape:
-        x and y (N, H).
+    """Share of the variance of `x` (N, H) that weight · y + bias per feature cannot reproduce.
 
     Conventions:
         least squares for each feature over all samples; the mean over features of the share.

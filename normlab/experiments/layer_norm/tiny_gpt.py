@@ -81,11 +81,7 @@ def train(
 
 @torch.no_grad()
 def write_on(model: TinyGPT, tokens: Tensor, count: int) -> Tensor:
-    """Append the most likely character, again and again.
-
-    Shape:
-        tokens (T,); returns (T + count,).
-    """
+    """Append the most likely character to the tokens (T,), `count` times."""
     length = len(model.places.weight)
     for _ in range(count):
         best = model(tokens[None, -length:])[0, -1].argmax()

@@ -118,14 +118,10 @@ def run(config: Config) -> Result:
     """
     outcomes: list[Outcome] = []
     for capability in config.capabilities:
-        told = subprocess.run(
-            [sys.executable, "-c", _CODE, json.dumps(asdict(config))],
-            env=os.environ | {"ATEN_CPU_CAPABILITY": capability},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        outcomes += [Outcome(**o) for o in json.loads(told.stdout)]
+        environment = os.environ | {"ATEN_CPU_CAPABILITY": capability}
+        command = [sys.executable, "-c", _CODE, json.dumps(asdict(config))]
+        told = subprocess.check_output(command, env=environment, text=True)
+        outcomes += [Outcome(**o) for o in json.loads(told)]
     return Result(tuple(outcomes))
 
 

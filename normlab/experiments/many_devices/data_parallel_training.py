@@ -27,6 +27,7 @@ from normlab.experiments.networks.transformer import make_transformer
 from normlab.experiments.recording import rounded
 from normlab.experiments.results import Result, read_result
 from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.sweep import grid
 from normlab.experiments.training import shuffled_batches
 from normlab.layers import GroupNorm, LayerNorm
 from normlab.norms import NORMS
@@ -193,13 +194,8 @@ def _save(
 
 def train_all(config: Config) -> list[Outcome]:
     """Every run of a configuration on this number of processes, on each process."""
-    return [
-        train_one(config, network, norm, lr, seed)
-        for network in config.networks
-        for norm in config.norms
-        for lr in config.lrs
-        for seed in config.seeds
-    ]
+    axes = {"network": config.networks, "norm": config.norms, "lr": config.lrs}
+    return [train_one(config, **point) for point in grid(**axes, seed=config.seeds)]
 
 
 def _join(backend: str) -> None:

@@ -51,14 +51,11 @@ def run_one(config: Config, model: Model, copies: int, seed: int) -> dict[str, f
     """
     x, y = make_two_classes(config, copies, seed)
     n = config.count
-    # C large: nearly the maximum likelihood, which a copied feature leaves as it is
-    fitted = GaussianNB() if model == "naive_bayes" else LogisticRegression(C=1e4)
-    fitted.fit(x[:n], y[:n])
-    scores = (
-        fitted.predict_joint_log_proba(x[n:])
-        if model == "naive_bayes"
-        else np.column_stack([np.zeros(n), fitted.decision_function(x[n:])])
-    )
+    if model == "naive_bayes":
+        scores = GaussianNB().fit(x[:n], y[:n]).predict_joint_log_proba(x[n:])
+    else:  # C large: nearly the maximum likelihood, which a copied feature leaves as it is
+        fitted = LogisticRegression(C=1e4).fit(x[:n], y[:n])
+        scores = np.column_stack([np.zeros(n), fitted.decision_function(x[n:])])
     log_p = scores - np.logaddexp(scores[:, :1], scores[:, 1:])
     right = log_p.argmax(1) == y[n:]
     return {

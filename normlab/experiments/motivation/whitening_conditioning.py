@@ -23,11 +23,7 @@ Tolerance = Annotated[
 
 
 def check_rank(config: Any) -> None:
-    """Compare the fields `samples` and `features`, for a `__post_init__`.
-
-    Raises:
-        ValueError: too few samples for a covariance of full rank.
-    """
+    """Refuse too few samples for a covariance of full rank, in a `__post_init__`."""
     if config.samples <= config.features:
         raise ValueError(
             f"samples: got {config.samples} for {config.features} features, whose covariance "
@@ -57,8 +53,7 @@ def make_correlated(
 ) -> Tensor:
     """Draw Gaussian features with equal correlation and scales spread over powers of ten.
 
-    Shape:
-        returns (samples, features), float64.
+    The scales run over so many `decades`; the result, (samples, features), is float64.
     """
     generator = torch.Generator().manual_seed(seed)
     shared = torch.randn(samples, 1, generator=generator, dtype=torch.float64)
