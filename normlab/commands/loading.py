@@ -127,10 +127,7 @@ def _literals(arguments: str, flag: str) -> tuple[list[Any], dict[str, Any]]:
 def construct_named(text: str, flag: str, *before: Any) -> Any:
     """Make what `module:Object(arguments)` says, as of a configuration or an optimizer.
 
-    Args:
-        text: as above; without parentheses, a class is called without arguments.
-        flag: of the command line, for messages.
-        before: arguments that come first.
+    Without parentheses, a class is called without arguments. Those in `before` come first.
 
     Raises:
         CommandError: it cannot be loaded or called.

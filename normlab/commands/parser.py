@@ -49,11 +49,7 @@ def _names(text: str) -> list[str]:
 
 
 def make_parser(families: tuple[str, ...]) -> argparse.ArgumentParser:
-    """The command line.
-
-    Args:
-        families: names of the norms that `check` knows.
-    """
+    """The command line, with the names of the norms that `check` knows."""
     parser = argparse.ArgumentParser(
         prog="normlab",
         description="Is this norm right, which norm is it, and what is wrong around it?",
@@ -69,7 +65,10 @@ def make_parser(families: tuple[str, ...]) -> argparse.ArgumentParser:
             "--init", metavar="ARGS", help="to construct it, such as '16, eps=1e-6'"
         )
         command.add_argument("--shape", type=_sizes, action="append", metavar="SIZES", help=shape)
-        _add_common(command)
+        command.add_argument("--json", action="store_true", help="print JSON")
+        command.add_argument(
+            "--limit", type=_seconds, metavar="SECONDS", help="stop after so many seconds, status 2"
+        )
         return command
 
     _add_check(
@@ -98,13 +97,6 @@ def make_parser(families: tuple[str, ...]) -> argparse.ArgumentParser:
     answers.add_argument("--limit", type=_seconds, default=600.0, help="seconds for all of it")
     answers.add_argument("--json", action="store_true", help="print JSON")
     return parser
-
-
-def _add_common(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="print JSON")
-    command.add_argument(
-        "--limit", type=_seconds, metavar="SECONDS", help="stop after so many seconds, status 2"
-    )
 
 
 def _add_check(check: argparse.ArgumentParser, families: tuple[str, ...]) -> None:

@@ -10,23 +10,14 @@ _COLORS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 def page_address(page: str) -> str | None:
-    """Address of a page of the book; None unless NORMLAB_BOOK says where the book is.
-
-    Args:
-        page: chapter#target.
-    """
+    """Address of a chapter#target; None unless NORMLAB_BOOK says where the book is."""
     book = os.environ.get("NORMLAB_BOOK", "")
     chapter, _, target = page.partition("#")
     return f"{book.rstrip('/')}/{chapter}.html#{target}" if book else None
 
 
 def show(report: Any, *, every: bool = False) -> None:
-    """Print a report.
-
-    Args:
-        report: of any command.
-        every: name all modules of a group.
-    """
+    """Print the report of any command, with all modules of a group or the first of them."""
     if not sys.stdout.isatty():
         print(report.to_text(every=every) if hasattr(report, "to_text") else report)
         return
@@ -43,13 +34,7 @@ def show(report: Any, *, every: bool = False) -> None:
 
 
 def show_examination(console: Any, examined: Any, *, every: bool) -> None:
-    """The report of the doctor as tables.
-
-    Args:
-        console: of rich.
-        examined: an :class:`normlab.inspection.Examination`.
-        every: name all modules of a group.
-    """
+    """The report of the doctor, an :class:`normlab.inspection.Examination`, as tables."""
     from rich.table import Table
     from rich.text import Text
 

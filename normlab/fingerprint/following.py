@@ -91,9 +91,7 @@ def _wrapped(probe: Probe, way: Literal["lift", "odd"], bias: str = "") -> Probe
 def without_function(original: Probe, probe: Probe) -> Iterator[Probe]:
     """The layer without a function at its end, in every way in which that can be had.
 
-    Args:
-        original: with parameters of their own dtype.
-        probe: the same layer, ready to be called.
+    The original has parameters of their own dtype, the probe those in which it can be called.
     """
     x = probe.input(8)
     for name, tensor in probe.tensors.items():

@@ -115,8 +115,7 @@ def _half_probe(layer: Probe) -> Probe | str:
 def _statistics_dtype(low: Probe, model: Model, found: Findings) -> torch.dtype | str:
     """Compare the outputs for half-precision inputs with correctly rounded ones.
 
-    Returns:
-        float32 for that or wider, the half dtype, or why it cannot be told.
+    The answer is float32 for that or wider, the half dtype, or why it cannot be told.
     """
     if not _set(low, found.roles, neutral=True):
         return "the weight enters in a way that cannot be set to 1"

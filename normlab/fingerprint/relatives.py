@@ -17,11 +17,7 @@ _FIRST, _LAST = 64, 0.999  # searched slopes are between 1 / _FIRST and _FIRST; 
 
 
 def name_relative(probe: Probe) -> str:
-    """A sentence that names the layer; empty where it is none that is known here.
-
-    Args:
-        probe: with weights away from 0 and 1.
-    """
+    """A sentence that names a layer with weights away from 0 and 1; empty where none is known."""
     for describe in (_describe_squash, _describe_response, _describe_renorm):
         with contextlib.suppress(Exception):  # a layer may refuse an input in any way
             said = describe(probe)

@@ -36,11 +36,7 @@ def read_strided(
 ) -> Fingerprint | None:
     """What a norm over every G-th channel is, but for its order; None where it is something else.
 
-    Args:
-        layer: calls of it take an input of the probe's shape.
-        probe: in which the groups were seen.
-        strided: where they are.
-        read: identifies a layer.
+    The groups were seen in the probe, and `read` identifies the layer once they are in order.
     """
     axis, groups, size = strided.axis, strided.groups, probe.shape[strided.axis]
     order = torch.arange(size).view(-1, groups).mT.flatten()

@@ -117,10 +117,9 @@ def state_for(found: Findings, candidate: Candidate, affine: Affine, probe: Prob
 
 
 def compare(found: Findings, candidate: Candidate) -> str | None:
-    """Compare a layer of torch with the one that was measured.
+    """What differs between a layer of torch and the one that was measured.
 
-    Returns:
-        None where all outputs agree, in training and in evaluation, else what differs.
+    None where all outputs agree, in training and in evaluation.
     """
     dtype = torch.float32 if found.eps_follows_dtype else found.probe.dtype
     probe, keep = found.copy(found.random, dtype), found.running is not None

@@ -34,12 +34,7 @@ def without_data_parallel(model: nn.Module) -> nn.Module:
 
 
 def updating(norms: Iterable[Norm], modules: dict[str, nn.Module]) -> list[Norm]:
-    """Norms that normalize with their batch, as the model stands, and record its statistics.
-
-    Args:
-        norms: of a model.
-        modules: of it, by path.
-    """
+    """Norms that normalize with their batch, as the model stands, and record its statistics."""
     return [
         norm
         for norm in norms
@@ -52,16 +47,10 @@ def updating(norms: Iterable[Norm], modules: dict[str, nn.Module]) -> list[Norm]
 def find_recomputed(
     model: nn.Module, example: Example, names: Iterable[str], notes: list[str]
 ) -> frozenset[str]:
-    """Modules that the backward pass of a model calls again, as checkpointing does.
+    """Those of the named modules that the backward pass of a model calls again.
 
-    A copy is run with gradients, so that no hook on a parameter, such as those of
-    DistributedDataParallel, is called.
-
-    Args:
-        model: that ran on the example without gradients.
-        example: arguments.
-        names: paths of the modules that are watched.
-        notes: gets a sentence where the copy could not be made or run.
+    Checkpointing does that. A copy is run with gradients, so that no hook on a parameter, such as
+    those of DistributedDataParallel, is called. Where that fails, the notes get a sentence.
     """
     again: set[str] = set()
     backward = False
@@ -88,12 +77,7 @@ def find_recomputed(
 
 
 def find_partial(model: nn.Module, norms: Iterable[Norm]) -> frozenset[str]:
-    """Names of parameters of norms that are equal on all processes, with different gradients.
-
-    Args:
-        model: with the gradients of a backward pass, or without.
-        norms: of it.
-    """
+    """Names of parameters of norms that are equal on all processes, with different gradients."""
     if process_count() == 1 or all(p.grad is None for p in model.parameters()):
         return frozenset()
     from normlab.parallel import find_partial_gradients

@@ -18,10 +18,6 @@ def find_padding(model: nn.Module, example: Example) -> tuple[Tensor, str] | Non
     says padding if the name holds "padding", and a real position otherwise; the `padding_idx` of
     an embedding among the tokens; a sequence of vectors (N, T, D) that ends in vectors of zeros
     in some samples.
-
-    Args:
-        model: whose embeddings are asked for their padding index.
-        example: its arguments.
     """
     tensors = example.tensors()
     for name, x in tensors.items():

@@ -48,13 +48,7 @@ class Recognized:
 def recognize(
     trace: Trace, modules: dict[str, nn.Module], progress: Callable[[int, int], None] | None = None
 ) -> Recognized:
-    """Identify everything in a traced model that may be a norm.
-
-    Args:
-        trace: of its run.
-        modules: all, by path.
-        progress: called with the number of calls looked at, and of all.
-    """
+    """Identify everything that may be a norm in a traced model, with its modules by path."""
     found, known = Recognized(), Kinds()
     calls = [c for c in trace.calls.values() if may_be_norm(c.name, c.module)]
     for k, call in enumerate(calls):
@@ -124,11 +118,9 @@ def _look_at_function(call: FunctionCall, found: Recognized, known: Kinds) -> No
 
 
 def small_shape(shape: tuple[int, ...], kept: set[int]) -> tuple[int, ...]:
-    """The shape with few samples and positions, and more than one of each.
+    """The shape of an input with few samples and positions, and more than one of each.
 
-    Args:
-        shape: of an input.
-        kept: sizes that are left alone, since parameters have them.
+    Sizes that parameters have are kept.
     """
     return tuple(
         size if size in kept else min(max(size, 2), 3 + axis) for axis, size in enumerate(shape)
@@ -146,11 +138,7 @@ class Kinds:
     ) -> tuple[Fingerprint | None, str]:
         """What a layer is, and why it could not be named.
 
-        Args:
-            layer: a module of one tensor.
-            shape: of its input.
-            dtype: of its input.
-            alone: it takes nothing else, so that fewer samples and positions are enough.
+        One that takes its input alone needs fewer samples and positions.
         """
         sizes = {size for t in tensors_of(layer).values() for size in t.shape}
         small = small_shape(shape, sizes) if alone else shape

@@ -235,11 +235,8 @@ def trace_model(
 ) -> Trace:
     """Run a model as it is, or in evaluation mode where training mode raises.
 
-    Args:
-        model: its state changes; the caller puts it back.
-        example: arguments.
-        half: under autocast to bfloat16.
-        notes: gets a sentence where the mode had to be changed.
+    Its state changes; the caller puts it back. Where the mode had to be changed, the notes get a
+    sentence. `half` is autocast to bfloat16.
 
     Raises:
         ValueError: the model raises in both modes.

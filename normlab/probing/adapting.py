@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import re
 from collections.abc import Callable
@@ -86,14 +87,13 @@ def adapt(
         _call(call, ())
         return _Adapted(layer, call, select)
     if call is None:
-        signature = _signature_of(layer)
 
         def selected(*args: Any, **kwargs: Any) -> Any:
             result = layer(*args, **kwargs)
             return result if chosen is None else eval(chosen, {"result": result})
 
-        if signature is not None:
-            selected.__signature__ = signature  # type: ignore[attr-defined]
+        with contextlib.suppress(TypeError, ValueError):  # a C function without a signature
+            selected.__signature__ = inspect.signature(layer)  # type: ignore[attr-defined]
         return selected
     code, roles = _call(call, NORMS[like].roles)
     names = ["x", *roles]
@@ -119,10 +119,3 @@ def _default(like: str, role: str) -> Any:
     if role in ("weight", "bias"):
         return inspect.Parameter.empty
     return dict(zip(NORMS[like].roles, NORMS[like].arguments(), strict=True))[role]
-
-
-def _signature_of(layer: Callable[..., Any]) -> inspect.Signature | None:
-    try:
-        return inspect.signature(layer)
-    except (TypeError, ValueError):  # a C function without a signature
-        return None

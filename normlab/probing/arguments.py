@@ -76,6 +76,11 @@ class Arguments:
         """The other tensors."""
         return [t for _, t in tensors_in((self.before, self.after, [v for _, v in self.named]))]
 
+    def replaced(self, kind: type, by: Callable[[Any], Any]) -> Arguments:
+        """The arguments with all of one kind in them replaced by others."""
+        others = _replaced((self.before, self.after, self.named), kind, by)
+        return Arguments(self.slot, *others)
+
     def call(self, function: Callable[..., Any], x: Tensor) -> Any:
         """The call again, with `x` in the place of the tensor."""
         named = dict(self.named)
@@ -84,21 +89,20 @@ class Arguments:
         return function(*self.before, x, *self.after, **named)
 
 
-def _held(value: Any, keep: Callable[[Tensor], Any]) -> Any:
-    if isinstance(value, Tensor):
-        return keep(value)
-    if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(_held(v, keep) for v in value)
-    if isinstance(value, list):
-        return [_held(v, keep) for v in value]
-    return value
-
-
+@dataclass(frozen=True)
 class _Held:
-    """Stands for the tensor that a buffer holds."""
+    """Stands for the tensor that a module holds."""
 
-    def __init__(self, name: str):
-        self.name = name
+    name: str
+
+
+def _replaced(value: Any, kind: type, by: Callable[[Any], Any]) -> Any:
+    """The value with all of one kind in it, also in tuples and lists, replaced by others."""
+    if isinstance(value, kind):
+        return by(value)
+    if type(value) is tuple:
+        return tuple(_replaced(v, kind, by) for v in value)
+    return [_replaced(v, kind, by) for v in value] if isinstance(value, list) else value
 
 
 class OneTensor(nn.Module):
@@ -109,40 +113,21 @@ class OneTensor(nn.Module):
         self.function = function
         self.result = result
 
-        def keep(tensor: Tensor) -> Any:
+        def keep(tensor: Tensor) -> _Held:
             name = f"argument_{len(self._buffers)}"
             copy = tensor.detach().clone()
             if isinstance(tensor, nn.Parameter):
                 self.register_parameter(name, nn.Parameter(copy))
-                return _Held(name)
-            self.register_buffer(name, copy)
+            else:
+                self.register_buffer(name, copy)
             return _Held(name)
 
-        self.arguments = Arguments(
-            arguments.slot,
-            _held(arguments.before, keep),
-            _held(arguments.after, keep),
-            tuple((k, _held(v, keep)) for k, v in arguments.named),
-        )
+        self.arguments = arguments.replaced(Tensor, keep)
 
     def forward(self, x: Tensor) -> Any:
         """Call it again with `x`."""
-
-        def fill(value: Any) -> Any:
-            if isinstance(value, _Held):
-                return getattr(self, value.name)
-            if isinstance(value, tuple) and type(value) is tuple:
-                return tuple(fill(v) for v in value)
-            return [fill(v) for v in value] if isinstance(value, list) else value
-
-        filled = Arguments(
-            self.arguments.slot,
-            fill(self.arguments.before),
-            fill(self.arguments.after),
-            tuple((k, fill(v)) for k, v in self.arguments.named),
-        )
-        y = filled.call(self.function, x)
-        return pick(y, self.result)
+        filled = self.arguments.replaced(_Held, lambda held: getattr(self, held.name))
+        return pick(filled.call(self.function, x), self.result)
 
     @property
     def has_others(self) -> bool:

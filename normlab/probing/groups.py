@@ -47,10 +47,7 @@ class Groups:
     ) -> tuple[Tensor, Tensor]:
         """The input divided by its root mean square, and the mean square (divisor n).
 
-        Args:
-            x: in float64.
-            centered: subtract the mean.
-            centered_root: subtract it in the root; as `centered`, where that is not said.
+        The mean is subtracted in the root where it is elsewhere, unless `centered_root` is given.
         """
         d = x - self.mean(x)
         in_root = centered if centered_root is None else centered_root

@@ -90,8 +90,6 @@ def fit_affine(
     the factor times the standardized input.
 
     Args:
-        probe: the layer.
-        groups: cells that share statistics.
         centered: subtract the mean; None tries both and takes what fits better.
         scale: root mean square of the inputs.
         mixed: center only the numerator, or only the root.
@@ -147,16 +145,9 @@ def _eps_from(ratio: Tensor, var: Tensor, placement: str) -> tuple[float, float]
 
 
 def measure_eps(probe: Probe, groups: Groups, affine: Affine, noise: float) -> Eps | str:
-    """Make the input small until the output gives way.
+    """Make the input small until the output gives way: the eps, or why it cannot be told.
 
-    Args:
-        probe: the layer.
-        groups: cells that share statistics.
-        affine: fit at large inputs.
-        noise: relative error of the outputs.
-
-    Returns:
-        the eps, or why it cannot be told.
+    The noise is the relative error of the outputs.
     """
 
     def ratios(scale: float, seed: int = 31) -> tuple[Tensor, Tensor]:

@@ -69,13 +69,7 @@ def find_kinds(probe: Probe) -> dict[str, Kind]:
 
 
 def find_roles(probe: Probe, groups: Groups, affine: Affine) -> dict[str, Role]:
-    """Move each weight and bias and see how factors and summands follow.
-
-    Args:
-        probe: the layer.
-        groups: cells that share statistics.
-        affine: fit with the parameters as they are.
-    """
+    """Move each weight and bias and see how factors and summands follow."""
     roles = {}
     for name, kind in find_kinds(probe).items():
         value = probe.tensors[name].detach().cpu().double()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -123,15 +124,9 @@ class Probe:
 
     def with_shape(self, shape: Sequence[int]) -> Probe:
         """The same layer, called with another shape."""
-        return Probe(
-            self.call,
-            self.modules,
-            shape,
-            self.loose,
-            self.dtype,
-            copies=self.copies,
-            result=self.result,
-        )
+        other = copy.copy(self)
+        other.shape = tuple(shape)
+        return other
 
     def fresh(self) -> Probe:
         """A copy in the dtype that the parameters have."""

@@ -47,8 +47,7 @@ def _buffers(probe: Probe) -> dict[str, Tensor]:
 def find_running(probe: Probe) -> Running | None:
     """Give two batches in training and see which buffer moves toward the mean of each.
 
-    Args:
-        probe: the layer; its buffers are left as the two calls make them.
+    The buffers are left as the two calls make them.
     """
     if len(probe.modules) != 1:
         return None

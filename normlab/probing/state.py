@@ -43,9 +43,7 @@ def preserve_buffers(
 ) -> Iterator[None]:
     """Put back buffers, plain attributes and tensors, also those that a call replaces by new ones.
 
-    Args:
-        modules: roots; everything below them is covered.
-        tensors: further tensors.
+    Everything below the modules is covered.
     """
     slots: list[tuple[MutableMapping[str, Any], str, Tensor | None]] = [
         (register, name, value)
