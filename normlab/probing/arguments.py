@@ -114,7 +114,7 @@ class OneTensor(nn.Module):
         self.result = result
 
         def keep(tensor: Tensor) -> _Held:
-            name = f"argument_{len(self._buffers)}"
+            name = f"argument_{len(self._parameters) + len(self._buffers)}"
             copy = tensor.detach().clone()
             if isinstance(tensor, nn.Parameter):
                 self.register_parameter(name, nn.Parameter(copy))

@@ -259,3 +259,20 @@ def test_each_kind_is_identified_once(monkeypatch):
     parts[3].eps = 1e-3
     assert len(doctor(nn.Sequential(*parts), ROWS).norms) == 5
     assert len(calls) == 3
+
+
+class CallsItself(nn.Module):
+    """A layer norm as a call, with a weight and a bias of the module that calls it."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.offset = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
+
+    def forward(self, x):
+        return F.layer_norm(x, (8,), self.scale, self.offset, 1e-6)
+
+
+def test_each_parameter_of_a_call_is_held_by_itself():
+    (norm,) = doctor(CallsItself(), ROWS).norms
+    found = norm.fingerprint
+    assert (found.eps, found.divisor, found.weight_offset) == (1e-6, "n", 0)
