@@ -58,10 +58,7 @@ class QKNorm(nn.Module):
 
     def forward(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Normalize `query` and `key`."""
-        return (
-            self._normalize("query", query, self.query),
-            self._normalize("key", key, self.key),
-        )
+        return (self._normalize("query", query, self.query), self._normalize("key", key, self.key))
 
     def _normalize(self, name: str, x: Tensor, norm: RMSNorm) -> Tensor:
         heads = "*" if self.heads is None else self.heads

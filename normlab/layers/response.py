@@ -71,10 +71,7 @@ def filter_response_norm(
 
 
 def global_response_norm(
-    input: Tensor,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-6,
+    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-6
 ) -> Tensor:
     r"""Strengthen the channels that are long beside their neighbors, and add the input.
 

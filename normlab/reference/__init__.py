@@ -77,10 +77,7 @@ from normlab.reference.weights import (
     weight_standardization,
     weight_standardization_backward,
 )
-from normlab.reference.zero_centered import (
-    zero_centered_rms_norm,
-    zero_centered_rms_norm_backward,
-)
+from normlab.reference.zero_centered import zero_centered_rms_norm, zero_centered_rms_norm_backward
 
 __all__ = [
     "BatchNormCache",

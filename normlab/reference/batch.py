@@ -14,6 +14,7 @@ from normlab.reference.standardization import (
     Gradients,
     affine,
     affine_backward,
+    as_gradients,
     standardize,
     standardize_backward,
     standardize_jacobian,
@@ -154,11 +155,7 @@ def batch_norm_backward(dy: ArrayLike, cache: BatchNormCache) -> Gradients:
         dx = standardize_backward(dx_hat, cache.x_hat, cache.rstd, cache.axes)
     else:
         dx = cache.rstd * dx_hat
-    return Gradients(
-        dx,
-        None if dweight is None else dweight.ravel(),
-        None if dbias is None else dbias.ravel(),
-    )
+    return as_gradients(dx, dweight, dbias)
 
 
 def batch_norm_backward_by_node(dy: ArrayLike, cache: BatchNormCache) -> dict[str, np.ndarray]:

@@ -13,6 +13,7 @@ from normlab.reference.standardization import (
     Gradients,
     affine,
     affine_backward,
+    as_gradients,
     standardize,
     standardize_backward,
     standardize_backward_by_node,
@@ -123,11 +124,7 @@ def group_norm_backward(dy: ArrayLike, cache: GroupNormCache) -> Gradients:
         cache.rstd,
         reduced_axes("group_norm", len(grouped)),
     )
-    return Gradients(
-        dx.reshape(dy.shape),
-        None if dweight is None else dweight.ravel(),
-        None if dbias is None else dbias.ravel(),
-    )
+    return as_gradients(dx.reshape(dy.shape), dweight, dbias)
 
 
 def group_norm_backward_by_node(dy: ArrayLike, cache: GroupNormCache) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ from normlab.reference.standardization import (
     Gradients,
     affine,
     affine_backward,
+    as_gradients,
     standardize,
     standardize_backward,
     standardize_backward_by_node,
@@ -152,11 +153,7 @@ def instance_norm_backward(dy: ArrayLike, cache: InstanceNormCache) -> Gradients
         dx = standardize_backward(dx_hat, cache.x_hat, cache.rstd, cache.axes)
     else:
         dx = cache.rstd * dx_hat
-    return Gradients(
-        dx,
-        None if dweight is None else dweight.ravel(),
-        None if dbias is None else dbias.ravel(),
-    )
+    return as_gradients(dx, dweight, dbias)
 
 
 def instance_norm_backward_by_node(

@@ -13,16 +13,13 @@ from normlab.reference.standardization import (
     Gradients,
     affine,
     affine_backward,
+    as_gradients,
     standardize,
     standardize_backward,
+    standardize_backward_by_node,
     standardize_jacobian,
 )
-from normlab.reference.validation import (
-    as_float64,
-    as_normalized,
-    check_shape_norm,
-    check_upstream,
-)
+from normlab.reference.validation import as_float64, as_normalized, check_shape_norm, check_upstream
 
 
 class LayerNormCache(NamedTuple):
@@ -115,11 +112,7 @@ def layer_norm_backward(dy: ArrayLike, cache: LayerNormCache) -> Gradients:
     dy = check_upstream(dy, cache.x_hat.shape)
     dx_hat, dweight, dbias = affine_backward(dy, cache.x_hat, cache.weight, cache.bias)
     dx = standardize_backward(dx_hat, cache.x_hat, cache.rstd, cache.axes)
-    return Gradients(
-        dx,
-        None if dweight is None else dweight.reshape(cache.normalized_shape),
-        None if dbias is None else dbias.reshape(cache.normalized_shape),
-    )
+    return as_gradients(dx, dweight, dbias, cache.normalized_shape)
 
 
 def layer_norm_backward_by_node(dy: ArrayLike, cache: LayerNormCache) -> dict[str, np.ndarray]:
@@ -142,24 +135,8 @@ def layer_norm_backward_by_node(dy: ArrayLike, cache: LayerNormCache) -> dict[st
         ioffe2015batch, Section 3 (the six derivatives there, over features).
     """
     dy = check_upstream(dy, cache.x_hat.shape)
-    axes, x_hat, rstd = cache.axes, cache.x_hat, cache.rstd
-    count = int(np.prod(cache.normalized_shape))
-    centered = x_hat / rstd
-
     dx_hat = dy if cache.weight is None else dy * cache.weight
-    drstd = (dx_hat * centered).sum(axes, keepdims=True)  # x_hat = centered · rstd
-    dvar = -0.5 * rstd**3 * drstd  # rstd = (var + eps)^(-1/2)
-    dcentered = dx_hat * rstd + dvar * 2.0 * centered / count  # two paths lead to centered
-    dmean = -dcentered.sum(axes, keepdims=True)  # centered = x - mean
-    dx = dcentered + dmean / count  # mean = sum(x) / count
-    return {
-        "x_hat": dx_hat,
-        "rstd": drstd,
-        "var": dvar,
-        "centered": dcentered,
-        "mean": dmean,
-        "x": dx,
-    }
+    return standardize_backward_by_node(dx_hat, cache.x_hat, cache.rstd, cache.axes)
 
 
 def layer_norm_jacobian(x: ArrayLike, eps: float = 1e-5) -> np.ndarray:

@@ -84,10 +84,7 @@ def _backward(
 
 
 def dyt(
-    input: ArrayLike,
-    alpha: float,
-    weight: ArrayLike | None = None,
-    bias: ArrayLike | None = None,
+    input: ArrayLike, alpha: float, weight: ArrayLike | None = None, bias: ArrayLike | None = None
 ) -> tuple[np.ndarray, PointwiseCache]:
     r"""Dynamic tanh.
 

@@ -13,6 +13,7 @@ from normlab.reference.standardization import (
     Gradients,
     affine,
     affine_backward,
+    as_gradients,
     standardize,
     standardize_backward,
 )
@@ -147,8 +148,4 @@ def batch_renorm_backward(dy: ArrayLike, cache: BatchRenormCache) -> Gradients:
         dx = standardize_backward(g * cache.r, cache.x_hat, cache.rstd, axes)
     else:
         dx = g * cache.rstd
-    return Gradients(
-        dx,
-        None if dweight is None else dweight.ravel(),
-        None if dbias is None else dbias.ravel(),
-    )
+    return as_gradients(dx, dweight, dbias)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from normlab.reference.standardization import Gradients
+from normlab.reference.standardization import Gradients, affine
 from normlab.reference.validation import as_channel_vector, as_float64, check_upstream
 
 
@@ -106,8 +106,7 @@ def filter_response_norm(
     t = as_channel_vector("threshold", threshold, x)
     rrms = 1.0 / np.sqrt(np.square(x).mean(positions, keepdims=True) + abs(eps))
     x_hat = x * rrms
-    y = x_hat if w is None else x_hat * w
-    y = y if b is None else y + b
+    y = affine(x_hat, w, b)
     cut = np.zeros(x.shape, bool) if t is None else y < t
     y = y if t is None else np.maximum(y, t)
     return y, FilterResponseCache(x_hat, rrms, cut, w, b is not None, t is not None)
@@ -180,9 +179,7 @@ def global_response_norm(
     b = as_channel_vector("bias", bias, x)
     length = np.sqrt(np.square(x).sum(positions, keepdims=True))
     mean_length = length.mean(1, keepdims=True) + eps
-    y = x * (length / mean_length)
-    y = y if w is None else y * w
-    y = y if b is None else y + b
+    y = affine(x * (length / mean_length), w, b)
     return x + y, GlobalResponseCache(x, length, mean_length, w, b is not None)
 
 

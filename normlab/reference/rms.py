@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from normlab.norms import reduced_axes
-from normlab.reference.standardization import Gradients, affine, affine_backward
+from normlab.reference.standardization import Gradients, affine, affine_backward, as_gradients
 from normlab.reference.validation import (
     as_float64,
     as_normalized,
@@ -107,7 +107,7 @@ def rms_norm_backward(dy: ArrayLike, cache: RMSNormCache) -> Gradients:
     else:
         through_square = (dx_hat * cache.x_hat).mean(cache.axes, keepdims=True)
         dx = cache.rrms * (dx_hat - cache.x_hat * through_square)
-    return Gradients(dx, None if dweight is None else dweight.reshape(cache.normalized_shape), None)
+    return as_gradients(dx, dweight, None, cache.normalized_shape)
 
 
 def rms_norm_backward_by_node(dy: ArrayLike, cache: RMSNormCache) -> dict[str, np.ndarray]:

@@ -126,10 +126,7 @@ def affine(x_hat: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None
 
 
 def affine_backward(
-    dy: np.ndarray,
-    x_hat: np.ndarray,
-    weight: np.ndarray | None,
-    bias: np.ndarray | None,
+    dy: np.ndarray, x_hat: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
     r"""Gradients of :func:`affine` by `x_hat`, `weight` and `bias`.
 
@@ -149,3 +146,13 @@ def affine_backward(
 def _sum_to(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     broadcast = tuple(a for a, n in enumerate(shape) if n == 1)
     return values.sum(broadcast, keepdims=True)
+
+
+def as_gradients(
+    dx: np.ndarray,
+    dweight: np.ndarray | None,
+    dbias: np.ndarray | None,
+    shape: tuple[int, ...] = (-1,),
+) -> Gradients:
+    """Gradients by weight and bias in the shape that these have, here one axis; None stays None."""
+    return Gradients(dx, *(None if d is None else d.reshape(shape) for d in (dweight, dbias)))
