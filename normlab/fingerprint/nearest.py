@@ -1,12 +1,150 @@
-"""The layer of torch that comes nearest, if its outputs are the same."""
+"""The layer of torch that comes nearest: those that might, and the comparison that decides."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from inspect import signature
+
 import torch
+from torch import Tensor, nn
 
 from normlab.fingerprint.findings import Findings
-from normlab.fingerprint.torch_layers import State, candidates, compare, state_for
-from normlab.probing.measurements import fit_affine
+from normlab.fingerprint.report import load_state
+from normlab.probing.measurements import Affine, fit_affine
+from normlab.probing.probe import Probe
+from normlab.probing.state import tensors_of
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A constructor of torch, by family, and the axes along which its weight varies."""
+
+    family: str
+    name: str
+    first: str
+    parameter_axes: tuple[int, ...]
+    options: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}({', '.join((self.first, *self.options))})"
+
+
+def candidates(found: Findings, shape: Sequence[int]) -> list[Candidate]:
+    """All constructors whose statistics are taken over the groups of an input of `shape`."""
+    groups, running, eps = found.groups, found.running, found.eps_value
+    shape, ndim = tuple(shape), len(shape)
+    # of axes of size 1 it is not known whether they belong to a group
+    wide = {axis for axis, size in enumerate(found.probe.shape) if size > 1}
+    over = set(groups.reduced)
+    centered, has_weight, has_bias = found.affine.centered, found.has_weight, found.has_bias
+    affine = has_weight or has_bias
+    if found.eps_follows_dtype and not centered:
+        single = torch.finfo(torch.float32).eps
+        eps = None if math.isclose(eps or 0.0, single, rel_tol=1e-3) else eps
+    named = []
+
+    def options(default: float, keyword: str, by_default: bool) -> list[str]:
+        parts = [] if eps is None or eps == default else [f"eps={eps!r}"]
+        return parts + ([] if affine == by_default else [f"{keyword}={affine}"])
+
+    # the trailing axes, for layer and RMS norm
+    start = ndim
+    while start and (start - 1 in over or start - 1 not in wide):
+        start -= 1
+    start = next((a for a in range(start, ndim) if a in over), ndim)
+    if groups.split is None and over and set(range(start, ndim)) & wide == over:
+        trailing = tuple(range(start, ndim))
+        sizes = shape[start:]
+        first = repr(sizes[0]) if len(sizes) == 1 else repr(sizes)
+        if centered:
+            parts = options(1e-5, "elementwise_affine", True)
+            parts += ["bias=False"] if has_weight and not has_bias else []
+            named.append(Candidate("layer_norm", "LayerNorm", first, trailing, tuple(parts)))
+        elif not has_bias:
+            parts = [] if eps is None else [f"eps={eps!r}"]
+            parts += [] if affine else ["elementwise_affine=False"]
+            named.append(Candidate("rms_norm", "RMSNorm", first, trailing, tuple(parts)))
+    if not centered or ndim < 2 or (eps is None):
+        return named
+    channels, positions = repr(shape[1]), set(range(2, ndim)) & wide
+    rank = {2: "1d", 3: "1d", 4: "2d", 5: "3d"}.get(ndim)
+    slim = has_weight and not has_bias and "bias" in signature(nn.GroupNorm).parameters
+    without_bias = ["bias=False"] if slim else []  # an argument of torch 2.13 and later
+    moving = [] if running is None or running.momentum == 0.1 else [f"momentum={running.momentum}"]
+    if over == (positions | {0}) & wide and 0 in over and groups.split is None and rank:
+        parts = options(1e-5, "affine", True) + moving
+        parts += without_bias + ([] if running else ["track_running_stats=False"])
+        named.append(Candidate("batch_norm", f"BatchNorm{rank}", channels, (1,), tuple(parts)))
+    if over == positions and ndim > 2 and groups.split is None and rank:
+        parts = options(1e-5, "affine", False) + moving
+        parts += without_bias + (["track_running_stats=True"] if running else [])
+        named.append(
+            Candidate("instance_norm", f"InstanceNorm{rank}", channels, (1,), tuple(parts))
+        )
+    if running is None and 0 not in over and over - {1} == positions:
+        size = groups.block if groups.split == 1 else shape[1] if 1 in over else 1
+        first = f"{shape[1] // size}, {shape[1]}"
+        parts = options(1e-5, "affine", True) + without_bias
+        named.append(Candidate("group_norm", "GroupNorm", first, (1,), tuple(parts)))
+    return named
+
+
+def along(values: Tensor, axes: Sequence[int]) -> Tensor:
+    """The values along some axes, at index 0 of the others."""
+    index = tuple(slice(None) if a in axes else 0 for a in range(values.dim()))
+    return values[index]
+
+
+def state_for(found: Findings, candidate: Candidate, affine: Affine, probe: Probe) -> State:
+    """What a layer of torch must hold to agree with a copy of the one that was measured."""
+    state = {
+        "weight": along(affine.factor, candidate.parameter_axes),
+        "bias": along(affine.summand, candidate.parameter_axes),
+    }
+    running = found.running
+    if running is not None:
+        buffers = tensors_of(probe.modules[0])
+        state["running_mean"] = buffers[running.mean].detach().cpu()
+        state["running_var"] = buffers[running.var].detach().cpu()
+        seen = round(1 / running.rates[0]) - 1 if running.is_average else 0
+        state["num_batches_tracked"] = torch.tensor(seen)
+    return state
+
+
+def compare(found: Findings, candidate: Candidate) -> str | None:
+    """What differs between a layer of torch and the one that was measured.
+
+    None where all outputs agree, in training and in evaluation.
+    """
+    dtype = torch.float32 if found.eps_follows_dtype else found.probe.dtype
+    probe, keep = found.copy(found.random, dtype), found.running is not None
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    layer: nn.Module = eval(candidate.text, dict(vars(nn))).to(wide)  # eps may follow the dtype
+    load_state(layer, state_for(found, candidate, found.affine, probe))
+    rounding = 200 * max(found.affine.error, torch.finfo(dtype).eps)
+    exact = dtype in (torch.float64, torch.float32)
+    tolerance = max(1e-6, rounding, 3 * found.eps_doubt) if exact else 3e-2
+
+    def differs(x: Tensor, *, training: bool, keep: bool) -> bool:
+        x = x.to(dtype)
+        expected = layer.train(training)(x.to(wide)).detach().double()
+        got = probe(x, training=training, keep=keep).detach().cpu().double()
+        limit = tolerance * max(float(expected.abs().max()), 1e-30)
+        return not bool(((got - expected).abs() <= limit).all())
+
+    for k, scale in enumerate((1.0, math.sqrt(found.eps_value or 1e-6), 100.0)):
+        x = scale * (probe.input(51 + k) + (k % 2))
+        if differs(x, training=True, keep=keep):
+            return f"its outputs differ at inputs of size {scale:.0e}"
+        if differs(x, training=False, keep=False):
+            when = " after steps of training" if keep else ""
+            return f"its outputs in evaluation mode differ{when}"
+    return None
 
 
 def name_nearest(found: Findings) -> None:
@@ -33,7 +171,7 @@ def name_nearest(found: Findings) -> None:
         report.equivalents += [other.family, _with_function(found, other.text)]
     own = found.copy(found.own)  # not the randomized parameters
     fit = fit_affine(own, found.groups, found.affine.centered)
-    state: State = state_for(found, ranked[0], fit, own)
+    state = state_for(found, ranked[0], fit, own)
     report.state = {name: value.to(torch.float32) for name, value in state.items()}
 
 

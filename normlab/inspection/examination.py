@@ -38,8 +38,7 @@ from normlab.inspection.rules import (
     one_of_each,
     probing_shape,
 )
-from normlab.inspection.seen import Seen
-from normlab.inspection.state import read_state
+from normlab.inspection.seen import Seen, read_state
 from normlab.inspection.tracing import Example, ModuleCall, trace_model
 from normlab.inspection.usage import (
     check_doubled,
@@ -207,6 +206,9 @@ def _under_autocast(model: nn.Module, example: Example, out: Examination) -> dic
         return {}
 
 
+_CONVENTIONS = ("eps", "eps_placement", "divisor", "weight_offset", "weight_cast", "num_groups")
+
+
 def _conform(found: Recognized, out: Examination) -> list[Finding]:
     """Compare each kind of norm once with the formula that its conventions declare."""
     findings = []
@@ -219,15 +221,8 @@ def _conform(found: Recognized, out: Examination) -> list[Finding]:
         after = print_.followed_by not in (None, own) or print_.modulated
         if not usual or after or print_.eps is None or norm.module.endswith("()"):
             continue
-        conventions: dict[str, Any] = {
-            "eps": print_.eps,
-            "eps_placement": print_.eps_placement,
-            "divisor": print_.divisor,
-            "weight_offset": print_.weight_offset,
-            "weight_cast": print_.weight_cast,
-            "num_groups": print_.num_groups,
-        }
-        conventions = {k: v for k, v in conventions.items() if v is not None}
+        given = {name: getattr(print_, name) for name in _CONVENTIONS}
+        conventions = {name: value for name, value in given.items() if value is not None}
         layer = found.layers[norm.module]
         if isinstance(layer, OneTensor) and layer.has_others:
             continue

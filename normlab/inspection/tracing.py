@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,9 +46,7 @@ class Example:
         """From a tensor, a tuple of arguments, or a dict of named ones."""
         if isinstance(given, dict):
             return cls((), dict(given))
-        if isinstance(given, tuple):
-            return cls(given, {})
-        return cls((given,), {})
+        return cls(given if isinstance(given, tuple) else (given,), {})
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors among the arguments, by name or position."""
@@ -159,27 +158,21 @@ def _watched(model: nn.Module) -> Iterator[Trace]:
     trace, stack = Trace(), [""]
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
-    def enter(name: str) -> Any:
-        def push(module: nn.Module, args: Any, kwargs: Any) -> None:
-            stack.append(name)
-            trace.entered.add(name)
+    def enter(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        stack.append(name)
+        trace.entered.add(name)
 
-        return push
-
-    def leave(name: str) -> Any:
-        def record(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            while len(stack) > 1 and stack.pop() != name:
-                pass  # a call inside that raised has not left
-            with torch._C.DisableTorchFunction():
-                _record(trace, name, module, args, kwargs, output)
-
-        return record
+    def leave(name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        while len(stack) > 1 and stack.pop() != name:
+            pass  # a call inside that raised has not left
+        with torch._C.DisableTorchFunction():
+            _record(trace, name, module, args, kwargs, output)
 
     handles = []
     for name, module in model.named_modules():
         with contextlib.suppress(RuntimeError):  # a scripted module takes no hook
-            handles.append(module.register_forward_pre_hook(enter(name), with_kwargs=True))
-            handles.append(module.register_forward_hook(leave(name), with_kwargs=True))
+            handles.append(module.register_forward_pre_hook(partial(enter, name), with_kwargs=True))
+            handles.append(module.register_forward_hook(partial(leave, name), with_kwargs=True))
     try:
         with _Functions(trace, stack, weights):
             yield trace

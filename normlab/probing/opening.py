@@ -23,7 +23,7 @@ _LARGE = 50_000
 
 
 def _captured(function: Any) -> Iterator[tuple[str, Any]]:
-    """Values that a function uses besides its arguments: closed over, bound or global."""
+    """Values that a function uses besides its arguments: closed over, bound, global, defaults."""
     if isinstance(function, functools.partial):
         yield from ((str(k), v) for k, v in enumerate(function.args))
         yield from function.keywords.items()
@@ -39,14 +39,9 @@ def _captured(function: Any) -> Iterator[tuple[str, Any]]:
     if inspect.isfunction(function):
         variables = inspect.getclosurevars(function)
         yield from {**variables.globals, **variables.nonlocals}.items()
-        yield from _defaults(function)
+        yield from ((f"default {k}", v) for k, v in enumerate(function.__defaults__ or ()))
     elif not isinstance(function, nn.Module):
         yield from getattr(function, "__dict__", {}).items()
-
-
-def _defaults(function: Any) -> Iterator[tuple[str, Any]]:
-    """Default values of the arguments of a function."""
-    yield from ((f"default {k}", v) for k, v in enumerate(function.__defaults__ or ()))
 
 
 @contextlib.contextmanager
