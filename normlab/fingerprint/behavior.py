@@ -6,6 +6,7 @@ import torch
 
 from normlab.probing.groups import moved_outputs
 from normlab.probing.probe import NoNorm, Probe
+from normlab.probing.state import preserve_buffers
 
 RANDOM = "two calls with the same input give different outputs: it is random"
 
@@ -74,10 +75,9 @@ def _describe_affine(probe: Probe) -> str:
         return describe_elementwise(probe)
     text = "the output is an affine function of the input, as of a linear layer or a convolution"
     for tensor in (t for t in probe.tensors.values() if t.dim() > 1):
-        kept = tensor.detach().clone()
-        tensor.mul_(4.0)
-        after = probe.measure(x)
-        tensor.copy_(kept)
+        with preserve_buffers([], [tensor]):
+            tensor.mul_(4.0)
+            after = probe.measure(x)
         if torch.allclose(after, before, rtol=1e-3, atol=1e-3 * float(before.abs().max())):
             return (
                 f"{text}; its weight is normalized, the input is not (weight standardization, "

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normlab.probing.probe import Probe
+from normlab.probing.state import preserve_buffers
 
 Function = Callable[[Tensor], Tensor]
 
@@ -60,14 +61,10 @@ class BeforeFunction(nn.Module):
         if self.way == "odd":
             return self.inner(x) - self.inner(-x)
         bias = self._bias()
-        kept = bias.detach().clone()
-        with torch.no_grad():
-            bias.add_(self.size)
-        try:
-            return self.inner(x) - self.size
-        finally:
+        with preserve_buffers([], [bias]):
             with torch.no_grad():
-                bias.copy_(kept)
+                bias.add_(self.size)
+            return self.inner(x) - self.size
 
 
 @dataclass(frozen=True)
@@ -98,13 +95,12 @@ def without_function(original: Probe, probe: Probe) -> Iterator[Probe]:
         kept = tensor.detach().clone()
         results = []
         try:
-            for k in (1, 2):
-                tensor.copy_(kept + k * 1024.0)
-                results.append(probe.measure(x))
+            with preserve_buffers([], [tensor]):
+                for k in (1, 2):
+                    tensor.copy_(kept + k * 1024.0)
+                    results.append(probe.measure(x))
         except Exception:  # a layer may refuse a value in any way
             continue
-        finally:
-            tensor.copy_(kept)
         rise = results[1] - results[0] - 1024.0
         if float(rise.abs().max()) <= 1e-2:  # one more in the bias is one more in each output
             yield _wrapped(original, "lift", name)

@@ -11,13 +11,9 @@ from torch import Tensor, nn
 
 from normlab.norms import NORMS
 
-# of the last four, None, False and 0 are answers
-_NOT_FIELDS = {"reasons", "equivalents", "notes", "state"} | {
-    "followed_by",
-    "modulated",
-    "resembles_norm",
-    "count",
-}
+_NOT_FIELDS = {"reasons", "equivalents", "notes", "state"}
+# of these None, False and 0 are answers
+_NOT_FIELDS |= {"followed_by", "modulated", "resembles_norm", "count"}
 
 
 def load_state(layer: nn.Module, state: dict[str, Tensor]) -> None:

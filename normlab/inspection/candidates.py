@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 
 from torch import nn
 
@@ -14,17 +13,13 @@ _TORCH_NORMS = (
     "torch.nn.modules.batchnorm",
     "torch.nn.modules.instancenorm",
 )
+_KNOWN = {name for record in NORMS.values() for name in record.modules}
 # layers with matrices or filters, which no norm has
 _OTHERS = (nn.Linear, nn.Embedding, nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention)
 # "norm" in any spelling, but for "normal", unless that goes on to "normalize"; and what takes the
 # place of a norm
 _CLASS = re.compile(r"[Nn]orm(?!al(?!i[sz]))|NORM|BN(?![a-z])|[GF]RN(?![a-z])|DyT|Derf|DynamicTanh")
 _ATTRIBUTE = re.compile(r"norm(?!al(?!i[sz]))|(^|_)(bn|ln|gn|rms|grn|frn)\d*($|_)", re.IGNORECASE)
-
-
-@cache
-def _known_classes() -> frozenset[str]:
-    return frozenset(name for record in NORMS.values() for name in record.modules)
 
 
 def is_torch_norm(module: nn.Module) -> bool:
@@ -42,7 +37,7 @@ def is_named_norm(name: str, module: nn.Module) -> bool:
         return False
     class_name = type(module).__name__
     return bool(
-        class_name in _known_classes()
+        class_name in _KNOWN
         or _CLASS.search(class_name)
         or _ATTRIBUTE.search(name.rpartition(".")[2])
     )

@@ -10,44 +10,13 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from normlab.checks import check_layer
-from normlab.inspection.biases import check_biases
+from normlab.inspection import biases, devices, padding, rules, usage
 from normlab.inspection.catalogue import RULES
-from normlab.inspection.devices import (
-    check_data_parallel,
-    check_partial_gradients,
-    check_recomputed,
-    find_partial,
-    find_recomputed,
-    is_shared,
-    process_count,
-    updating,
-    without_data_parallel,
-)
 from normlab.inspection.memory import watch_memory
-from normlab.inspection.padding import check_padding
 from normlab.inspection.recognition import Recognized, finite, recognize
 from normlab.inspection.report import Examination, Finding, grouped
-from normlab.inspection.rules import (
-    check_counts,
-    check_eps,
-    check_frozen,
-    check_half_precision,
-    check_optimizer,
-    check_state,
-    check_wrong_axes,
-    one_of_each,
-    probing_shape,
-)
 from normlab.inspection.seen import Seen, read_state
 from normlab.inspection.tracing import Example, ModuleCall, trace_model
-from normlab.inspection.usage import (
-    check_doubled,
-    check_dropout,
-    check_momentum,
-    check_shared,
-    check_unused,
-    check_weights,
-)
 from normlab.probing import preserve_state, uncompiled
 from normlab.probing.arguments import OneTensor
 from normlab.probing.state import preserve_buffers
@@ -102,7 +71,7 @@ def doctor(
     _check_model(model)
     _check_rules(ignore=ignore, select=select)
     wanted = (set(select) or set(RULES)) - set(ignore)
-    given, model = model, without_data_parallel(model)
+    given, model = model, devices.without_data_parallel(model)
     example, out = Example.of(example_input), Examination()
     peak = watch_memory()
     with preserve_state([model]), uncompiled():
@@ -114,11 +83,11 @@ def doctor(
         half = _under_autocast(model, example, out)
         norms = [norm for norm in found.norms if norm.module in modules]
         recomputed, partial = frozenset[str](), frozenset[str]()
-        watched = [norm.module for norm in updating(norms, modules)]
+        watched = [norm.module for norm in devices.updating(norms, modules)]
         if watched and as_it_is and "recomputed_batch_norm" in wanted:
-            recomputed = find_recomputed(model, example, watched, out.notes)
+            recomputed = devices.find_recomputed(model, example, watched, out.notes)
         if "partial_gradients" in wanted:
-            partial = find_partial(model, norms)
+            partial = devices.find_partial(model, norms)
         seen = Seen(
             model,
             example,
@@ -149,24 +118,24 @@ def doctor(
 
 
 _RULES = (
-    check_state,
-    check_counts,
-    check_frozen,
-    check_eps,
-    check_wrong_axes,
-    check_padding,
-    check_biases,
-    check_optimizer,
-    check_half_precision,
-    check_unused,
-    check_shared,
-    check_doubled,
-    check_dropout,
-    check_momentum,
-    check_weights,
-    check_data_parallel,
-    check_recomputed,
-    check_partial_gradients,
+    rules.check_state,
+    rules.check_counts,
+    rules.check_frozen,
+    rules.check_eps,
+    rules.check_wrong_axes,
+    padding.check_padding,
+    biases.check_biases,
+    rules.check_optimizer,
+    rules.check_half_precision,
+    usage.check_unused,
+    usage.check_shared,
+    usage.check_doubled,
+    usage.check_dropout,
+    usage.check_momentum,
+    usage.check_weights,
+    devices.check_data_parallel,
+    devices.check_recomputed,
+    devices.check_partial_gradients,
 )
 
 
@@ -212,7 +181,7 @@ _CONVENTIONS = ("eps", "eps_placement", "divisor", "weight_offset", "weight_cast
 def _conform(found: Recognized, out: Examination) -> list[Finding]:
     """Compare each kind of norm once with the formula that its conventions declare."""
     findings = []
-    for norm, alike in one_of_each(found.norms):
+    for norm, alike in rules.one_of_each(found.norms):
         print_ = norm.fingerprint
         record = norm.record
         usual = print_.nearest_torch is not None or print_.eps_placement != "inside"
@@ -226,13 +195,16 @@ def _conform(found: Recognized, out: Examination) -> list[Finding]:
         layer = found.layers[norm.module]
         if isinstance(layer, OneTensor) and layer.has_others:
             continue
-        if process_count() > 1 and is_shared(layer):
+        if devices.process_count() > 1 and devices.is_shared(layer):
             out.notes.append(f"{norm.module}: normlab.parallel.check_parallel is what checks it")
             continue
         try:
             with finite(layer) as clean:
                 report = check_layer(
-                    clean, like=str(print_.family), shape=probing_shape(norm, layer), **conventions
+                    clean,
+                    like=str(print_.family),
+                    shape=rules.probing_shape(norm, layer),
+                    **conventions,
                 )
         except (ValueError, TypeError, RuntimeError) as error:
             out.notes.append(f"{norm.module} could not be checked: {error}")

@@ -165,8 +165,6 @@ class Probe:
         """One parameter moved by about 1; gives by how much."""
         tensor = self.tensors[name]
         before = tensor.detach().clone()
-        _move(tensor, 7)
-        try:
+        with preserve_buffers([], [tensor]):
+            _move(tensor, 7)
             yield (tensor.double() - before.double()).cpu()
-        finally:
-            tensor.copy_(before)
