@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab.layers.standardization import accumulation_dtype
-from normlab.layers.validation import DtypeError, ShapeError
+from normlab.layers.validation import ShapeError, check_floating
 
 
 def scale_norm(input: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -> Tensor:
@@ -43,10 +43,7 @@ def scale_norm(input: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -
         >>> scale_norm(torch.tensor([[3.0, 4.0]]), torch.tensor(10.0))
         tensor([[6., 8.]])
     """
-    if not input.dtype.is_floating_point:
-        raise DtypeError(
-            f"input: got {input.dtype}; expected a floating dtype. Convert with input.float()"
-        )
+    check_floating(input)
     if input.dim() == 0:
         raise ShapeError("input: got one number; expected vectors along the last axis, (*, D)")
     if weight is not None and weight.numel() != 1:

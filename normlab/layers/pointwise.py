@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from normlab.layers.standardization import accumulation_dtype
 from normlab.layers.validation import (
-    DtypeError,
     ShapeError,
     as_normalized_shape,
+    check_floating,
     check_normalized_shape,
 )
 
@@ -102,10 +102,7 @@ def derf(
 def _prepare(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, **scalars: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    if not input.dtype.is_floating_point:
-        raise DtypeError(
-            f"input: got {input.dtype}; expected a floating dtype. Convert with input.float()"
-        )
+    check_floating(input)
     given = next((p for p in (weight, bias) if p is not None), None)
     if given is not None:
         check_normalized_shape(input, given.shape, weight=weight, bias=bias)

@@ -16,21 +16,22 @@ class DtypeError(TypeError, NotImplementedError):
     """A dtype does not fit. Code that catches torch's RuntimeError works."""
 
 
+def check_floating(input: Tensor) -> None:
+    """Refuse integers and complex numbers."""
+    if not input.dtype.is_floating_point:
+        raise DtypeError(
+            f"input: got {input.dtype}; expected a floating dtype. Convert with input.float()"
+        )
+
+
 def check_dtypes(input: Tensor, **parameters: Tensor | None) -> None:
     """Refuse dtypes that torch's norm kernels refuse.
-
-    Args:
-        input: the layer's input.
-        parameters: weight, bias and buffers by name; None where there is none.
 
     Raises:
         DtypeError: `input` is not real floating point, or the parameters are neither all of
             the dtype of `input` nor, for 16-bit input, all float32.
     """
-    if not input.dtype.is_floating_point:
-        raise DtypeError(
-            f"input: got {input.dtype}; expected a floating dtype. Convert with input.float()"
-        )
+    check_floating(input)
     given = {name: p.dtype for name, p in parameters.items() if p is not None}
     found = set(given.values())
     if not found or found == {input.dtype}:
@@ -90,10 +91,7 @@ def check_positions(input: Tensor) -> tuple[int, ...]:
         DtypeError: integer input.
         ShapeError: the input has no positions.
     """
-    if not input.dtype.is_floating_point:
-        raise DtypeError(
-            f"input: got {input.dtype}; expected a floating dtype. Convert with input.float()"
-        )
+    check_floating(input)
     if input.dim() < 3:
         raise ShapeError(
             f"input: got shape {tuple(input.shape)}; expected (N, C, *) with positions. Add an "

@@ -10,14 +10,7 @@ from torch import Tensor, nn
 def branch(
     sublayer: nn.Module, x: Tensor, *args: Any, like: Tensor | None = None, **kwargs: Any
 ) -> Tensor:
-    """The sublayer's output, once it can be added to the skip.
-
-    Args:
-        sublayer: the branch F.
-        x: its input.
-        args: further arguments of the sublayer.
-        like: the skip, where that is not `x`.
-        kwargs: further arguments of the sublayer.
+    """The sublayer's output, once it can be added to the skip, which is `like` where it is not `x`.
 
     Raises:
         TypeError: the sublayer does not return a tensor.
