@@ -124,7 +124,7 @@ def test_which_cell_sees_how_far_the_pen_went(norm, sees):
 def test_one_seed_gives_every_cell_the_same_weights():
     cells = [lstm.make_lstm_cell(2, 4, norm, seed=3) for norm in ("none", "sums with bias")]
     assert torch.equal(cells[0].x_sums.weight, cells[1].x_sums.weight)
-    models = [strokes.make_pen_model(4, 2, norm, seed=3) for norm in ("none", "sums with bias")]
+    models = [strokes.PenModel(4, 2, norm, seed=3) for norm in ("none", "sums with bias")]
     assert torch.equal(models[0].output.weight, models[1].output.weight)
     draws = [latent_models.make_draw(norm, seed=3) for norm in ("none", "cell")]
     assert torch.equal(draws[0].write.weight, draws[1].write.weight)
@@ -144,7 +144,7 @@ def test_mixture_loss_is_that_of_torchs_distributions():
 
 
 def test_a_pen_model_does_not_see_what_it_predicts():
-    model = strokes.make_pen_model(6, 2, "sums with bias", seed=0).double()
+    model = strokes.PenModel(6, 2, "sums with bias", seed=0).double()
     moves = _random(3, 5, 2)
     changed = moves.clone()
     changed[:, 3] += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -23,11 +23,8 @@ class DigitsSplit:
 
     def as_images(self) -> DigitsSplit:
         """The same split with pixels as (n, 1, 8, 8)."""
-        return DigitsSplit(
-            self.x_train.view(-1, 1, 8, 8),
-            self.y_train,
-            self.x_test.view(-1, 1, 8, 8),
-            self.y_test,
+        return replace(
+            self, x_train=self.x_train.view(-1, 1, 8, 8), x_test=self.x_test.view(-1, 1, 8, 8)
         )
 
 

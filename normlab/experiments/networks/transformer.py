@@ -176,13 +176,8 @@ def make_transformer(
         )
     if norm not in get_args(TokenNorm):
         raise ValueError(f"norm: got {norm!r}; expected 'layer_norm' or 'rms_norm'")
-    for name, value in (
-        ("layers", layers),
-        ("vocabulary", vocabulary),
-        ("length", length),
-        ("width", width),
-        ("expansion", expansion),
-    ):
+    sizes = {"layers": layers, "vocabulary": vocabulary, "length": length, "width": width}
+    for name, value in (sizes | {"expansion": expansion}).items():
         if value < 1:
             raise ValueError(f"{name}: got {value}; expected 1 or more")
     if alpha is not None and placement != "deep_norm":

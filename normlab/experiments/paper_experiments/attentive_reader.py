@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -177,10 +177,6 @@ def run_one(config: Config, group: Group, lr: float, seed: int) -> dict[str, Any
     tested = draw_cloze(config.tested, generator)
     errors: list[float] = []
 
-    def batches() -> Iterator[Cloze]:
-        while True:
-            yield draw_cloze(config.batch_size, generator)
-
     def loss_of(batch: Cloze) -> Tensor:
         return cross_entropy(reader(batch.passage, batch.question), batch.answer)
 
@@ -194,7 +190,7 @@ def run_one(config: Config, group: Group, lr: float, seed: int) -> dict[str, Any
 
     losses = minimize(
         loss_of,
-        batches(),
+        (draw_cloze(config.batch_size, generator) for _ in itertools.count()),
         torch.optim.Adam(reader.parameters(), lr=lr),
         steps=config.steps,
         after_step=look,

@@ -13,8 +13,8 @@ from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.paper_experiments.descent import descend
 from normlab.experiments.paper_experiments.latent_models import (
-    LatentModel,
-    make_autoencoder,
+    Autoencoder,
+    Draw,
     make_draw,
     negative_bound,
 )
@@ -43,14 +43,14 @@ class Config:
     every: Count = 25  #: updates between two looks at the test digits
 
 
-def make_model(model: Model, norm: str, *, seed: int) -> LatentModel:
+def make_model(model: Model, norm: str, *, seed: int) -> Autoencoder | Draw:
     """Build the named model with the named norm.
 
     Raises:
         ValueError: the model or the norm is unknown.
     """
     if model == "autoencoder":
-        return make_autoencoder(norm, seed=seed)  # type: ignore[arg-type]
+        return Autoencoder(norm, seed=seed)  # type: ignore[arg-type]
     if model == "draw":
         return make_draw(norm, seed=seed)  # type: ignore[arg-type]
     raise ValueError(f"model: got {model!r}; expected one of {', '.join(get_args(Model))}")

@@ -22,15 +22,7 @@ def _sample(statistics: Tensor, generator: torch.Generator) -> tuple[Tensor, Ten
     return mean + noise * (0.5 * log_var).exp(), kl
 
 
-class LatentModel(nn.Module):
-    """A model that codes an image in latent variables and draws it again."""
-
-    def reconstruct(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Logits (N, 64) of the pixels and the KL divergence (N,) of the latents."""
-        raise NotImplementedError
-
-
-class Autoencoder(LatentModel):
+class Autoencoder(nn.Module):
     """A variational autoencoder of two multilayer perceptrons.
 
     Args:
@@ -40,19 +32,19 @@ class Autoencoder(LatentModel):
         kingma2014autoencoding, Section 3.
     """
 
-    def __init__(self, latent: int, hidden: int, norm: FeatureNorm, *, seed: int) -> None:
+    def __init__(self, norm: FeatureNorm, *, seed: int, latent: int = 8, hidden: int = 128) -> None:
         super().__init__()
         widths = (hidden, hidden, hidden)
         self.encoder = make_mlp((PIXELS, *widths, 2 * latent), norm, seed=seed)
         self.decoder = make_mlp((latent, *widths, PIXELS), norm, seed=seed + 1000)
 
     def reconstruct(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Code and draw in one go."""
+        """Logits (N, 64) of the pixels and the KL divergence (N,) of the code, in one go."""
         z, kl = _sample(self.encoder(x), generator)
         return cast(Tensor, self.decoder(z)), kl
 
 
-class Draw(LatentModel):
+class Draw(nn.Module):
     """An image drawn in several strokes on a canvas by two LSTMs, without attention.
 
     Args:
@@ -72,7 +64,7 @@ class Draw(LatentModel):
         self.write = nn.Linear(hidden, PIXELS)
 
     def reconstruct(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw in strokes; every stroke has a code of its own."""
+        """The same in strokes; every stroke has a code of its own."""
         encoded, decoded = self.encoder.start(x), self.decoder.start(x)
         canvas, total = torch.zeros_like(x), x.new_zeros(len(x))
         for _ in range(self.glimpses):
@@ -84,23 +76,16 @@ class Draw(LatentModel):
         return canvas, total
 
 
-def make_autoencoder(
-    norm: FeatureNorm, *, seed: int, latent: int = 8, hidden: int = 128
-) -> LatentModel:
-    """Build an :class:`Autoencoder`; one seed gives every norm the same initial weights."""
-    return Autoencoder(latent, hidden, norm, seed=seed)
-
-
 def make_draw(
     norm: LstmNorm, *, seed: int, latent: int = 4, hidden: int = 64, glimpses: int = 6
-) -> LatentModel:
+) -> Draw:
     """Build a :class:`Draw`; one seed gives every norm the same initial weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Draw(latent, hidden, glimpses, norm)
 
 
-def negative_bound(model: LatentModel, x: Tensor, generator: torch.Generator) -> Tensor:
+def negative_bound(model: Autoencoder | Draw, x: Tensor, generator: torch.Generator) -> Tensor:
     """Mean over images of the negative variational bound on their log-probability, in nats.
 
     Args:

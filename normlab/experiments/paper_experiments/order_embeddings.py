@@ -20,6 +20,8 @@ from normlab.experiments.settings import Count, Index, Positive, Several
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import minimize, shuffled_batches
 
+Norm = Literal["none", "layer_norm"]
+
 
 def order_violation(captions: Tensor, images: Tensor) -> Tensor:
     r"""How far each caption is from lying above each picture.
@@ -71,9 +73,7 @@ def ranks(violation: Tensor) -> Tensor:
 class OrderEmbedding(nn.Module):
     """A GRU for captions and a perceptron for pictures, with one space of positive vectors."""
 
-    def __init__(
-        self, hidden: int, size: int, norm: Literal["none", "layer_norm"], *, seed: int
-    ) -> None:
+    def __init__(self, hidden: int, size: int, norm: Norm, *, seed: int) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -113,7 +113,7 @@ def retrieve(model: OrderEmbedding, tested: CaptionedDigits) -> dict[str, float]
 class Config:
     """Captions and pictures of digits, trained by Adam."""
 
-    norms: tuple[Literal["none", "layer_norm"], ...] = ("none", "layer_norm")  #: of the GRU
+    norms: tuple[Norm, ...] = ("none", "layer_norm")  #: of the GRU
     #: learning rates of Adam, tried for each norm
     lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
     #: each gives a split, initial weights and an order of batches
@@ -126,9 +126,7 @@ class Config:
     every: Count = 25  #: updates between two looks at the test digits
 
 
-def run_one(
-    config: Config, norm: Literal["none", "layer_norm"], lr: float, seed: int
-) -> dict[str, Any]:
+def run_one(config: Config, norm: Norm, lr: float, seed: int) -> dict[str, Any]:
     """Train one network.
 
     Measures:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -139,10 +139,6 @@ def run_one(config: Config, norm: Norm, lr: float, seed: int) -> dict[str, Any]:
     tested = draw_stories(config.tested, generator)
     looks: list[dict[str, float]] = []
 
-    def batches() -> Iterator[Tensor]:
-        while True:
-            yield draw_stories(config.batch_size, generator).sentences
-
     def loss_of(sentences: Tensor) -> Tensor:
         return neighbor_loss(model(sentences), sentences)
 
@@ -155,7 +151,7 @@ def run_one(config: Config, norm: Norm, lr: float, seed: int) -> dict[str, Any]:
     look(0)
     minimize(
         loss_of,
-        batches(),
+        (draw_stories(config.batch_size, generator).sentences for _ in itertools.count()),
         torch.optim.Adam(model.parameters(), lr=lr),
         steps=config.steps,
         after_step=look,

@@ -58,7 +58,9 @@ class PenModel(nn.Module):
     def __init__(self, hidden: int, components: int, norm: LstmNorm, *, seed: int) -> None:
         super().__init__()
         self.cell = make_lstm_cell(2, hidden, norm, seed=seed)
-        self.output = nn.Linear(hidden, 6 * components)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.output = nn.Linear(hidden, 6 * components)
 
     def forward(self, moves: Tensor) -> Tensor:
         """Predict every displacement from those before it."""
@@ -69,13 +71,6 @@ class PenModel(nn.Module):
             state = self.cell(before, state)
             outputs.append(self.output(state[0]))
         return torch.stack(outputs, dim=1)
-
-
-def make_pen_model(hidden: int, components: int, norm: LstmNorm, *, seed: int) -> PenModel:
-    """Build a :class:`PenModel` whose initial weights depend on `seed` alone, not on `norm`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return PenModel(hidden, components, norm, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,7 @@ def run_one(config: Config, norm: LstmNorm, lr: float, seed: int) -> dict[str, S
         test_curve: loss on the 192 test trajectories after each `every` updates.
     """
     x, tested = split_outlines(seed)
-    model = make_pen_model(config.hidden, config.components, norm, seed=seed)
+    model = PenModel(config.hidden, config.components, norm, seed=seed)
     looks: list[float] = []
 
     def loss_of(moves: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 
 from normlab import schedules
 from normlab.experiments.networks.transformer import Transformer
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.warmup.loop import train
 from normlab.experiments.warmup.warmup_need import Config as Need
@@ -25,9 +25,6 @@ class Config:
     seeds: tuple[Index, ...] = (0, 1, 2)
     layers: Count = 6  #: L
     steps: Count = 200  #: updates
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     @property
     def task(self) -> Need:

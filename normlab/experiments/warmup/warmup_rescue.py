@@ -12,7 +12,7 @@ from normlab import schedules
 from normlab.experiments import sequence_training
 from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.sequence_training import make_optimizer, token_variance, train_on_sequences
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.warmup.warmup_need import SOLVED
 
@@ -45,9 +45,6 @@ class Config:
     seeds: tuple[Index, ...] = (0, 1, 2)
     layers: Count = 6  #: L
     steps: Count = 300  #: updates after the intervention
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def equal_gradients(model: Transformer, size: float = 1e-3) -> None:

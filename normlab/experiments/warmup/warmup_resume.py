@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from normlab import schedules
 from normlab.experiments.networks.transformer import Placement
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.settings import Count, Index, Positive
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.warmup.loop import train
 from normlab.experiments.warmup.warmup_adamw import Config as Language
@@ -30,9 +30,6 @@ class Config:
     warmup: Count = 20  #: updates of the second warmup
     seeds: tuple[Index, ...] = (0, 1, 2)  #: each gives weights and batches
     layers: Count = 6  #: L
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def run_one(config: Config, placement: Placement, kept: Kept, seed: int) -> dict[str, object]:
