@@ -41,9 +41,6 @@ def vector_code() -> VectorCode:
 def with_threads(count: int) -> Iterator[None]:
     """Set torch's number of threads, and put it back.
 
-    Raises:
-        ValueError: `count` is not positive.
-
     Example:
         >>> before = torch.get_num_threads()
         >>> with with_threads(2):

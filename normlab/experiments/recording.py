@@ -33,12 +33,7 @@ def rounded(value: float, digits: int = 4) -> float:
 def make_record(
     experiment: str, config: Any, result: Any, *, path: Path | str | None = None
 ) -> dict[str, Any]:
-    """Command, versions, configuration and result as plain dictionaries and lists.
-
-    Args:
-        result: the dictionary or dataclass of plain numbers that it gave.
-        path: of the file that the command writes.
-    """
+    """Command, versions, configuration and result as plain dictionaries and lists."""
     arguments = [experiment, *_options(config)]
     if path is not None:
         arguments += ["--record", Path(path).as_posix()]

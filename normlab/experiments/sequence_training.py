@@ -104,7 +104,6 @@ def train_on_sequences(
     """Minimize the cross-entropy over all positions for a number of steps.
 
     Args:
-        model: maps (N, T) tokens to (N, T, V) logits; trained in place.
         scheduler: built on `optimizer`, stepped after each update; None keeps the rate.
         max_grad_norm: clip the gradient of all parameters to this norm; None does not.
         stop_above: stop once 20 steps in a row have a larger mean accuracy; None goes on.
@@ -112,9 +111,6 @@ def train_on_sequences(
 
     Returns:
         Loss, accuracy and rate of each step. A run whose loss is no longer finite stops there.
-
-    Raises:
-        ValueError: `steps` is below 1.
 
     Conventions:
         deterministic for a given model and batches (one thread).

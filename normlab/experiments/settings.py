@@ -33,10 +33,9 @@ Share = Annotated[float, Bounds(0, 1, "a number from 0 to 1")]
 
 
 def check_settings(config: Any) -> None:
-    """Compare every field with its type: choices, bounds, and that no tuple is empty.
+    """Raise a ValueError that names the field if a value does not fit its type.
 
-    Raises:
-        ValueError: a value is out of its domain; the message names the field.
+    Types give choices and bounds, and no tuple may be empty.
 
     Example:
         >>> from normlab.experiments.batch_norm.learning_rates import Config
@@ -85,33 +84,21 @@ def _find_wrong_item(value: Any, hints: tuple[Any, ...]) -> tuple[Any, str] | No
 
 
 def check_at_most(config: Any, small: str, large: str) -> None:
-    """Compare two fields, for a `__post_init__`.
-
-    Raises:
-        ValueError: the field `small` is above the field `large`.
-    """
+    """Raise a ValueError if the field `small` is above the field `large`."""
     value, limit = getattr(config, small), getattr(config, large)
     if value > limit:
         raise ValueError(f"{small}: got {value}; expected at most {limit}, the {large}")
 
 
 def check_divides(config: Any, part: str, whole: str) -> None:
-    """Divide two fields, for a `__post_init__`.
-
-    Raises:
-        ValueError: the field `part` does not divide the field `whole`.
-    """
+    """Raise a ValueError if the field `part` does not divide the field `whole`."""
     value, total = getattr(config, part), getattr(config, whole)
     if value < 1 or total % value:
         raise ValueError(f"{part}: got {value}; expected a divisor of {whole} {total}")
 
 
 def check_one_for_each(config: Any, values: str, of: str) -> None:
-    """Compare the lengths of two fields, for a `__post_init__`.
-
-    Raises:
-        ValueError: the field `values` has not one value for each of the field `of`.
-    """
+    """Raise a ValueError if the field `values` has not one value for each of the field `of`."""
     count, expected = len(getattr(config, values)), len(getattr(config, of))
     if count != expected:
         raise ValueError(f"{values}: got {count} for {expected} {of}; expected one for each")

@@ -24,9 +24,6 @@ def shuffled_batches(count: int, batch_size: int, *, seed: int) -> Batches:
 
     Shape:
         yields (batch_size,) long indices.
-
-    Raises:
-        ValueError: `batch_size` is not between 1 and `count`.
     """
     if not 1 <= batch_size <= count:
         raise ValueError(f"batch_size: got {batch_size} for {count} samples; expected 1 to {count}")
@@ -99,11 +96,7 @@ def minimize(
 def fit(
     model: nn.Module, x: Tensor, y: Tensor, batches: Iterable[Tensor], optimizer: Optimizer
 ) -> list[float]:
-    """Take one step of cross-entropy on each batch, in train mode: :func:`minimize`, bare.
-
-    Returns:
-        The loss before each step.
-    """
+    """Take one step of cross-entropy on each batch, in train mode; the loss before each."""
     model.train()
     losses = []
     for batch in batches:
@@ -125,11 +118,7 @@ def train(
     optimizer: torch.optim.Optimizer,
     after_step: Callable[[int], None] | None = None,
 ) -> list[float]:
-    """:func:`minimize` the cross-entropy of a classifier.
-
-    Conventions:
-        deterministic for a given model, data and seed of `batches` (one thread).
-    """
+    """:func:`minimize` the cross-entropy of a classifier, in train mode."""
     model.train()
     return minimize(
         lambda batch: cross_entropy(model(x[batch]), y[batch]),
@@ -188,9 +177,6 @@ def evaluate(
 
     Returns:
         Accuracy and mean cross-entropy over the samples that were used.
-
-    Raises:
-        ValueError: `mode` is neither "eval" nor "train".
     """
     if mode not in ("eval", "train"):
         raise ValueError(f"mode: got {mode!r}; expected 'eval' or 'train'")

@@ -17,9 +17,6 @@ ALPHABET = tuple(" ,-defghilnorstuvwxyz")
 def name_number(n: int) -> str:
     """The name of a number.
 
-    Raises:
-        ValueError: `n` is not between 0 and 999.
-
     Example:
         >>> name_number(17), name_number(40), name_number(921)
         ('seventeen', 'forty', 'nine hundred twenty-one')
@@ -34,11 +31,7 @@ def name_number(n: int) -> str:
 
 
 def encode(text: str) -> Tensor:
-    """Places of the characters in :data:`ALPHABET`, (len(text),) long.
-
-    Raises:
-        ValueError: a character that no name of a number has.
-    """
+    """Places of the characters in :data:`ALPHABET`, (len(text),) long."""
     strange = set(text) - set(ALPHABET)
     if strange:
         raise ValueError(f"text: got {sorted(strange)}; expected letters of the names of numbers")

@@ -32,11 +32,7 @@ def _make(name: str, size: int, kinds: Mapping[str, Callable[[int], nn.Module]])
 
 
 def make_feature_norm(name: FeatureNorm, num_features: int) -> nn.Module:
-    """Build the named norm for inputs (N, C), with the defaults of torch.
-
-    Raises:
-        ValueError: the name is unknown.
-    """
+    """Build the named norm for inputs (N, C), with the defaults of torch."""
     kinds: dict[str, Callable[[int], nn.Module]] = {
         "none": nn.Identity,
         "batch_norm": BatchNorm1d,
@@ -69,9 +65,6 @@ def make_image_norm(name: ImageNorm, num_channels: int) -> nn.Module:
     Args:
         name: "none", "batch_norm", "group_norm" (one group: all of a sample) or "layer_norm"
             (the channels of each position).
-
-    Raises:
-        ValueError: the name is unknown.
     """
     kinds: dict[str, Callable[[int], nn.Module]] = {
         "none": nn.Identity,

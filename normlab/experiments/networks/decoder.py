@@ -92,10 +92,7 @@ def make_block(
 
 
 class CausalAttention(nn.Module):
-    """Multi-head causal self-attention that remembers its largest logit.
-
-    Shape:
-        (N, T, D) to (N, T, D).
+    """Causal self-attention of (N, T, D) that remembers its largest logit.
 
     Source:
         vaswani2017attention, Section 3.2.

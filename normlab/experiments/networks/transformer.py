@@ -30,10 +30,7 @@ MATRICES = {
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention.
-
-    Shape:
-        (N, T, D) to (N, T, D).
+    """Multi-head self-attention of (N, T, D).
 
     Source:
         vaswani2017attention, Section 3.2.
@@ -74,12 +71,7 @@ class FeedForward(nn.Sequential):
 
 
 class Transformer(nn.Module):
-    """Embedding, blocks, output layer; built by :func:`make_transformer`.
-
-    Args:
-        blocks: 2 for each layer, attention and feed-forward in turn.
-        input_norm: applied to the embedded tokens.
-        final_norm: applied before the output layer.
+    """Embedding, two blocks a layer, output layer; built by :func:`make_transformer`.
 
     Shape:
         (N, T) tokens to (N, T, vocabulary) logits.

@@ -126,9 +126,6 @@ class Reader(nn.Module):
 def make_reader(group: Group, hidden: int, *, seed: int) -> Reader:
     """Build a :class:`Reader` whose initial matrices depend on `seed` alone.
 
-    Raises:
-        ValueError: the group is unknown.
-
     Conventions:
         the weight of batch norm starts at 0.1, that of layer norm at 1.
 

@@ -46,9 +46,6 @@ class Config:
 def make_classifier(config: Config, group: Group, *, seed: int) -> nn.Sequential:
     """Build the MLP of one group; one seed gives every group the same initial weights.
 
-    Raises:
-        ValueError: the group is unknown.
-
     Source:
         ba2016layer, Section 6.6: layer norm on all layers but the last, batch norm on all.
     """

@@ -44,11 +44,7 @@ class Config:
 
 
 def make_model(model: Model, norm: str, *, seed: int) -> Autoencoder | Draw:
-    """Build the named model with the named norm.
-
-    Raises:
-        ValueError: the model or the norm is unknown.
-    """
+    """Build the named model with the named norm."""
     if model == "autoencoder":
         return Autoencoder(norm, seed=seed)  # type: ignore[arg-type]
     if model == "draw":

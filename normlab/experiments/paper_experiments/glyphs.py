@@ -92,10 +92,7 @@ def trace_contours(commands: Sequence[Command]) -> list[np.ndarray]:
 
 
 def resample(contour: np.ndarray, steps: int) -> np.ndarray:
-    """Take `steps` + 1 points from a contour, evenly by index, and return the displacements.
-
-    Shape:
-        returns (steps, 2).
+    """Take `steps` + 1 points from a contour, evenly by index; the displacements, (steps, 2).
 
     Example:
         >>> resample(np.array([[0.0, 0.0], [2.0, 0.0], [2.0, 4.0]]), 4).tolist()

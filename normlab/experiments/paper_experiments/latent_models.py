@@ -45,10 +45,7 @@ class Autoencoder(nn.Module):
 
 
 class Draw(nn.Module):
-    """An image drawn in several strokes on a canvas by two LSTMs, without attention.
-
-    Args:
-        latent: size of the code of one stroke.
+    """An image drawn in several strokes on a canvas by two LSTMs, each with a code; no attention.
 
     Source:
         gregor2015draw, Section 2, with the reading and writing of its Section 3.1, which look

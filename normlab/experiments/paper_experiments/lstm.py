@@ -61,11 +61,7 @@ class LstmCell(nn.Module):
 
 
 def make_lstm_cell(inputs: int, hidden: int, norm: LstmNorm = "none", *, seed: int) -> LstmCell:
-    """Build an :class:`LstmCell` whose initial weights depend on `seed` alone, not on `norm`.
-
-    Raises:
-        ValueError: the norm is unknown.
-    """
+    """Build an :class:`LstmCell` whose initial weights depend on `seed` alone, not on `norm`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LstmCell(inputs, hidden, norm)

@@ -38,11 +38,7 @@ class Shift(nn.Module):
 
 
 def pre_norm_blocks(model: Transformer) -> list[PreNorm]:
-    """The blocks of a Pre-LN or Pre-RMSNorm network.
-
-    Raises:
-        ValueError: a block is not PreNorm, so it reads the residual stream without a norm.
-    """
+    """The blocks of a Pre-LN or Pre-RMSNorm network."""
     blocks = [block for block in model.blocks if isinstance(block, PreNorm)]
     if len(blocks) < len(model.blocks):
         raise ValueError(
@@ -113,9 +109,6 @@ def replace_norms(model: Transformer) -> Transformer:
     Returns:
         a network of which each RMSNorm has the weight and `eps` of a LayerNorm, followed by its
         bias. It computes another function unless the stream has mean zero.
-
-    Raises:
-        ValueError: the model is not a Pre-LN network of this package.
     """
     replaced = copy.deepcopy(model)
     for block in pre_norm_blocks(replaced):

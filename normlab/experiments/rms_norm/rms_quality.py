@@ -21,10 +21,7 @@ Part = Annotated[float, Bounds(math.nextafter(0, 1), 1, "a part, above 0 and at 
 
 
 class PartialRMSNorm(RMSNorm):
-    """RMSNorm whose mean square comes from the first features only.
-
-    Args:
-        p: part of the features; see :func:`normlab.layers.prms_norm`.
+    """RMSNorm whose mean square comes from the first features only, their part p.
 
     Source:
         zhang2019root, Section 5.

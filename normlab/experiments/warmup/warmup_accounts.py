@@ -65,8 +65,6 @@ def sharpness(
     That is the largest eigenvalue of P^-1/2 H P^-1/2, with the Hessian H and P = diag(roots).
 
     Args:
-        model: in float64; its parameters are left as they are.
-        roots: for each parameter the root of Adam's second moment.
         iterations: products with the Hessian; each costs about three backward passes.
     """
     parameters = list(model.parameters())

@@ -90,9 +90,6 @@ def radam_shares(steps: int, *, beta2: float = 0.98) -> list[float]:
 def filled_first_step(seed: int, *, batches: int = 100) -> float:
     """Size of Adam's first step after its averages have seen batches at rate 0.
 
-    Args:
-        batches: that fill both averages before the step.
-
     Returns:
         Root mean square over all weights, in units of the rate; 1 with empty averages.
     """

@@ -70,11 +70,7 @@ def shrink_branches(model: Transformer, factor: float = 0.1) -> None:
 
 @torch.no_grad()
 def renew_layers(model: Transformer, fresh: Transformer, layers: range) -> None:
-    """Give some layers the weights of another network, norms included.
-
-    Args:
-        layers: counted from 0 at the input.
-    """
+    """Give some layers, counted from 0 at the input, the weights of another network."""
     for layer in layers:
         for block in (2 * layer, 2 * layer + 1):
             model.blocks[block].load_state_dict(fresh.blocks[block].state_dict())
