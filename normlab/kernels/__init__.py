@@ -8,13 +8,7 @@ for a kernel. The sum before a norm and the activation behind it can be computed
 """
 
 from normlab.kernels.choice import available, chosen, use
-from normlab.kernels.functions import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    rms_norm,
-)
+from normlab.kernels.functions import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from normlab.kernels.fused import (
     add_layer_norm,
     add_rms_norm,

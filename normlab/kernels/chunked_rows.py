@@ -9,18 +9,10 @@ from torch import Tensor
 def normalize_rows(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, wide: torch.dtype
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Normalize the rows of x.
+    """Normalize the rows of x, (rows, features), in the dtype of x, which weight and bias have.
 
-    Args:
-        x: (rows, features), in the dtype that computes.
-        weight: of each feature, in that dtype.
-        bias: as the weight.
-        eps: added to the variance.
-        wide: dtype of the statistics.
-
-    Returns:
-        the output in the dtype of x, and columns of the mean, of what its rounding missed, and of
-        rstd.
+    Columns of the mean, of what its rounding missed and of rstd come with it; `wide` is the dtype
+    of the statistics.
     """
     if x.dtype == torch.float64:
         y, mean, rstd = torch.native_layer_norm(x, x.shape[1:], weight, bias, eps)

@@ -40,11 +40,7 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        called: list[Any],
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
+        ctx: Any, called: list[Any], x: Tensor, weight: Tensor | None, bias: Tensor | None
     ) -> Tensor:
         kernel, composition, constants = called
         y, stats = compute(kernel, x, weight, bias, *constants)

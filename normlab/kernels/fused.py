@@ -97,10 +97,7 @@ def layer_norm_gelu(
 
 
 def rms_norm_silu(
-    input: Tensor,
-    normalized_shape: Shape,
-    weight: Tensor | None = None,
-    eps: float | None = None,
+    input: Tensor, normalized_shape: Shape, weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     r"""Give SiLU of the RMS norm.
 
@@ -128,10 +125,7 @@ def rms_norm_silu(
 
 
 def rms_norm_gelu(
-    input: Tensor,
-    normalized_shape: Shape,
-    weight: Tensor | None = None,
-    eps: float | None = None,
+    input: Tensor, normalized_shape: Shape, weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """Give GELU (with erf) of the RMS norm; see :func:`rms_norm_silu`."""
     return _activate("rms_norm", "gelu", input, normalized_shape, weight, None, eps)

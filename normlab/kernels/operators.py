@@ -12,19 +12,12 @@ from normlab.kernels.differentiation import compute
 
 
 class _Operator(NamedTuple):
-    """What distinguishes one kernel from another.
+    """What distinguishes one kernel from another."""
 
-    Attributes:
-        constants: the arguments behind x, weight and bias, as a schema.
-        statistics: shape of the statistics, from x and the constants.
-        parameters: size of weight and bias, from x and the constants.
-        layout: of the output and of the input's gradient.
-    """
-
-    constants: str
-    statistics: Callable[..., tuple[Any, ...]]
-    parameters: Callable[..., Any]
-    layout: torch.memory_format
+    constants: str  #: the arguments behind x, weight and bias, as a schema
+    statistics: Callable[..., tuple[Any, ...]]  #: their shape, from x and the constants
+    parameters: Callable[..., Any]  #: size of weight and bias, from x and the constants
+    layout: torch.memory_format  #: of the output and of the input's gradient
 
 
 _OPERATORS = {

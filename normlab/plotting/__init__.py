@@ -11,9 +11,8 @@ from normlab.plotting.devices import plot_division
 from normlab.plotting.diagrams import make_family_figure, plot_norm_family, plot_shared_cells
 from normlab.plotting.distributions import plot_histograms, plot_percentiles_over_steps
 from normlab.plotting.dots import plot_clouds, plot_rows
-from normlab.plotting.incidence import plot_incidence
 from normlab.plotting.labels import write_legend
-from normlab.plotting.matrices import plot_matrix, plot_spectrum
+from normlab.plotting.matrices import plot_incidence, plot_matrix, plot_spectrum
 from normlab.plotting.paths import plot_call_path
 from normlab.plotting.speed import plot_launches, plot_percents, plot_roofline
 from normlab.plotting.style import (

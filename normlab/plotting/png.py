@@ -18,15 +18,10 @@ DENSITY = 1.5
 def encode_png(
     figure: Figure, *, dpi: float | None = None, tight: bool = False, num_colors: int = 128
 ) -> bytes:
-    """Bytes of a PNG with a palette.
+    """Bytes of a PNG with a palette of 256 colors at most; the figure keeps its canvas.
 
-    The file names no program version, so the same pixels are the same bytes.
-
-    Args:
-        figure: any figure; it keeps its canvas.
-        dpi: pixels per inch, by default those of the figure.
-        tight: cut the empty margin away.
-        num_colors: size of the palette, at most 256.
+    The file names no program version, so the same pixels are the same bytes. `tight` cuts the
+    empty margin away.
     """
     canvas, buffer = figure.canvas, io.BytesIO()
     try:

@@ -11,9 +11,8 @@ from normlab.sources.callpaths import (
     read_error,
     trace_errors,
 )
-from normlab.sources.gluing import glue, tally
 from normlab.sources.listing import show, source_of
-from normlab.sources.notebook import setup, wrap
+from normlab.sources.notebook import glue, setup, tally, wrap
 from normlab.sources.operators import (
     Derivative,
     Operator,

@@ -1,13 +1,18 @@
-"""The set-up that every notebook calls first, and lines that fit its page."""
+"""What notebooks call: their set-up, numbers that prose prints, and lines that fit the page."""
 
 from __future__ import annotations
 
+import ast
 import os
 import textwrap
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from normlab.kernels import use
+
+# MyST-NB looks for this prefix. Its own `glue` imports Sphinx, 1.5 s in every kernel.
+_PREFIX = "application/papermill.record/"
 
 
 def setup(kernels: str = "composition") -> None:
@@ -49,3 +54,74 @@ def wrap(text: str) -> str:
         four words four words four words
     """
     return textwrap.fill(text.strip(), 80)
+
+
+def glue(name: str, value: str | int) -> None:
+    """Bind a rounded value to a name that prose prints with ``{glue:text}``.
+
+    Only text and integers are taken. The last digits of a float differ between machines, and
+    the stored value is compared exactly when the notebook is tested.
+
+    Args:
+        name: unique in the notebook.
+        value: what prose prints, for example ``f"{ratio:.2g}"``.
+
+    Raises:
+        TypeError: `value` is neither text nor an integer.
+
+    Example:
+        >>> glue("gap", 0.30000000000000004)
+        Traceback (most recent call last):
+            ...
+        TypeError: value: got a float; round it to text first, as in glue(name, f"{value:.2g}")
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise TypeError(
+            f"value: got a {type(value).__name__}; round it to text first, "
+            'as in glue(name, f"{value:.2g}")'
+        )
+    from IPython.display import display
+
+    display(
+        {f"{_PREFIX}text/plain": _as_read(str(value))},
+        raw=True,
+        metadata={"scrapbook": {"name": name, "mime_prefix": _PREFIX}},
+    )
+
+
+def tally(counts: Mapping[str, tuple[str, Sequence[bool]]]) -> None:
+    """Print in how many runs each statement holds, and bind the counts for prose.
+
+    A name gets three bindings: `NAME` prints "5 of 5", `NAME-n` and `NAME-of` its two numbers.
+
+    Args:
+        counts: name -> the statement, and for each run whether it holds there.
+
+    Raises:
+        ValueError: a statement has no run.
+
+    Example:
+        >>> tally({"ahead": ("layer norm is ahead", [])})
+        Traceback (most recent call last):
+            ...
+        ValueError: counts: 'ahead' has no run; give one bool for each
+    """
+    for name, (_, holds) in counts.items():
+        if not len(holds):
+            raise ValueError(f"counts: {name!r} has no run; give one bool for each")
+    totals = {name: (sum(map(bool, holds)), len(holds)) for name, (_, holds) in counts.items()}
+    for name, (count, runs) in totals.items():
+        glue(name, f"{count} of {runs}")
+        glue(f"{name}-n", count)
+        glue(f"{name}-of", runs)
+    for name, (count, runs) in totals.items():
+        print(f"{name:16} {count:2} of {runs:2}  {counts[name][0]}")
+
+
+def _as_read(text: str) -> str:
+    """What MyST-NB prints as `text`: it reads a literal, so "1,900" would become (1, 900)."""
+    try:
+        read = str(ast.literal_eval(text))
+    except (SyntaxError, ValueError):
+        return text
+    return text if read == text else repr(text)

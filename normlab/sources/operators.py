@@ -13,12 +13,7 @@ from typing import Any
 
 import torch
 
-from normlab.sources.wheel import (
-    Location,
-    MissingInTorchError,
-    path_in_repository,
-    read_packaged,
-)
+from normlab.sources.wheel import Location, MissingInTorchError, path_in_repository, read_packaged
 
 # File in torchgen/packaged -> path in the repository, and what an entry starts with.
 _FUNCTIONS = ("ATen/native/native_functions.yaml", "aten/src/ATen/native/native_functions.yaml")

@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from normlab.plotting import plot_matrix, plot_spectrum
+from normlab.plotting import plot_incidence, plot_matrix, plot_spectrum
 
 MATRIX = np.array([[0.5, -2.0, 0.0], [1.0, -0.001, 0.25]])
+SHARES = [[0.0, 1.0, 0.5], [1.0, 0.0, 0.0]]
+NAMES = {"rows": ["one", "two"], "columns": ["a", "b", "c"]}
 
 
 def test_zero_is_white_and_the_range_symmetric(ax: Any) -> None:
@@ -78,3 +80,35 @@ def test_spectra_of_several_norms(ax: Any) -> None:
 def test_plot_spectrum_refuses(ax: Any, values: Any) -> None:
     with pytest.raises(ValueError, match="singular_values"):
         plot_spectrum(ax, values)
+
+
+def test_none_is_white_and_more_is_darker(ax: Any) -> None:
+    assert plot_incidence(ax, SHARES, **NAMES) is ax
+    (image,) = ax.images
+    light = np.asarray(image.get_array()).mean(-1)
+    assert light[0, 0] == light[1, 1] == 1
+    assert light[0, 1] < light[0, 2] < 1
+    assert light[0, 1] == light[1, 0]
+
+
+def test_every_name_is_written_in_order(ax: Any) -> None:
+    plot_incidence(ax, SHARES, **NAMES)
+    assert [t.get_text() for t in ax.get_xticklabels()] == NAMES["columns"]
+    assert [t.get_text() for t in ax.get_yticklabels()] == NAMES["rows"]
+    assert ax.yaxis_inverted()  # the first row is on top
+
+
+@pytest.mark.parametrize(
+    ("shares", "names"),
+    [
+        (SHARES, {"rows": ["one"], "columns": ["a", "b", "c"]}),
+        (SHARES, {"rows": ["one", "two"], "columns": ["a", "b"]}),
+        ([[0.0, 1.5, 0.0], [0.0, 0.0, 0.0]], NAMES),
+        ([[0.0, -0.1, 0.0], [0.0, 0.0, 0.0]], NAMES),
+        ([[0.0, np.nan, 0.0], [0.0, 0.0, 0.0]], NAMES),
+        ([], {"rows": [], "columns": []}),
+    ],
+)
+def test_shares_that_do_not_fit_are_refused(ax: Any, shares: Any, names: Any) -> None:
+    with pytest.raises(ValueError, match="shares"):
+        plot_incidence(ax, shares, **names)

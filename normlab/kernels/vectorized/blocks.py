@@ -12,11 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-KINDS = {
-    torch.float32: np.float32(0),
-    torch.bfloat16: np.uint16(0),
-    torch.float16: np.int16(0),
-}
+KINDS = {torch.float32: np.float32(0), torch.bfloat16: np.uint16(0), torch.float16: np.int16(0)}
 STREAMED = 1 << 22  # bytes from which on a result leaves the cache before anybody reads it
 BLOCKS = 16  # at most; the sums of a block are added in order, so that threads change no bit
 SMALLEST = 1 << 17  # elements of a block: a fraction of a millisecond
