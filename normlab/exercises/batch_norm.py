@@ -19,16 +19,13 @@ def check_restoring_parameters(answer: Answer) -> Grading:
     """
     mean, var, eps = random(3, seed=0), random(3, seed=1).square() + 0.1, 0.05
     root = (var + eps).sqrt()
-    std, inverse = var.sqrt(), 1 / root
+    std, of_layer = var.sqrt(), (1 / root, -mean / root)
     mistakes = {
         "the layer divides by sqrt(var + eps), so sqrt(var) gives back too little": (std, mean),
         "the weight undoes a standard deviation, not a variance": (var + eps, mean),
         "the bias is added after the division, so it is the mean itself": (root, mean / root),
         "the bias gives the mean back, so its sign is plus": (root, -mean),
-        "these are the factor and summand of the layer; you need their inverses": (
-            inverse,
-            -mean / root,
-        ),
+        "these are the factor and summand of the layer; you need their inverses": of_layer,
     }
     yield Question((mean, var, eps), (root, mean), mistakes)
 
@@ -46,22 +43,18 @@ def check_running_statistics(answer: Answer) -> Grading:
     for mean, var, count, momentum, steps in ((3.0, 4.0, 5, 0.1, 1), (-2.0, 9.0, 4, 0.25, 6)):
         bessel = var * count / (count - 1)
 
-        def buffers(
-            var: float, kept: float, m: float = mean, s: int = steps
-        ) -> tuple[float, float]:
-            return (1 - kept**s) * m, kept**s + (1 - kept**s) * var
+        def buffers(var: float, kept: float, m: float = mean) -> tuple[float, float]:
+            return (1 - kept) * m, kept + (1 - kept) * var
 
-        old = 1 - momentum
-        right, from_0 = buffers(bessel, old), (1 - old**steps) * bessel
+        old, exchanged = (1 - momentum) ** steps, momentum**steps
+        right, from_0 = buffers(bessel, old), (1 - old) * bessel
+        direction = "momentum is the weight of the new batch"
         corrected = "the buffer keeps the Bessel-corrected variance, var * count / (count - 1)"
         special = "the first batch is not special: it is averaged with the initial 0 and 1"
         mistakes = {
             corrected: buffers(var, old),
-            "momentum is the weight of the new batch, not of the old value": buffers(
-                bessel, momentum
-            ),
-            "momentum is the weight of the new batch, and the variance needs Bessel's "
-            "correction": buffers(var, momentum),
+            f"{direction}, not of the old value": buffers(bessel, exchanged),
+            f"{direction}, and the variance needs Bessel's correction": buffers(var, exchanged),
             special: (mean, bessel),
             "the running variance starts at 1, not at 0": (right[0], from_0),
         }

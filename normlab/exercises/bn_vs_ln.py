@@ -29,10 +29,8 @@ def check_batch_norm_by_layer_norm(answer: Answer) -> Grading:
             "the result is still transposed": (columns * weight + bias).T,
         }
         if samples == features:
-            along = columns.T * weight + bias
-            mistakes["weight and bias were applied along the samples: transpose back first"] = (
-                along.T
-            )
+            along = (columns.T * weight + bias).T
+            mistakes["weight and bias were applied along the samples: transpose back first"] = along
         return Question((x, weight, bias), columns * weight + bias, mistakes)
 
     yield case(4, 4, 0)

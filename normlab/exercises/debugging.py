@@ -72,20 +72,15 @@ def check_micro_momentum(answer: Answer) -> Grading:
 
     def case(momentum: float, parts: int) -> Question:
         kept = 1 - momentum
+        even, faster, past = momentum / parts, 1 - kept**parts, kept ** (1 / parts)
         mistakes = {
-            "close, but forgetting multiplies: k micro-batches keep (1 - m')^k of the past": (
-                momentum / parts
-            ),
-            "that is the pace at which k micro-batches forget with the old momentum": (
-                1 - kept**parts
-            ),
-            "that is the weight of the past; torch's momentum is the weight of the new batch": (
-                kept ** (1 / parts)
-            ),
+            "close, but forgetting multiplies: k micro-batches keep (1 - m')^k of the past": even,
+            "that is the pace at which k micro-batches forget with the old momentum": faster,
+            "that is the weight of the past; torch's momentum is the weight of the new batch": past,
             "take the root of what is kept, 1 - m, not of m": momentum ** (1 / parts),
             "unchanged, the statistics would move once for each micro-batch": momentum,
         }
-        return Question((momentum, parts), 1 - kept ** (1 / parts), mistakes, tolerance=1e-6)
+        return Question((momentum, parts), 1 - past, mistakes, tolerance=1e-6)
 
     yield case(0.1, 4)
     yield case(0.3, 2)
@@ -152,11 +147,8 @@ def _fine_tune(start_epoch: Answer, model: nn.Sequential) -> str:
         )
         if any(not torch.equal(a, b) for a, b in zip(old, new, strict=True))
     }
-    if {"parameters", "statistics"} <= moved:
-        return "both"
-    for kind in ("parameters", "statistics"):
-        if kind in moved:
-            return kind
+    if of_backbone := moved - {"head"}:
+        return "both" if len(of_backbone) == 2 else of_backbone.pop()
     if "head" not in moved:
         return "head frozen"
     if by_batch:

@@ -50,15 +50,13 @@ def check_sum_in_blocks(answer: Answer) -> Grading:
     """Grade `answer(dy) -> Tensor`, the bias gradient of bfloat16 rows, rounded once."""
     for rows in (40, 700, 3000):
         dy = (1 + 0.25 * random(rows, 6, seed=rows)).bfloat16()
-        expected = dy.double().sum(0).bfloat16()
+        expected, mean = dy.double().sum(0).bfloat16(), dy.double().mean(0).bfloat16()
         total = torch.zeros(6, dtype=torch.bfloat16)
         for row in dy:
             total = total + row
         mistakes = {
             "the sum runs in bfloat16, which stops growing: add in a wider dtype": total,
-            "the bias is added to each row: sum over rows, do not average": (
-                dy.double().mean(0).bfloat16()
-            ),
+            "the bias is added to each row: sum over rows, do not average": mean,
             "sum over rows, axis 0": dy.double().sum(1).bfloat16(),
         }
         yield Question((dy,), expected, mistakes, tolerance=1e-2)

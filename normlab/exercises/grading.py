@@ -120,19 +120,14 @@ def _describe(name: str, value: Any) -> str:
 
 
 class Answer:
-    """A reader's function as graders call it: the first call that came to nothing is noted.
-
-    Attributes:
-        error: exception of that call, or None.
-        verdict: what is said of it, or "".
-    """
+    """A reader's function as graders call it: the first call that came to nothing is noted."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.calls = 0
-        self.error: Exception | None = None
-        self.verdict = ""
+        self.error: Exception | None = None  #: of that call
+        self.verdict = ""  #: what is said of it
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function returns; an exception where that is nothing."""

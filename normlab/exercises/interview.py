@@ -150,26 +150,23 @@ def check_deep_norm(answer: Answer) -> Grading:
         def block(alpha: float, on_branch: float = 1.0) -> Tensor:
             return norm(alpha * x + on_branch * branch(x))
 
-        alpha = (2 * layers) ** 0.25
+        alpha, beta = (2 * layers) ** 0.25, (8 * layers) ** -0.25
+        output_norm = alpha * x + norm(branch(x))
         mistakes = {
             "alpha multiplies the branch; it belongs to the skip": block(1.0, alpha),
             "alpha multiplies the sum, and the norm divides it out; or it is missing": block(1.0),
             "(3 N)^(1/4) belongs to the decoder of an encoder-decoder": block((3 * layers) ** 0.25),
-            "that is beta, (8 N)^(-1/4); it belongs to the initialization": block(
-                (8 * layers) ** -0.25
-            ),
+            "that is beta, (8 N)^(-1/4); it belongs to the initialization": block(beta),
             "the exponent of alpha is 1/4, not 1/2": block((2 * layers) ** 0.5),
             "the matrices start smaller by beta; the block itself does not scale the branch": block(
-                alpha, (8 * layers) ** -0.25
+                alpha, beta
             ),
             "nothing is normalized": alpha * x + branch(x),
             "the branch reads the normalized input, which is Pre-LN": alpha * x + branch(norm(x)),
-            "only the branch is normalized; the norm belongs around the sum": alpha * x
-            + norm(branch(x)),
+            "only the branch is normalized; the norm belongs around the sum": output_norm,
             "the skip is missing": norm(branch(x)),
         }
-        right = block(alpha)
-        return Question((x, branch, norm, layers), right, mistakes, tolerance=1e-9)
+        return Question((x, branch, norm, layers), block(alpha), mistakes, tolerance=1e-9)
 
     yield case(6)
     yield case(50)

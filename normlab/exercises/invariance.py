@@ -67,6 +67,7 @@ def check_negative_scale(answer: Answer) -> Grading:
         base = pull_back("layer_norm")
         there = pull_back("layer_norm", weight_scale=scale)
         dweight, dx = base.dweight, base.dx
+        exchanged = (dweight / scale, dx)
         mistakes = {
             "the gradient by the weights is divided by λ, too": (dweight, there.dx),
             "the gradient by the weights is divided by λ, not multiplied": (dweight * scale, dx),
@@ -78,15 +79,11 @@ def check_negative_scale(answer: Answer) -> Grading:
                 "its sign reaches dx": (dweight / abs(scale), dx),
                 "two signs meet in the gradient by the weights, that of the output and that of "
                 "λ, so it is divided by |λ|; only dx changes its sign": (dweight / scale, -dx),
-                "the signs are interchanged: dW is divided by |λ|, and dx gets the sign": (
-                    dweight / scale,
-                    dx,
-                ),
+                "the signs are interchanged: dW is divided by |λ|, and dx gets the sign": exchanged,
             }
         hint = "differentiate Norm(λ W x) = sign(λ) Norm(W x) by W, then by x"
-        yield Question(
-            (dweight, dx, scale), (there.dweight, there.dx), mistakes, hint, tolerance=1e-9
-        )
+        right = (there.dweight, there.dx)
+        yield Question((dweight, dx, scale), right, mistakes, hint, tolerance=1e-9)
 
 
 def _layer_norm_steps(seed: int) -> list[Tensor]:

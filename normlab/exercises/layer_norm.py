@@ -38,11 +38,10 @@ def check_layer_norm(answer: Answer) -> Grading:
         weight, bias = random(size, seed=seed), random(size, seed=seed + 1)
         centered = x - x.mean(-1, keepdim=True)
         var, bessel = (x.var(-1, correction=c, keepdim=True) for c in (0, 1))
-        root = (var + eps).sqrt()
+        root, corrected = (var + eps).sqrt(), centered / (bessel + eps).sqrt()
         both = "two things: the divisor is H, not H - 1, and eps belongs inside the root"
         x_hats = {
-            "the divisor is H; torch's var() and std() divide by H - 1": centered
-            / (bessel + eps).sqrt(),
+            "the divisor is H; torch's var() and std() divide by H - 1": corrected,
             "eps belongs inside the root": centered / (var.sqrt() + eps),
             both: centered / (bessel.sqrt() + eps),
             "the sum of squares needs its 1/H": centered / (size * var + eps).sqrt(),
@@ -114,9 +113,8 @@ def check_jacobian_rank(answer: Answer) -> Grading:
     }
     yield Question((16, 0.0), 14, mistakes)
     yield Question((16, 1e-5), 15, {"with eps > 0 stretching the row does change the output": 14})
-    yield Question(
-        (2, 0.0), 0, {"two features give -1 and 1 whatever they are, so nothing is left": 1}
-    )
+    mistakes = {"two features give -1 and 1 whatever they are, so nothing is left": 1}
+    yield Question((2, 0.0), 0, mistakes)
 
 
 @grader
@@ -127,9 +125,9 @@ def check_centering_weights(answer: Answer) -> Grading:
         jiang2023prermsnorm.
     """
     w = random(4, 6, seed=0)
+    by_output = w - w.mean(1, keepdim=True)
     mistakes = {
-        "the mean of the outputs is the mean over the rows of w, one per input": w
-        - w.mean(1, keepdim=True),
+        "the mean of the outputs is the mean over the rows of w, one per input": by_output,
         "one common number is not enough: each input has its own mean": w - w.mean(),
         "nothing has changed yet": w,
     }

@@ -22,19 +22,15 @@ def check_merge(answer: Answer) -> Grading:
         whole = torch.cat(parts)
         n, mean, var = counts.sum(), whole.mean(), whole.var(correction=0)
         averaged = squares.sum() / n
-        between = (counts * (means - mean).square()).sum()
+        apart = (means - mean).square()
+        between, alike = (counts * apart).sum(), (squares.sum() + apart.sum()) / n
+        even = (squares.sum() + (counts * (means - means.mean()).square()).sum()) / n
         mistakes = {
             "the variances are averaged; add how far the means lie apart": (mean, averaged),
             "the divisor is the count, not one less": (mean, var * n / (n - 1)),
             "that is the sum of squared deviations; divide it by the count": (mean, var * n),
-            "the counts weigh the means, too": (
-                means.mean(),
-                (squares.sum() + (counts * (means - means.mean()).square()).sum()) / n,
-            ),
-            "each mean stands for `count` values, so its distance counts that often": (
-                mean,
-                (squares.sum() + (means - mean).square().sum()) / n,
-            ),
+            "the counts weigh the means, too": (means.mean(), even),
+            "each mean stands for `count` values, so its distance counts that often": (mean, alike),
             "the squares within each device are missing": (mean, between / n),
         }
         yield Question((counts, means, squares), (mean, var), mistakes)
@@ -53,15 +49,13 @@ def check_sync_gradient(answer: Answer) -> Grading:
         sums, count = (dy.sum(0), (dy * x_hat).sum(0)), mine + others
         dy, x_hat = dy[:mine], x_hat[:mine]
         right = (dy - sums[0] / count - x_hat * sums[1] / count) * weight * rstd
+        by_own_count = (dy - sums[0] / mine - x_hat * sums[1] / mine) * weight * rstd
+        undivided = (dy - sums[0] - x_hat * sums[1]) * weight * rstd
         own = (dy - dy.mean(0) - x_hat * (dy * x_hat).mean(0)) * weight * rstd
         mistakes = {
             "the means are those of this device alone; use the sums over all": own,
-            "the sums are over all devices, so divide them by the count of all": (
-                (dy - sums[0] / mine - x_hat * sums[1] / mine) * weight * rstd
-            ),
-            "the sums have to be divided by the count": (dy - sums[0] - x_hat * sums[1])
-            * weight
-            * rstd,
+            "the sums are over all devices, so divide them by the count of all": by_own_count,
+            "the sums have to be divided by the count": undivided,
             "the weight is missing": right / weight,
             "the factor rstd is missing": right / rstd,
             "the statistics are taken as constants": dy * weight * rstd,
@@ -80,9 +74,8 @@ def check_equivalent_momentum(answer: Answer) -> Grading:
             "that is the part that is kept, not the momentum": 1 - right,
             "a root of 1 - momentum, not of momentum": momentum ** (1 / times),
             "the power is 1 / times": 1 - (1 - momentum) ** times,
+            "with this momentum the batch enters several times": momentum,
         }
-        if times > 1:
-            mistakes["with this momentum the batch enters several times"] = momentum
         yield Question((momentum, times), right, mistakes)
 
 

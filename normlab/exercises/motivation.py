@@ -73,6 +73,7 @@ def check_learning_rate(answer: Answer) -> Grading:
     rate at which the slowest part of the error shrinks fastest, `factor` by how much it then
     shrinks in a step.
     """
+    factor_wrong = "the learning rate is right; the factor is |1 - lr * eigenvalue|"
     for low, high in ((1.0, 3.0), (0.5, 20.0)):
         lr, factor, end = 2 / (low + high), (high - low) / (high + low), low / high
         mistakes = {
@@ -80,14 +81,8 @@ def check_learning_rate(answer: Answer) -> Grading:
             "the steep one done": (1 / high, 1 - end),
             "2 / largest is where the steep direction begins to swing without end": (2 / high, 1.0),
             "1 / smallest makes the steep direction diverge": (1 / low, high / low - 1),
-            "the learning rate is right; the factor is |1 - lr * eigenvalue|, not its square": (
-                lr,
-                factor**2,
-            ),
-            "the learning rate is right; the factor is |1 - lr * eigenvalue| at either end": (
-                lr,
-                end,
-            ),
+            f"{factor_wrong}, not its square": (lr, factor**2),
+            f"{factor_wrong} at either end": (lr, end),
         }
         hint = (
             "along an eigenvector the error is multiplied by 1 - lr * eigenvalue; make "

@@ -75,6 +75,7 @@ def check_merging(answer: Answer) -> Grading:
         mean, var = float(both.mean), float(both.var)
         within, between = (a[0] * a[2] + b[0] * b[2]) / n, (b[1] - a[1]) ** 2
         plain, even = (a[1] + b[1]) / 2, (a[2] + b[2]) / 2
+        alike = (n, plain, even + between / 4)
         product, bessel = within + between * a[0] * b[0] / n, var * n / (n - 1)
         mistakes = {
             "the means differ; their distance adds to the variance": (n, mean, within),
@@ -82,11 +83,7 @@ def check_merging(answer: Answer) -> Grading:
             "a variance of n values needs the divisor n, not n - 1": (n, mean, bessel),
             "the larger set has more weight in the mean": (n, plain, var),
             "sets of different size: weigh means and variances by n": (n, plain, even),
-            "the larger set has more weight in the mean, and so in the variance": (
-                n,
-                plain,
-                even + between / 4,
-            ),
+            "the larger set has more weight in the mean, and so in the variance": alike,
         }
         right = (n, mean, var)
         return Question((*a, *b), right, mistakes, "wrong moments; return (n, mean, var)", 1e-9)
@@ -189,9 +186,8 @@ def check_conv_folding(answer: Answer) -> Grading:
             sentence = "that broadcasts along the last axis of the kernel"
             mistakes[sentence] = (scale * kernel, right)
         args = (kernel, bias, mean, var, weight, shift, eps)
-        return Question(
-            args, (folded, right), mistakes, "wrong values; return (kernel, bias)", 1e-9
-        )
+        hint = "wrong values; return (kernel, bias)"
+        return Question(args, (folded, right), mistakes, hint, 1e-9)
 
     yield case(3, 3, 3, 3)
     yield case(4, 3, 2, 5)

@@ -121,10 +121,10 @@ def check_loss_in_other_units(answer: Answer) -> Grading:
     """
     loss, unit = 0.5, 3.0
     shift = math.log(unit)
+    smaller = loss - 2 * shift
     mistakes = {
         "a displacement has two coordinates, so the density changes by unit ** 2": loss + shift,
-        "a density per pixel is smaller than one per larger unit, so the loss grows": loss
-        - 2 * shift,
+        "a density per pixel is smaller than one per larger unit, so the loss grows": smaller,
         "densities carry units; the loss is not the same": loss,
         "the density is scaled, so its logarithm is shifted": loss * unit,
         "the density is scaled, so its logarithm is shifted, not multiplied": loss * unit**2,

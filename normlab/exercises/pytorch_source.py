@@ -141,18 +141,16 @@ def check_lane_sum(answer: Answer) -> Grading:
 
     def case(x: np.ndarray, lanes: int) -> Question:
         whole = len(x) // lanes * lanes
-        blocks = np.array_split(x, lanes)
+        blocks = [_lane_sum(block, 1) for block in np.array_split(x, lanes)]
+        by_block = _lane_sum(np.array(blocks, np.float32), lanes)
         one_by_one = np.add.accumulate(np.array(x, dtype=np.float32))[-1]
         each = np.array([_lane_sum(x[k::lanes], 1) for k in range(lanes)], np.float32)
+        by_lane = float(np.add.accumulate(each)[-1])
         mistakes = {
             "the values that fill no register are missing": _lane_sum(x[:whole], lanes),
             "that is the exact sum; a lane is float32": float(x.astype(np.float64).sum()),
-            "a lane takes every lanes-th value, not a block of neighbors": _lane_sum(
-                np.array([_lane_sum(block, 1) for block in blocks], np.float32), lanes
-            ),
-            "at the end halves are added, not one lane after the other": float(
-                np.add.accumulate(each)[-1]
-            ),
+            "a lane takes every lanes-th value, not a block of neighbors": by_block,
+            "at the end halves are added, not one lane after the other": by_lane,
             "that is one sum from left to right; each lane has its own": float(one_by_one),
         }
         hint = "another order of additions than the one described"

@@ -143,23 +143,16 @@ def check_fold_into_linear(answer: Answer) -> Grading:
     matrix, shift = random(3, 4, seed=0), random(3, seed=1)
     weight, bias = 1.5 + 0.5 * random(4, seed=2), random(4, seed=3)
     square, offset = random(4, 4, seed=4), random(4, seed=5)
+    folded = matrix * weight
+    weighted = (folded, shift + folded @ bias)
     mistakes = {
-        "the bias passes through the matrix, too": (matrix * weight, shift),
-        "the bias does not meet the weight: A (w x̂ + b), not A w (x̂ + b)": (
-            matrix * weight,
-            shift + (matrix * weight) @ bias,
-        ),
+        "the bias passes through the matrix, too": (folded, shift),
+        "the bias does not meet the weight: A (w x̂ + b), not A w (x̂ + b)": weighted,
     }
     hint = "wrong value; the weight multiplies the columns of the matrix, one per input"
-    yield Question(
-        (matrix, shift, weight, bias), (matrix * weight, shift + matrix @ bias), mistakes, hint
-    )
-    mistakes = {
-        "the weight multiplies the columns of the matrix, not the rows": (
-            square * weight[:, None],
-            offset + square @ bias,
-        )
-    }
-    yield Question(
-        (square, offset, weight, bias), (square * weight, offset + square @ bias), mistakes
-    )
+    right = (folded, shift + matrix @ bias)
+    yield Question((matrix, shift, weight, bias), right, mistakes, hint)
+    moved = offset + square @ bias
+    by_rows = (square * weight[:, None], moved)
+    mistakes = {"the weight multiplies the columns of the matrix, not the rows": by_rows}
+    yield Question((square, offset, weight, bias), (square * weight, moved), mistakes)

@@ -25,9 +25,7 @@ def check_largest_weight(answer: Answer) -> Grading:
             "the bound of a logit is the root of the size": weight(2 * size, tokens - 1),
             "the bound already holds after the division by the root": weight(2.0, tokens - 1),
         }
-        right = weight(2 * root, tokens - 1)
-        mistakes = {k: v for k, v in mistakes.items() if abs(v - right) > 1e-6}
-        yield Question((tokens, size), right, mistakes)
+        yield Question((tokens, size), weight(2 * root, tokens - 1), mistakes)
 
 
 @grader
@@ -57,23 +55,18 @@ def check_sandwich(answer: Answer) -> Grading:
         "the norms are exchanged": x + norm_in(branch(norm_out(x))),
         "the skip is missing": norm_out(branch(norm_in(x))),
     }
-    yield Question(
-        (x, branch, norm_in, norm_out), x + norm_out(branch(norm_in(x))), mistakes, "wrong value"
-    )
+    right = x + norm_out(branch(norm_in(x)))
+    yield Question((x, branch, norm_in, norm_out), right, mistakes, "wrong value")
 
 
 @grader
 def check_stream(answer: Answer) -> Grading:
     """Grade `answer(block, gain)`, the mean square of a Pre-LN stream before training."""
     for block, gain in ((1, 1.0), (64, 1.0), (10, 2.0)):
+        of_one_matrix, product = 1 + block * gain**2, (1 + gain**4) ** block
         mistakes = {
-            "the branch has two matrices, so it grows with the square of the gain": 1
-            + block * gain**2,
+            "the branch has two matrices, so it grows with the square of the gain": of_one_matrix,
             "the stream starts at mean square 1": block * gain**4,
-            "uncorrelated vectors: the mean squares add, they do not multiply": (1 + gain**4)
-            ** block,
+            "uncorrelated vectors: the mean squares add, they do not multiply": product,
         }
-        right = 1 + block * gain**4
-        yield Question(
-            (block, gain), right, {k: v for k, v in mistakes.items() if abs(v - right) > 1e-3}
-        )
+        yield Question((block, gain), 1 + block * gain**4, mistakes)

@@ -23,19 +23,13 @@ class GradingError(ValueError):
 
 @dataclass(frozen=True)
 class Cell:
-    """One code cell.
+    """One code cell."""
 
-    Attributes:
-        number: position among all cells, counted from 1.
-        source: what is executed.
-        left_out: lines for the notebook's own shell (`%magic`, `!command`, `name?`); not executed.
-        title: of the exercise in the text above, or "".
-    """
-
-    number: int
-    source: str
+    number: int  #: position among all cells, counted from 1
+    source: str  #: what is executed
+    #: lines for the notebook's own shell (`%magic`, `!command`, `name?`); not executed
     left_out: tuple[str, ...] = ()
-    title: str = ""
+    title: str = ""  #: of the exercise in the text above, or ""
 
 
 def read_notebook(path: Path) -> tuple[list[Cell], dict[str, int]]:
@@ -77,48 +71,51 @@ def _prepare(number: int, source: str, title: str) -> Cell:
             return Cell(number, "", (magic,), title)
         cell = _prepare(number, f"\n{below}", title)
         return replace(cell, left_out=(magic, *cell.left_out))
-    if _parses(source):  # a line of a string may begin with a percent sign
+    if _parse(source):  # a line of a string may begin with a percent sign
         return Cell(number, source, (), title)
     left_out = tuple(line for _, line in LEFT_OUT.findall(source))
     return Cell(number, LEFT_OUT.sub(r"\1pass", source), left_out, title)
 
 
-def _parses(source: str) -> bool:
+def _parse(source: str) -> ast.Module | None:
     try:
-        ast.parse(source)
+        return ast.parse(source)
     except (SyntaxError, ValueError):
-        return False
-    return True
+        return None
+
+
+def _nodes(cells: list[Cell]) -> Iterator[ast.AST]:
+    """The nodes of all cells that parse."""
+    for tree in filter(None, (_parse(cell.source) for cell in cells)):
+        yield from ast.walk(tree)
 
 
 def find_graders(cells: list[Cell]) -> tuple[set[str], set[str]]:
     """Names that the notebook imports from the exercises, and those it binds to other things."""
     imported: set[str] = set()
     other: set[str] = set()
-    for cell in cells:
-        for node in ast.walk(ast.parse(cell.source)) if _parses(cell.source) else ():
-            if isinstance(node, ast.ImportFrom | ast.Import):
-                module = getattr(node, "module", None) or ""
-                for alias in node.names:
-                    origin = f"{module}.{alias.name}" if module else alias.name
-                    name = alias.asname or alias.name.partition(".")[0]
-                    ours = origin.startswith(GRADERS) and (bool(module) or bool(alias.asname))
-                    (imported if ours else other).add(name)
-            else:
-                other |= set(_bound(node))
+    for node in _nodes(cells):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            module = getattr(node, "module", None) or ""
+            for alias in node.names:
+                origin = f"{module}.{alias.name}" if module else alias.name
+                name = alias.asname or alias.name.partition(".")[0]
+                ours = origin.startswith(GRADERS) and (bool(module) or bool(alias.asname))
+                (imported if ours else other).add(name)
+        else:
+            other |= set(_bound(node))
     return imported, imported & other
 
 
 def find_modules(cells: list[Cell]) -> list[str]:
     """What may be modules with checks among the things that the notebook imports."""
     found = set()
-    for cell in cells:
-        for node in ast.walk(ast.parse(cell.source)) if _parses(cell.source) else ():
-            if isinstance(node, ast.ImportFrom):
-                module = node.module or ""
-                found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
-            elif isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
+    for node in _nodes(cells):
+        if isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
     return sorted(name for name in found if name.startswith(f"{GRADERS}."))
 
 
@@ -139,17 +136,18 @@ def find_tasks(cell: Cell, graders: set[str]) -> list[str]:
 
     A cell that does not parse is searched as text, so that a broken answer stays a task.
     """
-    if not _parses(cell.source):
+    tree = _parse(cell.source)
+    if tree is None:
         return CALL.findall(cell.source)
     calls = []
-    for node in ast.walk(ast.parse(cell.source)):
-        if not isinstance(node, ast.Call):
-            continue
-        name, holder = "", ""
-        if isinstance(node.func, ast.Name):
-            name = holder = node.func.id
-        elif isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-            name, holder = node.func.attr, node.func.value.id
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name)):
+                holder = name
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=holder), attr=name)):
+                pass
+            case _:
+                continue
         if name.startswith("check_") and holder in graders:
             calls.append((node.lineno, node.col_offset, name))
     return [name for _, _, name in sorted(calls)]
