@@ -11,9 +11,16 @@ from torch import Tensor
 from normlab.checks.candidates import Diagnosis
 from normlab.checks.diagnosis import Evidence
 from normlab.checks.formula import Formula
-from normlab.checks.inputs import Inputs, Outcome, Scale, formula_for
-from normlab.checks.mistakes import make_failure
-from normlab.checks.report import Failure
+from normlab.checks.inputs import (
+    Inputs,
+    Outcome,
+    Scale,
+    formula_for,
+    oracle,
+    torch_baseline,
+    torch_formula,
+)
+from normlab.checks.report import Failure, make_failure
 from normlab.checks.tolerances import error_budget, max_error
 
 ULPS = 32  # a few roundings per operation, in any order of summation, for up to 1e3 terms
@@ -28,6 +35,15 @@ class Comparison:
     got: Outcome  #: what the layer gave
     theirs: Outcome  #: what torch gave, with its own conventions
     right: Outcome  #: torch's conventions in float64: its error is `theirs` minus this
+
+    @classmethod
+    def of(
+        cls, scale: Scale, inputs: Inputs, got: Outcome, like: str, *, backward: bool = True
+    ) -> Comparison:
+        """What the layer gave, beside torch's norm of that name."""
+        theirs = torch_baseline(like, inputs, backward=backward)
+        right = oracle(torch_formula(like), inputs, backward=backward)
+        return cls(scale, inputs, got, theirs, right)
 
     def budget(self, key: str, expected: Tensor, *, ulps: int) -> float:
         """Largest error allowed to one of the layer's results."""

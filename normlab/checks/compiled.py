@@ -8,16 +8,8 @@ import torch
 
 from normlab.checks.comparison import ULPS, Comparison
 from normlab.checks.formula import Formula
-from normlab.checks.inputs import (
-    ORDINARY,
-    make_inputs,
-    observe,
-    oracle,
-    torch_baseline,
-    torch_formula,
-)
-from normlab.checks.mistakes import make_failure
-from normlab.checks.report import Failure, Report
+from normlab.checks.inputs import ORDINARY, make_inputs, observe, oracle
+from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.probing import AnySubject
 
@@ -47,9 +39,7 @@ def check_compiled(subject: AnySubject, formula: Formula, report: Report) -> Non
             text = f"raises once compiled: {type(error).__name__}: {error}"
             report.failures.append(Failure(_CHECK, text, "compiled_raises"))
             return
-        theirs = torch_baseline(formula.like, inputs, torch.float32)
-        right = oracle(torch_formula(formula.like), inputs)
-        comparison = Comparison(ORDINARY, inputs, got, theirs, right)
+        comparison = Comparison.of(ORDINARY, inputs, got, formula.like)
         expected = oracle(formula, inputs)
         for key in ("y", "dx", "dweight", "dbias"):
             want, value = getattr(expected, key), getattr(got, key)

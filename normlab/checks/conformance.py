@@ -14,9 +14,8 @@ from normlab.checks.correction import check_correction, check_no_correction
 from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.half import check_half_precision, check_weight_cast
 from normlab.checks.inputs import conventions_of
-from normlab.checks.mistakes import make_failure
 from normlab.checks.numerics import check_values
-from normlab.checks.report import CheckFailed, Failure, Report
+from normlab.checks.report import CheckFailed, Failure, Report, make_failure
 from normlab.checks.robustness import check_double_backward, check_handling, check_unchanged
 from normlab.checks.running import check_running
 from normlab.checks.scope import Scope

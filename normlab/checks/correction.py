@@ -13,8 +13,7 @@ from torch import Tensor
 
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import BATCH, ORDINARY, SMALL, Inputs, formula_for, make_inputs
-from normlab.checks.mistakes import make_failure
-from normlab.checks.report import Failure, Report
+from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS
 from normlab.probing.functions import NO_CORRECTION
@@ -170,13 +169,12 @@ def check_correction(subject: AnySubject, formula: Formula, report: Report) -> N
     shaped = formula_for(formula, inputs.case)
     report.checks.append(_CHECK)
     report.cases += len(_PROBES)
-    backward = subject.scope is None or subject.scope.backward
     try:
         with torch.no_grad():
             found = [(p, _call(subject, inputs, p, p.bounds)) for p in _PROBES]
         failure = _compare_values(shaped, inputs, found)
         known = any(f.check.startswith("gradient") for f in report.failures)
-        if failure is None and backward and not known:
+        if failure is None and subject.scope.backward and not known:
             report.checks.append(f"gradient, {_CHECK}")
             failure = _compare_gradients(subject, shaped, inputs)
     except Exception as error:  # the layer under test may fail in any way

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -14,79 +14,46 @@ from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS
 
 
-def _input_gradient(e: Evidence, weight: Tensor | None, **changes: object) -> Tensor:
-    x = e.x.clone().requires_grad_()
-    y = e.formula.replace(**changes)(x, weight, e.bias)
-    return torch.autograd.grad(y, x, e.dy)[0]
-
-
 def explain_gradient(e: Evidence) -> Diagnosis:
     """Name the mistake whose formula gives the observed gradient by the input."""
-    no_mean = {"detach_mean": True}
-    no_var = {"detach_var": True}
-    candidates: list[tuple[str, str, Callable[[], Tensor]]] = [
-        (
-            "detached_statistics",
-            "mean and variance are cut from the graph (constants in the backward pass)",
-            lambda: _input_gradient(e, e.weight, **no_mean, **no_var),
-        ),
-        (
-            "missing_mean_term",
-            "the term that comes through the mean is missing",
-            lambda: _input_gradient(e, e.weight, **no_mean),
-        ),
-        (
-            "missing_projection_term",
-            "the term that comes through the variance is missing",
-            lambda: _input_gradient(e, e.weight, **no_var),
-        ),
-    ]
-    if not NORMS[e.formula.like].centered:  # it has no mean to cut
-        candidates[:2] = [
-            (
-                "detached_statistics",
-                "the root mean square is cut from the graph: the term that comes through the "
-                "variance is missing (a constant in the backward pass)",
-                candidates[0][2],
-            )
-        ]
-    if e.weight is not None:
-        factor = (e.weight + e.formula.weight_offset).view(e.formula.parameter_view(e.x))
-        candidates += [
-            (
-                "weight_after_projection",
-                "the weight is applied after the projection; it belongs before it",
-                lambda: _input_gradient(e, None) * factor,
-            ),
-            (
-                "missing_weight",
-                "the weight is missing in the gradient by the input",
-                lambda: _input_gradient(e, None),
-            ),
-        ]
-        if e.formula.weight_offset:
-            plain = {"weight_offset": 0.0}
-            candidates.append(
-                (
-                    "weight_offset_forgotten",
-                    "the backward pass multiplies by weight, not by 1 + weight",
-                    lambda: _input_gradient(e, e.weight, **plain),
-                )
-            )
-    candidates.append(
-        (
-            "missing_rstd",
-            "the division by the standard deviation is missing",
-            lambda: _input_gradient(e, e.weight) * _spread(e),
-        )
-    )
-    for name, sentence, candidate in candidates:
-        value = candidate()
+    for name, sentence, value in _wrong_gradients(e):
         if max_error(e.got, value) <= min(4 * e.budget, 0.1 * float(value.abs().max())):
             return Diagnosis(name, sentence)
     if float(e.got.abs().max()) == 0:
         return Diagnosis("zero_gradient", "it is zero")
     return _decode(e) or Diagnosis(None, "no known mistake explains the gradient by the input")
+
+
+def _wrong_gradients(e: Evidence) -> Iterator[tuple[str, str, Tensor]]:
+    """Mistake, sentence, and the gradient by the input that it gives."""
+
+    def gradient(weight: Tensor | None = e.weight, **changes: object) -> Tensor:
+        x = e.x.clone().requires_grad_()
+        y = e.formula.replace(**changes)(x, weight, e.bias)
+        return torch.autograd.grad(y, x, e.dy)[0]
+
+    centered = NORMS[e.formula.like].centered
+    text = "mean and variance are cut from the graph (constants in the backward pass)"
+    if not centered:
+        text = "the root mean square is cut from the graph: the term that comes through the "
+        text += "variance is missing (a constant in the backward pass)"
+    yield "detached_statistics", text, gradient(detach_mean=True, detach_var=True)
+    if centered:
+        text = "the term that comes through the mean is missing"
+        yield "missing_mean_term", text, gradient(detach_mean=True)
+    text = "the term that comes through the variance is missing"
+    yield "missing_projection_term", text, gradient(detach_var=True)
+    if e.weight is not None:
+        factor = (e.weight + e.formula.weight_offset).view(e.formula.parameter_view(e.x))
+        text = "the weight is applied after the projection; it belongs before it"
+        yield "weight_after_projection", text, gradient(None) * factor
+        text = "the weight is missing in the gradient by the input"
+        yield "missing_weight", text, gradient(None)
+        if e.formula.weight_offset:
+            text = "the backward pass multiplies by weight, not by 1 + weight"
+            yield "weight_offset_forgotten", text, gradient(weight_offset=0.0)
+    text = "the division by the standard deviation is missing"
+    yield "missing_rstd", text, gradient() * _spread(e)
 
 
 def _spread(e: Evidence) -> Tensor:
@@ -128,12 +95,8 @@ def _decode(e: Evidence) -> Diagnosis | None:
     """Write the gradient as a sum of the terms, and say which coefficient is wrong."""
     f = e.formula
     norm = NORMS[f.like]
-    if (
-        norm.spread != "mean square"
-        or f.eps_placement != "inside"
-        or f.root != "root"
-        or f.divisor != "n"
-    ):
+    ordinary = "mean square", "inside", "root", "n"
+    if (norm.spread, f.eps_placement, f.root, f.divisor) != ordinary:
         return None
     terms = _terms(e)
     expected = {"direct": 1.0, "mean": -1.0 if norm.centered else 0.0, "projection": -1.0}
@@ -177,14 +140,7 @@ def _decode(e: Evidence) -> Diagnosis | None:
 
 
 def explain_parameter(got: Tensor, e: Evidence, key: str, expected: Tensor) -> Diagnosis:
-    """Name the mistake behind a wrong gradient by the weight or the bias.
-
-    Args:
-        got: gradient by the weight or bias.
-        e: the call that it came from.
-        key: "dweight" or "dbias".
-        expected: right value.
-    """
+    """Name the mistake behind a wrong gradient, whose `key` is "dweight" or "dbias"."""
     got = got.double()
     scale = float(expected.abs().max())
 

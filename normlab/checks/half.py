@@ -5,21 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from normlab.checks.comparison import Comparison
 from normlab.checks.formula import Formula
-from normlab.checks.inputs import (
-    Inputs,
-    Scale,
-    formula_for,
-    make_inputs,
-    observe,
-    oracle,
-    torch_baseline,
-    torch_formula,
-)
-from normlab.checks.mistakes import make_failure
+from normlab.checks.inputs import Inputs, Outcome, Scale, formula_for, make_inputs, observe
 from normlab.checks.refusals import call_each, charge_refusals
-from normlab.checks.report import Failure, Report
-from normlab.checks.tolerances import error_budget, max_error
+from normlab.checks.report import Failure, Report, make_failure
+from normlab.checks.tolerances import max_error
 from normlab.norms import Case
 from normlab.probing.modules import AnySubject
 
@@ -66,9 +57,8 @@ def check_half_precision(
     subject: AnySubject, formula: Formula, report: Report, weight_cast: str | None
 ) -> None:
     """16-bit input gives 16-bit output, computed from statistics that do not overflow."""
-    wanted = None if subject.scope is None else subject.scope.half
     for dtype, scales in ((torch.bfloat16, (_UNIT,)), (torch.float16, (_UNIT, _LARGE))):
-        if wanted is not None and dtype not in wanted:
+        if dtype not in subject.scope.half:
             report.untested.append(f"{str(dtype).removeprefix('torch.')} input, as asked for")
             continue
         cases = subject.cases
@@ -118,12 +108,11 @@ def _differs(
         else:
             report.notes.append(f"{name}: float32 parameters make the output {got.dtype}")
         return True
-    theirs = torch_baseline(formula.like, inputs, dtype, backward=False).y
-    right = oracle(torch_formula(formula.like), inputs, backward=False).y
+    compared = Comparison.of(scale, inputs, Outcome(got), formula.like, backward=False)
     # either order of weight and cast is within what is allowed
     expected = _expected(formula, inputs, weight_cast or "before", rounded=False)
     # one rounding of the output, and one more for each of weight and bias in 16 bits
-    budget = error_budget(expected, dtype, max_error(theirs, right), factor=scale.factor, ulps=4)
+    budget = compared.budget("y", expected, ulps=4)
     difference = max_error(got, expected)
     if difference <= budget:
         return False

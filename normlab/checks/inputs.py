@@ -139,7 +139,7 @@ def observe(subject: AnySubject, inputs: Inputs, *, backward: bool = True, **cal
             f"the layer returns a {type(y).__name__} and not one tensor. Say which part of it "
             "counts: pass select='[0]', or wrap it: `lambda *args: layer(*args)[0]`"
         )
-    wanted = backward and (subject.scope is None or subject.scope.backward)
+    wanted = backward and subject.scope.backward
     if wanted and y.shape == x.shape and y.requires_grad:
         try:
             y.backward(inputs.dy.to(y.dtype, copy=True))
@@ -157,10 +157,9 @@ def oracle(formula: Formula, inputs: Inputs, *, backward: bool = True) -> Outcom
     return Outcome(y.detach(), _grad(x), _grad(weight), _grad(bias))
 
 
-def torch_baseline(
-    like: str, inputs: Inputs, dtype: torch.dtype, *, backward: bool = True
-) -> Outcome:
+def torch_baseline(like: str, inputs: Inputs, *, backward: bool = True) -> Outcome:
     """torch's own layer, or the plain formula where it has none, on the same inputs."""
+    dtype = inputs.x.dtype
     x, weight, bias = inputs.leaves(dtype)
     case, norm = inputs.case, NORMS[like]
     function = norm.torch_function()
@@ -184,5 +183,5 @@ def torch_baseline(
             y = y + bias  # torch has none; some models do
         y = y.movedim(-1, 1) if case.channels_first else y
     if backward:
-        y.backward(inputs.dy.to(dtype))
+        y.backward(inputs.dy)
     return Outcome(y.detach(), _grad(x), _grad(weight), _grad(bias))

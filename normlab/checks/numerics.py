@@ -26,12 +26,9 @@ from normlab.checks.inputs import (
     make_inputs,
     observe,
     oracle,
-    torch_baseline,
-    torch_formula,
 )
-from normlab.checks.mistakes import make_failure
 from normlab.checks.refusals import attribute_refusal, call_each, charge_refusals, takes
-from normlab.checks.report import Failure, Report
+from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
 from normlab.probing import AnySubject, FunctionSubject
@@ -67,7 +64,7 @@ def check_values(
     results: dict[str, list[Comparison]] = {}
     report.checks.append(_CALL)
     scales = [*_scales(formula), SHIFTED]
-    backward = subject.scope is None or subject.scope.backward
+    backward = subject.scope.backward
     for scale in scales:
         report.checks += [scale.name, *([f"gradient, {scale.name}"] if backward else [])]
         found = _compare(subject, formula, scale, report, seeds)
@@ -93,7 +90,7 @@ def _compare(
     What the layer refuses is charged to it, unless it may, and is no case from here on.
     """
 
-    main = torch.float32 if subject.scope is None else subject.scope.dtype
+    main = subject.scope.dtype
 
     def call(case: Case, dtype: torch.dtype = main) -> list[tuple[Inputs, Outcome]]:
         several = (make_inputs(case, scale, dtype, seed) for seed in seeds)
@@ -121,9 +118,7 @@ def _compare(
     for inputs, got in (each for calls in taken.values() for each in calls):
         if not _well_formed(got.y, inputs, report):
             return None
-        theirs = torch_baseline(formula.like, inputs, main)
-        right = oracle(torch_formula(formula.like), inputs)
-        found.append(Comparison(scale, inputs, got, theirs, right))
+        found.append(Comparison.of(scale, inputs, got, formula.like))
     return found or None
 
 
@@ -209,8 +204,9 @@ def _probes(subject: AnySubject, formula: Formula) -> list[Evidence]:
     """Calls without bias at ever smaller inputs, which show where eps is and how large."""
     found = []
     for rms in _PROBES:
-        main = torch.float32 if subject.scope is None else subject.scope.dtype
-        inputs = make_inputs(subject.cases[0], Scale("probe", rms, 0.0, 1.0), main, 9)
+        inputs = make_inputs(
+            subject.cases[0], Scale("probe", rms, 0.0, 1.0), subject.scope.dtype, 9
+        )
         if inputs.bias is not None:
             inputs.bias.zero_()
         got = observe(subject, inputs, backward=False).y.double()

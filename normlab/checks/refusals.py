@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from normlab.checks.inputs import BackwardFailed, NoTensor
-from normlab.checks.mistakes import make_failure
-from normlab.checks.report import Report
+from normlab.checks.report import Report, make_failure
 from normlab.norms import NORMS, Case
 from normlab.probing import AnySubject, FunctionSubject
 

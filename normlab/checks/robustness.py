@@ -12,8 +12,7 @@ from torch import Tensor
 
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import ORDINARY, Inputs, formula_for, make_inputs, oracle
-from normlab.checks.mistakes import make_failure
-from normlab.checks.report import Failure, Report
+from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS
 from normlab.probing import AnySubject, FunctionSubject, ModuleSubject
@@ -39,9 +38,9 @@ def check_handling(subject: AnySubject, formula: Formula, report: Report) -> Non
     constant = dataclasses.replace(inputs, x=torch.full_like(inputs.x, level))
     _expect(subject, formula, constant, "constant input", report, allowed=1e-2)
     scope = subject.scope
-    if "empty input" not in norm.not_demanded and (scope is None or scope.empty):
+    if "empty input" not in norm.not_demanded and scope.empty:
         _check_empty(subject, inputs, report, norm.trailing)
-    single = inputs.case.shape[0] > 1 and (scope is None or scope.batch_of_one)
+    single = inputs.case.shape[0] > 1 and scope.batch_of_one
     if "batch of one" not in norm.not_demanded and single:
         one = dataclasses.replace(inputs.case, shape=(1, *inputs.case.shape[1:]))
         alone = dataclasses.replace(inputs, case=one, x=inputs.x[:1], dy=inputs.dy[:1])
@@ -79,7 +78,7 @@ def check_unchanged(subject: AnySubject, report: Report) -> None:
         text = f"the layer writes into its {damaged} (in-place damage)"
         report.failures.append(make_failure("input unchanged", text, "in_place"))
         return
-    if subject.scope is not None and not subject.scope.backward:
+    if not subject.scope.backward:
         return
     dy = inputs.dy.clone()
     y, _ = subject(inputs.case, inputs.x.clone().requires_grad_(), inputs.weight, inputs.bias)
@@ -156,7 +155,7 @@ def _check_strides(subject: AnySubject, formula: Formula, inputs: Inputs, report
         report.cases += 1
         allowed = _GROSS * max(1.0, float(expected.abs().max()))
         failure = _try(subject, laid, expected, allowed, name)
-        if subject.scope is None or subject.scope.backward:
+        if subject.scope.backward:
             failure = failure or _try_backward(subject, laid, name)
         copy = dataclasses.replace(laid, x=x.contiguous())
         if failure is not None and _try(subject, copy, expected, allowed, name) is None:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, formula_for, make_inputs
-from normlab.checks.mistakes import make_failure
-from normlab.checks.report import Failure, Report
+from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
 from normlab.probing import AnySubject, FunctionSubject

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, formula_for, make_inputs
-from normlab.checks.mistakes import make_failure
-from normlab.checks.report import Failure, Report
+from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.running import close, running_case
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
@@ -124,7 +123,7 @@ def _with_running(subject: AnySubject, case: Case, formula: Formula) -> list[Fai
             found = []  # right, but for the update that comes first
         elif not close(y.detach(), expected):
             found = [_name_evaluation(shaped, t, known, y.detach().double(), expected)]
-        elif subject.scope is None or subject.scope.backward:
+        elif subject.scope.backward:
             found = _check_gradient(x, y, t, shaped, known)
         else:
             found = []

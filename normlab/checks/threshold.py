@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.inputs import ORDINARY, Inputs, make_inputs
-from normlab.checks.mistakes import make_failure
-from normlab.checks.report import Failure, Report
+from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.probing.modules import AnySubject
 
@@ -26,7 +25,7 @@ def check_threshold(subject: AnySubject, report: Report) -> None:
     report.cases += 1
     try:
         failure = _compare_values(subject, inputs, threshold)
-        if failure is None and (subject.scope is None or subject.scope.backward):
+        if failure is None and subject.scope.backward:
             report.checks.append(f"gradient, {_CHECK}")
             failure = _compare_gradients(subject, inputs, threshold)
     except Exception as error:  # the layer under test may fail in any way
