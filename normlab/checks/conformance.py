@@ -166,17 +166,7 @@ def examine(
     scope: Scope | None = None,
     **conventions: Any,
 ) -> Report:
-    """The same as :func:`check_layer`, for inputs of other seeds.
-
-    Args:
-        layer: a function or a module.
-        like: family.
-        shape: of an input.
-        double_backward: also differentiate twice.
-        seeds: of the inputs.
-        scope: what is checked; everything, where it is None.
-        conventions: as for :func:`check_layer`.
-    """
+    """The same as :func:`check_layer`, for inputs of other seeds."""
     if like not in FAMILIES:
         why = f" ({NORMS[like].absent['check']})" if like in NORMS else ""
         known = ", ".join(map(repr, FAMILIES))
@@ -207,9 +197,8 @@ def examine(
             name = str(scope.dtype).removeprefix("torch.")
             report.untested.append(f"everything but values and gradients, for {name} input alone")
             return report
-        if (
-            "input unchanged" not in report.checks and subject.cases
-        ):  # now the inputs that it takes are known
+        # now the inputs that it takes are known
+        if "input unchanged" not in report.checks and subject.cases:
             check_unchanged(subject, report)
         if actual is not None:
             weight_cast = conventions.get("weight_cast")

@@ -14,6 +14,7 @@ from torch import Tensor
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import BATCH, ORDINARY, SMALL, Inputs, formula_for, make_inputs
 from normlab.checks.report import Failure, Report, make_failure
+from normlab.checks.running import close
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS
 from normlab.probing.functions import NO_CORRECTION
@@ -115,11 +116,6 @@ _ATTACHED = (
 def check_no_correction(subject: AnySubject, formula: Formula, report: Report) -> bool:
     """With r_max 1 and d_max 0 the output in training knows no running statistics.
 
-    Args:
-        subject: the layer.
-        formula: as it should be.
-        report: filled.
-
     Returns:
         whether the other checks, which need this, make sense.
 
@@ -134,7 +130,7 @@ def check_no_correction(subject: AnySubject, formula: Formula, report: Report) -
             near, far = (_call(subject, inputs, p, NO_CORRECTION) for p in _PROBES[:2])
     except Exception:  # a layer that cannot be called is reported by the next check
         return True
-    if near[0].shape != far[0].shape or _close(near[0], far[0]):
+    if near[0].shape != far[0].shape or close(near[0], far[0]):
         return True
     if not subject.has_bounds:
         raise ValueError(
@@ -153,13 +149,7 @@ def check_no_correction(subject: AnySubject, formula: Formula, report: Report) -
 
 
 def check_correction(subject: AnySubject, formula: Formula, report: Report) -> None:
-    """In training x_hat becomes x_hat r + d, r and d being constants within their bounds.
-
-    Args:
-        subject: the layer.
-        formula: as it should be.
-        report: filled; a failure in it of the output without correction is not charged again.
-    """
+    """In training x_hat becomes x_hat r + d, r and d being constants within their bounds."""
     if not NORMS[subject.like].has_correction:
         return
     if any(f.check in _BEFORE for f in report.failures):
@@ -196,10 +186,6 @@ def _call(
     return y, running
 
 
-def _close(got: Tensor, expected: Tensor) -> bool:
-    return max_error(got, expected) <= _ALLOWED * float(expected.abs().max())
-
-
 def _named_readings() -> Iterator[tuple[str, str, _Correction, bool]]:
     for name, said, reading in _READINGS:
         yield name, said, reading, False
@@ -220,7 +206,7 @@ def _name(
             reading(formula, tensors, after if later else p.running(inputs), bounds or p.bounds)
             for p, (_, after) in found
         ]
-        if all(_close(y, e) for e, (_, (y, _)) in zip(expected, found, strict=True)):
+        if all(close(y, e) for e, (_, (y, _)) in zip(expected, found, strict=True)):
             return name, said
     return None
 
@@ -251,10 +237,10 @@ def _compare_gradients(subject: AnySubject, formula: Formula, inputs: Inputs) ->
         right = reading(formula, tensors, _WITHIN.running(inputs), bounds)
         return torch.autograd.grad(right, tensors[0], inputs.dy.double())[0]
 
-    if got is not None and _close(got, expect(_RIGHT)):
+    if got is not None and close(got, expect(_RIGHT)):
         return None
     text = "the gradient by the input is wrong where the output is corrected"
-    if got is not None and any(_close(got, expect(reading)) for reading in _ATTACHED):
+    if got is not None and any(close(got, expect(reading)) for reading in _ATTACHED):
         text = "the gradient flows through r and d, which are constants"
         return make_failure(f"gradient, {_CHECK}", text, "correction_attached")
     return Failure(f"gradient, {_CHECK}", text, "correction_gradient")

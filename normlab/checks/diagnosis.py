@@ -73,12 +73,6 @@ def _estimate_eps(changes: dict[str, Any], evidence: Sequence[Evidence]) -> floa
     return value
 
 
-def _with_eps(base: Diagnosis | None, right: Formula, eps: float) -> Diagnosis:
-    seen = f"{eps:.3g}" if eps else "0"
-    other = Diagnosis("other_eps", f"eps is {seen}, expected {right.eps:.3g}", {"eps": eps})
-    return other if base is None else base + other
-
-
 def _search(
     atoms: Sequence[Diagnosis],
     evidence: Sequence[Evidence],
@@ -101,18 +95,20 @@ def _search(
             seen = _estimate_eps(changes, evidence)
             # a number with few digits is the likelier one
             for eps in () if seen is None else (shortest(seen, 0.01), seen):
-                other = abs(eps - right.eps) > 0.01 * right.eps
-                if other and explains({**changes, "eps": eps}, evidence):
-                    return _with_eps(whole, right, eps)
+                differs = abs(eps - right.eps) > 0.01 * right.eps
+                if differs and explains({**changes, "eps": eps}, evidence):
+                    shown = f"{eps:.3g}" if eps else "0"
+                    text = f"eps is {shown}, expected {right.eps:.3g}"
+                    other = Diagnosis("other_eps", text, {"eps": eps})
+                    return other if whole is None else whole + other
     return None
 
 
 def explain_forward(evidence: Sequence[Evidence]) -> Diagnosis:
     """Name the mistakes whose formula gives all the observed outputs.
 
-    Args:
-        evidence: every call that was made, those with a right result included, so that a
-            candidate must explain both. Probes of very small inputs show where eps is.
+    Among them are those that are right, so that a candidate must explain both, and those of probes
+    by very small inputs, which show where eps is.
     """
     seen = [e for e in evidence if not e.probe]
     if any(not e.got.isfinite().all() for e in seen):

@@ -6,6 +6,7 @@ The layers themselves see only the product.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -47,11 +48,6 @@ def weight_norm(direction: Tensor, length: Tensor | None = None) -> Tensor:
     return rows if length is None else rows * length[:, None]
 
 
-def _summed_inputs(weight: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
-    a = torch.einsum("oi,nil->nol", weight, x)
-    return a if bias is None else a + bias[:, None]
-
-
 @dataclass(frozen=True)
 class LinearNorm:
     """Norm(W x + b), without weight and bias of the norm itself.
@@ -83,7 +79,8 @@ class LinearNorm:
         """
         if self.parameterize is not None:
             weight = self.parameterize(weight)
-        a = _summed_inputs(weight, x, bias)
+        a = torch.einsum("oi,nil->nol", weight, x)
+        a = a if bias is None else a + bias[:, None]
         return a if self.norm is None else self.norm(a, eps)
 
 
@@ -104,10 +101,6 @@ def over_features(norm: Callable[..., Tensor]) -> LinearNorm:
         return y.movedim(-1, 1)
 
     return LinearNorm(apply)
-
-
-def _half_prms_norm(a: Tensor, normalized_shape: tuple[int, ...], eps: float) -> Tensor:
-    return prms_norm(a, normalized_shape, eps=eps, p=0.5)
 
 
 def _behind_a_linear_map(name: str, positions: int = 1) -> LinearNorm:
@@ -132,7 +125,7 @@ def _behind_a_linear_map(name: str, positions: int = 1) -> LinearNorm:
 # relatives of a norm, which follow it in the table
 _RELATIVES: dict[str, dict[str, LinearNorm]] = {
     "batch_norm": {"weight_norm": LinearNorm(None, parameterize=weight_norm)},
-    "rms_norm": {"prms_norm": over_features(_half_prms_norm)},
+    "rms_norm": {"prms_norm": over_features(functools.partial(prms_norm, p=0.5))},
     "group_norm": {"group_norm_positions": _behind_a_linear_map("group_norm", positions=4)},
     "instance_norm": {"batch_norm_frozen": LinearNorm(_frozen_batch_norm)},
 }

@@ -56,14 +56,7 @@ def _at_rank(case: Case, like: str, other: Case) -> Case | None:
 def attribute_refusal(
     subject: AnySubject, case: Case, call: Callable[[Case], Any], accepted: Sequence[Case]
 ) -> Refusal:
-    """Vary one thing about a case that raises, until it does not.
-
-    Args:
-        subject: the layer.
-        case: raises.
-        call: raises for a case, or does not.
-        accepted: cases for which it does not.
-    """
+    """Vary one thing about a case that raises, until it does not, as for the accepted cases."""
     for refusal, other in _other_parameters(subject, case):
         if takes(other, call):
             return refusal
@@ -127,14 +120,6 @@ def charge_refusals(
     report: Report,
 ) -> bool:
     """A failure for each thing that the layer raises for and should take; else a note.
-
-    Args:
-        subject: the layer.
-        check: name of the check.
-        refused: cases that raise -> what the layer says.
-        accepted: cases that do not.
-        call: raises for a case, or does not.
-        report: filled.
 
     Returns:
         whether it is known what the layer takes instead.

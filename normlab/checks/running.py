@@ -106,12 +106,8 @@ def check_running(
 ) -> None:
     """Running mean and variance after one, two and five batches.
 
-    Args:
-        subject: the layer.
-        formula: as the layer is in training, mistakes included.
-        declared: as it should be, which is right here, too.
-        report: filled.
-        declared_momentum: weight of the new batch; None for the module's own.
+    Either `formula`, as the layer is in training, mistakes included, or `declared` is right. The
+    module's own momentum counts where none is declared.
     """
     if not subject.has_running:
         report.notes.append("running statistics: there are none")

@@ -22,11 +22,7 @@ def check_evaluation(
 ) -> None:
     """A norm with running statistics normalizes with them; another does the same as in training.
 
-    Args:
-        subject: the layer.
-        formula: as the layer is in training, mistakes included.
-        declared: as it should be, which is right in evaluation, too.
-        report: filled.
+    Either `formula`, as the layer is in training, mistakes included, or `declared` is right.
     """
     if not subject.has_training:
         report.notes.append("evaluation: the function takes no training flag")

@@ -80,15 +80,12 @@ def sync_batch_norm(
     """
     if not training or group_size(group) == 1:
         return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-    check_channel_vector(
-        input, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var
-    )
+    own = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
+    check_channel_vector(input, **own)
     check_running_pair(running_mean, running_var)
     if eps <= 0:
         raise ShapeError(f"eps: got {eps}; expected eps > 0")
-    check_dtypes(
-        input, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var
-    )
+    check_dtypes(input, **own)
     x = input.to(accumulation_dtype(input.dtype))
     moments = group_moments(x, (0, *range(2, x.dim())), group)
     count = int(moments.n)

@@ -8,7 +8,7 @@ from torch import nn
 
 from normlab import check_layer, layers
 from normlab.checks.mutants import find_mutant
-from normlab.checks.mutants.correction import CORRECTION_MISTAKES
+from normlab.checks.mutants.with_running import CORRECTION_MISTAKES
 
 LIKE = "batch_renorm"
 

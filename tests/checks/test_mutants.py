@@ -11,9 +11,8 @@ from normlab.checks.kill_matrix import KINDS, compute_kill_matrix
 from normlab.checks.mutants import Mutant, find_mutant, mutants
 from normlab.checks.mutants.any_family import make_wrong
 from normlab.checks.mutants.collection import SOURCES
-from normlab.checks.mutants.correction import make_wrong_correction
 from normlab.checks.mutants.modules import WrongModule, WrongRunningModule
-from normlab.checks.mutants.with_running import make_wrong_running
+from normlab.checks.mutants.with_running import make_wrong_correction, make_wrong_running
 from normlab.norms import NORMS
 
 ALL = [mutant for like in FAMILIES for mutant in mutants(like)]

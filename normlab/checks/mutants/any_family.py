@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.mutants.backward import BACKWARD_MISTAKES, WrongBackward
-from normlab.checks.mutants.listings import WrongNorm
+from normlab.checks.mutants.listings import WrongNorm, affine
 from normlab.checks.mutants.threshold import put_threshold
 from normlab.norms import NORMS
 
@@ -129,45 +129,19 @@ def _affine(
     offset = NORMS[like].weight_offset
     if mistake == "weight_offset":
         offset = 1 - offset
-    factor = None if weight is None else (offset + weight if offset else weight).view(shape)
+    factor = None
+    if weight is not None or mistake == "no_weight_raises":
+        given: Any = weight
+        factor = (offset + given if offset else given).view(shape)
     summand = None if bias is None else bias.view(shape)
     own = next((axis for axis, size in enumerate(shape) if size > 1), 0)
     if mistake == "weight_raises" and factor is not None:
         factor = factor.transpose(0, own)
     if mistake == "bias_raises" and summand is not None:
         summand = summand.transpose(0, own)
-    if mistake == "no_weight_raises":
-        given = offset + weight if offset else weight  # type: ignore[operator]
-        x_hat = x_hat * given.view(shape)  # type: ignore[union-attr]
-        return x_hat if summand is None else x_hat + summand
     if mistake == "bias_first" and factor is not None and summand is not None:
         return (x_hat + summand) * factor
-    y = x_hat if factor is None else x_hat * factor
-    return y if summand is None else y + summand
-
-
-def _normalize(
-    like: str,
-    mistake: str,
-    x: Tensor,
-    own: int | Sequence[int],
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Output, mean and variance from the input's own statistics."""
-    layout = _layout(like, mistake, x, own)
-    if mistake in BACKWARD_MISTAKES:
-        offset = NORMS[like].weight_offset
-        factor = weight if weight is None or not offset else offset + weight
-        y = WrongBackward.apply(x, factor, bias, layout, eps, NORMS[like].centered, mistake)
-    viewed = x.reshape(layout.view)
-    mean, var = _statistics(mistake, viewed, like, layout.dims)
-    if mistake not in BACKWARD_MISTAKES:
-        numerator = viewed if mistake == "uncentered_numerator" else viewed - mean
-        x_hat = _divide(like, mistake, numerator, var, eps).reshape(x.shape)
-        y = _affine(like, mistake, x_hat, weight, bias, layout.parameters)
-    return y, mean, var
+    return affine(x_hat, factor, summand)
 
 
 def normalize(
@@ -179,16 +153,9 @@ def normalize(
     bias: Tensor | None,
     eps: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Output, mean and variance of a norm with one mistake.
+    """Output, mean and variance of a norm with one mistake, or with none if its name is unknown.
 
-    Args:
-        like: family.
-        mistake: name of a mistake; any other string gives a right norm.
-        x: input.
-        own: normalized_shape of layer and RMS norm, num_groups of group norm, else ignored.
-        weight: or None.
-        bias: or None.
-        eps: or None for the family's default.
+    `own` is the normalized_shape of layer and RMS norm, the num_groups of group norm, else ignored.
     """
     dtype = x.dtype
     if mistake == "eps_argument" or eps is None:
@@ -205,7 +172,17 @@ def normalize(
     if half and mistake != "half_precision_statistics":
         x = x.float()
         weight, bias = (None if t is None else t.float() for t in (weight, bias))
-    y, mean, var = _normalize(like, mistake, x, own, weight, bias, eps)
+    layout = _layout(like, mistake, x, own)
+    viewed = x.reshape(layout.view)
+    mean, var = _statistics(mistake, viewed, like, layout.dims)
+    if mistake in BACKWARD_MISTAKES:
+        offset, centered = NORMS[like].weight_offset, NORMS[like].centered
+        factor = weight if weight is None or not offset else offset + weight
+        y = WrongBackward.apply(x, factor, bias, layout, eps, centered, mistake)
+    else:
+        numerator = viewed if mistake == "uncentered_numerator" else viewed - mean
+        x_hat = _divide(like, mistake, numerator, var, eps).reshape(x.shape)
+        y = _affine(like, mistake, x_hat, weight, bias, layout.parameters)
     if mistake == "empty_input" and not y.numel():
         y = y.new_zeros(1, *y.shape[1:])
     if mistake == "batch_of_one":
@@ -214,20 +191,13 @@ def normalize(
 
 
 def make_wrong(like: str, mistake: str = "") -> WrongNorm:
-    """A norm without running statistics, with one mistake and the record's signature.
-
-    Args:
-        like: family.
-        mistake: name in `FORWARD_MISTAKES` or `BACKWARD_MISTAKES`; empty for a right norm.
-    """
+    """A norm without running statistics, with one mistake and the record's signature."""
     norm = NORMS[like]
     either, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
     defaults = dict.fromkeys(("input", "normalized_shape", "num_groups"), empty)
+    roles = "input", *norm.roles
     signature = inspect.Signature(
-        [
-            inspect.Parameter(role, either, default=defaults.get(role))
-            for role in ("input", *norm.roles)
-        ]
+        [inspect.Parameter(role, either, default=defaults.get(role)) for role in roles]
     )
 
     def wrong(*args: Any, **kwargs: Any) -> Tensor:

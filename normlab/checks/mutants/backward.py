@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normlab.checks.mutants.listings import affine
+
 BACKWARD_MISTAKES: dict[str, str] = {
     "missing_mean_term": "the term that comes through the mean is missing",
     "missing_projection_term": "the term that comes through the variance is missing",
@@ -37,9 +39,8 @@ class WrongBackward(torch.autograd.Function):
         x_hat = (view - mean) * rstd
         ctx.save_for_backward(x_hat, rstd, weight, bias)
         ctx.layout, ctx.centered, ctx.mistake = layout, centered, mistake
-        y = x_hat.reshape(x.shape)
-        y = y if weight is None else y * weight.view(layout.parameters)
-        return y if bias is None else y + bias.view(layout.parameters)
+        factor, summand = (None if p is None else p.view(layout.parameters) for p in (weight, bias))
+        return affine(x_hat.reshape(x.shape), factor, summand)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

@@ -9,13 +9,17 @@ from typing import Any
 from normlab.checks.formula import FAMILIES
 from normlab.checks.mutants.any_family import FORWARD_MISTAKES, make_wrong
 from normlab.checks.mutants.backward import BACKWARD_MISTAKES
-from normlab.checks.mutants.correction import CORRECTION_MISTAKES, make_wrong_correction
 from normlab.checks.mutants.listings import LISTINGS, WrongNorm
 from normlab.checks.mutants.modules import MODULE_MISTAKES, WrongModule, WrongRunningModule
 from normlab.checks.mutants.mutant import CONSTRUCTED, Mutant
 from normlab.checks.mutants.residual import RESIDUAL_MUTANTS
 from normlab.checks.mutants.threshold import THRESHOLD_MISTAKES
-from normlab.checks.mutants.with_running import RUNNING_MISTAKES, make_wrong_running
+from normlab.checks.mutants.with_running import (
+    CORRECTION_MISTAKES,
+    RUNNING_MISTAKES,
+    make_wrong_correction,
+    make_wrong_running,
+)
 from normlab.norms import NORMS, find_norm
 
 # (norm, mistake) -> where it was met; the others are constructed relatives

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from normlab.checks.mutants.any_family import normalize
-from normlab.checks.mutants.correction import make_wrong_correction
 from normlab.checks.mutants.threshold import put_threshold
-from normlab.checks.mutants.with_running import make_wrong_running
+from normlab.checks.mutants.with_running import make_wrong_correction, make_wrong_running
 from normlab.norms import NORMS
 
 MODULE_MISTAKES: dict[str, str] = {

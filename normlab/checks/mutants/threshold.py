@@ -16,15 +16,7 @@ THRESHOLD_MISTAKES: dict[str, str] = {
 def put_threshold(
     mistake: str, y: Tensor, threshold: Tensor | None, weight: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    """The output of a norm with its lower bound.
-
-    Args:
-        mistake: name in `THRESHOLD_MISTAKES`; any other string gives the right bound.
-        y: (N, C, *).
-        threshold: (C,), or None for no bound.
-        weight: (C,), or None.
-        bias: (C,), or None.
-    """
+    """The output (N, C, *) of a norm with its lower bound, (C,); right if no mistake is named."""
     if threshold is None or mistake == "threshold_ignored":
         return y
     if mistake == "threshold_gradient":
