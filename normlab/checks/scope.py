@@ -25,11 +25,11 @@ class Scope:
     @classmethod
     def of(
         cls,
-        dtype: Any = None,
-        dtypes: Collection[Any] | None = None,
-        forward_only: bool = False,
-        empty: bool = True,
-        batch_of_one: bool = True,
+        dtype: Any,
+        dtypes: Collection[Any] | None,
+        forward_only: bool,
+        empty: bool,
+        batch_of_one: bool,
     ) -> Scope:
         """From the arguments of :func:`normlab.checks.check_layer`.
 
@@ -37,9 +37,7 @@ class Scope:
             ValueError: a dtype is none of those that are tried.
         """
         main = torch.float32 if dtype is None else _named("dtype", dtype)
-        half: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
-        if main != torch.float32:
-            half = ()
+        half = cls.half if main == torch.float32 else ()
         if dtypes is not None:
             chosen = [_named("dtypes", d) for d in dtypes]
             half = tuple(d for d in half if d in chosen)

@@ -60,10 +60,6 @@ def _evaluate_case(subject: AnySubject, case: Case, formula: Formula) -> list[Fa
     return _without_running(subject, case, formula)
 
 
-def _declares_no_tracking(module: nn.Module) -> bool:
-    return any(getattr(m, "track_running_stats", None) is False for m in module.modules())
-
-
 def _without_running(subject: ModuleSubject, case: Case, formula: Formula) -> list[Failure]:
     t = make_inputs(case, BATCH, torch.float32, seed=50)
     with torch.no_grad():
@@ -72,7 +68,9 @@ def _without_running(subject: ModuleSubject, case: Case, formula: Formula) -> li
     if not close(evaluation, training):
         text = "the output in evaluation differs from that in training"
         return [Failure("evaluation", text, "eval_differs")]
-    if NORMS[formula.like].over_batch and not _declares_no_tracking(subject.module):
+    parts = subject.module.modules()
+    untracked = any(getattr(m, "track_running_stats", None) is False for m in parts)
+    if NORMS[formula.like].over_batch and not untracked:
         text = (
             "evaluation normalizes with the statistics of the batch: the module keeps no running "
             "ones (and does not say track_running_stats=False)"

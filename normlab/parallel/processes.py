@@ -206,13 +206,12 @@ def _failure(outcomes: Sequence[_Outcome]) -> RankFailed:
     raised = [r for r, o in enumerate(outcomes) if o.traceback and not o.waited]
     waited = [r for r, o in enumerate(outcomes) if o.waited]
     finished = [r for r, o in enumerate(outcomes) if not o.traceback]
-    words = []
-    if raised:
-        words.append(f"{_ranks(raised)} raised")
-    if waited:
-        words.append(f"{_ranks(waited)} waited in a collective for another process, in vain")
-    if finished:
-        words.append(f"{_ranks(finished)} returned")
+    said = {
+        "raised": raised,
+        "waited in a collective for another process, in vain": waited,
+        "returned": finished,
+    }
+    words = [f"{_ranks(ranks)} {did}" for did, ranks in said.items() if ranks]
     shown = (raised or waited)[0]
     text = outcomes[shown].traceback
     return RankFailed(

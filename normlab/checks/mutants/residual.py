@@ -15,14 +15,6 @@ Block = Callable[[Tensor], Tensor]
 Initialization = Callable[[nn.Module, float], None]
 
 
-def _skip_behind_the_norm(sublayer: Any, norm: Any) -> Block:
-    def block(x: Tensor) -> Tensor:
-        x = norm(x)
-        return x + sublayer(x)
-
-    return block
-
-
 # name of the mistake -> what it does, and the block that it makes of branch, norm (and alpha)
 _DEEP_NORMS: dict[str, tuple[str, Callable[[Any, Any, float], Block]]] = {
     "alpha on the branch": (
@@ -68,7 +60,7 @@ _PRE_NORMS: dict[str, tuple[str, Callable[[Any, Any], Block]]] = {
     ),
     "skip behind the norm": (
         "branches off behind the norm instead of before it",
-        _skip_behind_the_norm,
+        lambda f, norm: lambda x: norm(x) + f(norm(x)),
     ),
 }
 
