@@ -5,7 +5,8 @@ a notebook, a test file, or the tests of one built page. Its key (see `keys.py`)
 its tests have passed in one run. With NORMLAB_ALL=1 everything runs.
 
 What cannot be known runs: a unit that starts another program, whose tests were partly deselected,
-or that was edited while it ran.
+or that was edited while it ran. A test file whose programs read only some folders of the tree says
+so, `pytestmark = pytest.mark.starts("normlab")`; then every file in them counts as read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import pytest
 
 from book._tools.imports import imported_files
-from book._tools.keys import Store, describe_browser, describe_machine, static_key
+from book._tools.keys import IGNORED, Store, describe_browser, describe_machine, static_key
 from book._tools.reads import Reads
 
 FOLDER = ".passed_cache"
@@ -41,6 +42,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Unchanged(config), "unchanged")
 
 
+def list_files(root: Path, folders: Iterable[str]) -> set[str]:
+    """All files of some folders, and the folders, whose names tell of new files."""
+    paths = {path for name in folders for path in (root / name, *(root / name).rglob("*"))}
+    relative = {path.relative_to(root) for path in paths}
+    return {path.as_posix() for path in relative if not IGNORED.intersection(path.parts)}
+
+
 class Unchanged:
     """What one process of a run knows; that of the first one collects it from the others."""
 
@@ -56,6 +64,7 @@ class Unchanged:
         self.reads.start()
         self.ids: dict[str, list[str]] = defaultdict(list)
         self.files: dict[str, Path] = {}
+        self.started: dict[str, set[str]] = defaultdict(set)
         self.partial: set[str] = set()
         self.left_out: set[str] = set()
         self.outcomes: dict[str, set[str]] = defaultdict(set)
@@ -95,6 +104,8 @@ class Unchanged:
             unit = self.unit_of(item)
             self.ids[unit].append(item.nodeid)
             self.files[unit] = item.path
+            for mark in item.iter_markers("starts"):
+                self.started[unit].update(mark.args)
         for unit in [unit for unit in self.ids if unit.startswith(BROWSER)]:
             if self.is_unchanged(unit, self.files[unit]):
                 self.left_out.add(unit)
@@ -148,11 +159,12 @@ class Unchanged:
             used = {file, *filter(Path.is_file, conftests)}
             sources = set().union(*(imported_files(path, self.root) for path in used))
             names = {path.relative_to(self.root).as_posix() for path in sources}
-            data = self.data_of(unit, names)
+            data = self.data_of(unit, names) | list_files(self.root, self.started.get(unit, ()))
             paths = [self.root / name for name in (*names, *data)]
             edited = any(p.exists() and p.stat().st_mtime > self.start for p in paths)
             # What a notebook's kernel reads stands in its cells; see `find_data`.
-            blind = unit in self.reads.untraceable and file.suffix != ".ipynb"
+            blind = unit in self.reads.untraceable - self.started.keys()
+            blind &= file.suffix != ".ipynb"
             blind |= unit.startswith(BROWSER) and "NORMLAB_BUILT" in os.environ  # read elsewhere
             known = not edited and not blind and unit not in self.partial
             units[unit] = {

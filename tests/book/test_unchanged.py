@@ -285,6 +285,20 @@ def test_what_failed_or_cannot_be_known_runs_again(tree, test):
     assert "test_layers" not in "".join(p.read_text() for p in tree.glob(".passed_cache/*.json"))
 
 
+def test_what_programs_read_may_be_said(tree):
+    text = "import subprocess, sys, pytest\npytestmark = pytest.mark.starts('normlab')\n\n"
+    text += "def test():\n    subprocess.run([sys.executable, '-V'])"
+    (tree / "tests/test_started.py").write_text(text, encoding="utf-8")
+    os.utime(tree / "tests/test_started.py", (1, 1))
+    assert "4 passed" in run(tree, "tests")
+    append("book/_data/rates.json")(tree)
+    assert "4 test files unchanged" in run(tree, "tests")
+    for name in ("normlab/other.py", "normlab/new.py"):  # no test imports one of them
+        append(name)(tree)
+        assert "1 passed" in run(tree, "tests")
+    assert "4 test files unchanged" in run(tree, "tests")
+
+
 def test_a_part_of_a_file_does_not_count(tree):
     append("tests/test_layers.py", "\n\ndef test_other():\n    pass\n")(tree)
     assert "1 passed" in run(tree, "tests", "-k", "double")
