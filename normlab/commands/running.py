@@ -37,21 +37,10 @@ def run(options: argparse.Namespace) -> Answer:
 
 def _check(options: argparse.Namespace) -> Answer:
     layer = construct(load_object(options.object), options.init)
-    given = {name: getattr(options, name) for name in CONVENTIONS}
-    report = check_layer(
-        layer,
-        like=options.like,
-        shape=_one_shape(options),
-        double_backward=options.double_backward,
-        call=options.call,
-        select=options.select,
-        dtype=options.dtype,
-        dtypes=options.dtypes,
-        forward_only=options.forward_only,
-        empty=options.empty,
-        batch_of_one=options.batch_of_one,
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    asked = ("call", "select", "dtype", "dtypes", "double_backward", "forward_only", "empty")
+    given = {name: getattr(options, name) for name in (*asked, "batch_of_one", *CONVENTIONS)}
+    given = {name: value for name, value in given.items() if value is not None}
+    report = check_layer(layer, like=options.like, shape=_one_shape(options), **given)
     return Answer(report.to_dict(), report, 0 if report.passed else 1)
 
 

@@ -20,7 +20,7 @@ def check_biases(seen: Seen) -> Iterator[Finding]:
     """Biases that change nothing, since the norm behind them subtracts them again."""
     before: list[Tensor] | None = None
     for norm in seen.norms:
-        address = seen.trace.calls[norm.module].layout[0]
+        address, layer = seen.trace.calls[norm.module].layout[0], seen.layers[norm.module]
         found = norm.fingerprint
         still = not seen.modules[norm.module].training and found.running_statistics
         if not found.centered or still:
@@ -30,9 +30,7 @@ def check_biases(seen: Seen) -> Iterator[Finding]:
             feeds = call.returned is not None and call.returned[0] == address
             if not feeds or call.name == norm.module or not isinstance(bias, nn.Parameter):
                 continue
-            if not _is_removed(
-                seen.layers[norm.module], bias, probing_shape(norm, seen.layers[norm.module])
-            ):
+            if not _is_removed(layer, bias, probing_shape(norm, layer)):
                 continue
             if before is None:
                 before = _outputs(seen)

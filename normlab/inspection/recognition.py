@@ -86,16 +86,13 @@ def _look_at(call: ModuleCall, found: Recognized, known: Kinds) -> None:
         if fingerprint is not None and fingerprint.family == "identity":
             return
         if fingerprint is not None and fingerprint.family is not None:
-            found.norms.append(_norm(call.name, call.module, call.shape, fingerprint))
+            kind = type(call.module).__name__
+            found.norms.append(Norm(call.name, kind, call.shape, fingerprint))
             found.layers[call.name] = layer
             return
     resembles = fingerprint is not None and fingerprint.resembles_norm
     if resembles or (named and not has_matrices(call.module)):
         found.unknown[call.name] = reason
-
-
-def _norm(name: str, module: nn.Module, shape: tuple[int, ...], found: Fingerprint) -> Norm:
-    return Norm(name, type(module).__name__, shape, found)
 
 
 def _look_at_function(call: FunctionCall, found: Recognized, known: Kinds) -> None:
@@ -110,7 +107,7 @@ def _look_at_function(call: FunctionCall, found: Recognized, known: Kinds) -> No
     layer = OneTensor(call.function, call.arguments)
     fingerprint, reason = known.identify(layer, call.shape, None, alone=False)
     if fingerprint is not None and fingerprint.family in NORMS:
-        kind = call.name.rpartition(".")[2] or call.name
+        kind = call.name.rpartition(".")[2]
         found.norms.append(Norm(call.name, kind, call.shape, fingerprint))
         found.layers[call.name] = layer
     else:

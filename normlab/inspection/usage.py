@@ -65,11 +65,11 @@ def _differ(mean: Tensor, std: Tensor, other_mean: Tensor, other_std: Tensor) ->
 
 def check_doubled(seen: Seen) -> Iterator[Finding]:
     """A norm whose only input is the output of another, with nothing between them."""
-    outputs = {}
-    for norm in seen.norms:
-        returned = seen.trace.calls[norm.module].returned
-        if returned is not None and norm.fingerprint.followed_by is None:
-            outputs[returned] = norm.module
+    outputs = {
+        seen.trace.calls[norm.module].returned: norm.module
+        for norm in seen.norms
+        if norm.fingerprint.followed_by is None
+    }
     for norm in seen.norms:
         call = seen.trace.calls[norm.module]
         before = outputs.get(call.layout)
@@ -89,7 +89,7 @@ def check_doubled(seen: Seen) -> Iterator[Finding]:
 
 def check_dropout(seen: Seen) -> Iterator[Finding]:
     """Dropout in front of a batch norm: its running variance is that of training alone."""
-    by_output = {c.returned: c for c in seen.trace.calls.values() if c.returned is not None}
+    by_output = {call.returned: call for call in seen.trace.calls.values()}
     for norm in seen.norms:
         if not norm.fingerprint.running_statistics:
             continue
@@ -126,18 +126,19 @@ def check_momentum(seen: Seen) -> Iterator[Finding]:
             )
 
 
-def _main_weight(norm: Norm, module: nn.Module) -> Tensor | None:
+def _main_weight(module: nn.Module) -> Tensor | None:
     """The one parameter that is called weight, if it is a vector of some length."""
     weight = getattr(module, "weight", None)
-    usable = isinstance(weight, nn.Parameter) and weight.numel() >= 8
-    return weight.detach().double().flatten() if usable and weight is not None else None
+    if isinstance(weight, nn.Parameter) and weight.numel() >= 8:
+        return weight.detach().double().flatten()
+    return None
 
 
 def check_weights(seen: Seen) -> Iterator[Finding]:
     """Factors of 0 everywhere, and weights that belong to the other convention."""
     for norm in seen.norms:
         module, offset = seen.modules[norm.module], norm.fingerprint.weight_offset
-        weight = _main_weight(norm, module)
+        weight = _main_weight(module)
         if weight is None or offset is None or not bool(weight.isfinite().all()):
             continue
         if bool((weight + offset == 0).all()):

@@ -132,7 +132,7 @@ class OneTensor(nn.Module):
     @property
     def has_others(self) -> bool:
         """Whether it takes tensors besides the one."""
-        return any(True for _ in self.buffers(recurse=False))
+        return bool(self._buffers)
 
     def without_residual(self, shape: Sequence[int]) -> OneTensor | None:
         """A copy with zeros for arguments of this shape; None where there are none."""
