@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -48,13 +49,9 @@ def sequence_batches(
         if value < least:
             raise ValueError(f"{name}: got {value}; expected {least} or more")
     generator = torch.Generator().manual_seed(seed)
-
-    def batches() -> SequenceBatches:
-        while True:
-            x = torch.randint(vocabulary, (batch_size, length), generator=generator)
-            yield x, x.flip(1) if task == "reversal" else x.sort(1).values
-
-    return batches()
+    size = (batch_size, length)
+    draws = (torch.randint(vocabulary, size, generator=generator) for _ in itertools.count())
+    return ((x, x.flip(1) if task == "reversal" else x.sort(1).values) for x in draws)
 
 
 class Text(NamedTuple):
@@ -108,12 +105,7 @@ def text_batches(
     if not 1 <= length < len(text.tokens):
         raise ValueError(f"length: got {length}; expected 1 to {len(text.tokens) - 1}")
     generator = torch.Generator().manual_seed(seed)
-    offsets = torch.arange(length + 1)
-
-    def batches() -> SequenceBatches:
-        while True:
-            starts = torch.randint(last, (batch_size, 1), generator=generator)
-            windows = text.tokens[starts + offsets]
-            yield windows[:, :-1], windows[:, 1:]
-
-    return batches()
+    offsets, size = torch.arange(length + 1), (batch_size, 1)
+    starts = (torch.randint(last, size, generator=generator) for _ in itertools.count())
+    windows = (text.tokens[start + offsets] for start in starts)
+    return ((window[:, :-1], window[:, 1:]) for window in windows)

@@ -150,8 +150,7 @@ class Decoder(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits of the next token at every position."""
         x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]  # (N, T, D)
-        logits: Tensor = self.head(self.norm(self.blocks(x)))  # (N, T, vocabulary)
-        return logits
+        return self.head(self.norm(self.blocks(x)))  # (N, T, vocabulary)
 
     @property
     def largest_logit(self) -> float:

@@ -55,8 +55,7 @@ class Attention(nn.Module):
         """Mix the tokens of each sequence."""
         q, k, v = (self._split(part(x)) for part in (self.q_proj, self.k_proj, self.v_proj))
         y = scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        mixed: Tensor = self.out_proj(y.transpose(1, 2).reshape(x.shape))
-        return mixed
+        return self.out_proj(y.transpose(1, 2).reshape(x.shape))
 
 
 class FeedForward(nn.Sequential):
@@ -108,13 +107,11 @@ class Transformer(nn.Module):
 
     def features(self, tokens: Tensor) -> Tensor:
         """What the output layer reads: the last hidden state, after the final norm."""
-        y: Tensor = self.final_norm(self.hidden_states(tokens)[-1])
-        return y
+        return self.final_norm(self.hidden_states(tokens)[-1])
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits at every position."""
-        logits: Tensor = self.head(self.features(tokens))
-        return logits
+        return self.head(self.features(tokens))
 
     def matrices(self, name: str = "feed_forward_out") -> list[nn.Parameter]:
         """One weight matrix from each layer, first layer first."""

@@ -118,8 +118,7 @@ class Reader(nn.Module):
         y = self.passage(self.words(passage))
         u = self.question(self.words(question))[:, -1]
         share = self.attend(self._sum(0, y, u[:, None])).softmax(dim=1)  # (N, 9, 1)
-        logits: Tensor = self.output(self._sum(2, (share * y).sum(1), u))
-        return logits
+        return self.output(self._sum(2, (share * y).sum(1), u))
 
 
 @torch.no_grad()

@@ -42,16 +42,14 @@ class SkipThoughts(nn.Module):
 
     def encode(self, sentences: Tensor) -> Tensor:
         """Sentences (N, T) as vectors (N, hidden)."""
-        vectors: Tensor = self.encoder(self.words(sentences))
-        return vectors
+        return self.encoder(self.words(sentences))
 
     def forward(self, sentences: Tensor) -> Tensor:
         """Logits of the words of the neighbors, (N, 2, T, words), from stories (N, 3, T)."""
         thought = self.from_encoding(self.encode(sentences[:, 1])).unflatten(-1, (2, 1, -1))
         before = pad(sentences[:, ::2, :-1], (1, 0))  # (N, 2, T): the words before
         place = torch.arange(2 * LENGTH).view(2, LENGTH) * len(WORDS)
-        logits: Tensor = self.output((thought + self.before(before + place)).relu())
-        return logits
+        return self.output((thought + self.before(before + place)).relu())
 
 
 def neighbor_loss(logits: Tensor, sentences: Tensor) -> Tensor:

@@ -122,8 +122,7 @@ class ConventionLayer(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize the last axis."""
-        y: Tensor = self.convention.apply(input, self.weight.shape, self.weight)
-        return y
+        return self.convention.apply(input, self.weight.shape, self.weight)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
 from normlab.experiments.networks.decoder import Decoder, make_decoder
 from normlab.experiments.recording import rounded
-from normlab.experiments.sequence_training import token_loss
+from normlab.experiments.sequence_training import norm_inputs, token_loss
 from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
 from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import minimize
@@ -73,13 +73,9 @@ def find_sites(model: nn.Module) -> tuple[str, ...]:
 @torch.no_grad()
 def measure_divisor(model: Decoder, site: str, batches: Batches) -> float:
     """Mean over all tokens of the root mean square that a norm divides by."""
-    sizes: list[Tensor] = []
-    hook = model.get_submodule(site).register_forward_pre_hook(
-        lambda module, inputs: sizes.append(inputs[0].square().mean(-1).sqrt())
-    )
-    for tokens, _ in batches:
-        model(tokens)
-    hook.remove()
+    norm = model.get_submodule(site)
+    seen = [norm_inputs(model, [norm], tokens)[0] for tokens, _ in batches]
+    sizes = [x.square().mean(-1).sqrt() for x in seen]
     return torch.cat(sizes).mean().item()
 
 

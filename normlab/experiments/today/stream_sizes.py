@@ -29,8 +29,7 @@ class Branch(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the branch to each row."""
-        y: Tensor = self.last(self.first(x).relu())
-        return y
+        return self.last(self.first(x).relu())
 
 
 @dataclass(frozen=True)
