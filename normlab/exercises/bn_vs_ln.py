@@ -18,8 +18,7 @@ def _standardize(x: Tensor, *dims: int) -> Tensor:
 @grader
 def check_batch_norm_by_layer_norm(answer: Answer) -> Grading:
     """Grade `answer(x, weight, bias)`: batch norm of a matrix, made with a layer norm."""
-
-    def case(samples: int, features: int, seed: int) -> Question:
+    for samples, features, seed in ((4, 4, 0), (6, 3, 2)):
         x = 1.5 + random(samples, features, seed=seed)
         weight, bias = 1.5 + random(2, features, seed=seed + 1)
         columns, rows = _standardize(x, 0), _standardize(x, 1)
@@ -31,17 +30,13 @@ def check_batch_norm_by_layer_norm(answer: Answer) -> Grading:
         if samples == features:
             along = (columns.T * weight + bias).T
             mistakes["weight and bias were applied along the samples: transpose back first"] = along
-        return Question((x, weight, bias), columns * weight + bias, mistakes)
-
-    yield case(4, 4, 0)
-    yield case(6, 3, 2)
+        yield Question((x, weight, bias), columns * weight + bias, mistakes)
 
 
 @grader
 def check_token_batch_norm(answer: Answer) -> Grading:
     """Grade `answer(x)`: batch norm of each feature over all tokens of (N, T, D), no weight."""
-
-    def case(shape: tuple[int, int, int], seed: int) -> Question:
+    for seed, shape in enumerate(((4, 5, 5), (3, 7, 4))):
         x = (1.5 + random(*shape, seed=seed)) * torch.linspace(0.5, 2.0, shape[1])[:, None].double()
         mistakes = {
             "each token has its own mean there, which is layer norm": _standardize(x, 2),
@@ -52,10 +47,7 @@ def check_token_batch_norm(answer: Answer) -> Grading:
             "each position of each feature has its own mean there": _standardize(x, 0),
             "one mean for the whole tensor; each feature needs its own": _standardize(x, 0, 1, 2),
         }
-        return Question((x,), _standardize(x, 0, 1), mistakes)
-
-    yield case((4, 5, 5), 0)
-    yield case((3, 7, 4), 1)
+        yield Question((x,), _standardize(x, 0, 1), mistakes)
 
 
 @grader

@@ -49,15 +49,15 @@ def check_gradcheck(answer: Answer) -> Grading:
     """Grade `answer(mistake) -> bool`: does torch.autograd.gradcheck, in float64, notice it?"""
     forward = "autograd derives the gradient of the wrong formula, and it fits the wrong formula"
     backward = "here output and gradient do not belong to the same function, and that it sees"
-
-    def case(mistake: str, seen: bool) -> Question:
-        return Question((mistake,), seen, {f"{mistake}: {backward if seen else forward}": not seen})
-
-    yield case("the divisor is n - 1", False)
-    yield case("the gradient lacks the projection term", True)
-    yield case("the mean runs over the wrong axis", False)
-    yield case("mean and variance are detached", True)
-    yield case("eps stands outside the root", False)
+    for mistake, seen in (
+        ("the divisor is n - 1", False),
+        ("the gradient lacks the projection term", True),
+        ("the mean runs over the wrong axis", False),
+        ("mean and variance are detached", True),
+        ("eps stands outside the root", False),
+    ):
+        why = f"{mistake}: {backward if seen else forward}"
+        yield Question((mistake,), seen, {why: not seen})
 
 
 def _ask(answer: Answer, layer: Layer, wrong: str = "") -> Generator[str, None, set[bool]]:

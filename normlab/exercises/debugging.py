@@ -69,8 +69,7 @@ def _classifier(seen: Tensor | None, *, flip: bool = False) -> nn.Module:
 @grader
 def check_micro_momentum(answer: Answer) -> Grading:
     """Grade `answer(momentum, parts)`: the momentum for the same pace in `parts` micro-batches."""
-
-    def case(momentum: float, parts: int) -> Question:
+    for momentum, parts in ((0.1, 4), (0.3, 2)):
         kept = 1 - momentum
         even, faster, past = momentum / parts, 1 - kept**parts, kept ** (1 / parts)
         mistakes = {
@@ -80,10 +79,7 @@ def check_micro_momentum(answer: Answer) -> Grading:
             "take the root of what is kept, 1 - m, not of m": momentum ** (1 / parts),
             "unchanged, the statistics would move once for each micro-batch": momentum,
         }
-        return Question((momentum, parts), 1 - past, mistakes, tolerance=1e-6)
-
-    yield case(0.1, 4)
-    yield case(0.3, 2)
+        yield Question((momentum, parts), 1 - past, mistakes, tolerance=1e-6)
 
 
 class _FineTuned(nn.Sequential):

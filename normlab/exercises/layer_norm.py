@@ -32,8 +32,11 @@ def check_layer_norm(answer: Answer) -> Grading:
     Source:
         ba2016layer, Eq. 3 and 4, with `eps` inside the root.
     """
-
-    def case(x: Tensor, eps: float, seed: int) -> Question:
+    for x, eps, seed in (
+        (random(4, 4, seed=0), 0.1, 1),
+        (2 + random(3, 4, seed=3), 0.1, 4),
+        (random(2, 3, 4, seed=6), 1e-5, 7),
+    ):
         size = x.shape[-1]
         weight, bias = random(size, seed=seed), random(size, seed=seed + 1)
         centered = x - x.mean(-1, keepdim=True)
@@ -62,11 +65,7 @@ def check_layer_norm(answer: Answer) -> Grading:
             "weight and bias are missing": centered / root,
             "the bias is added before the weight multiplies it": (centered / root + bias) * weight,
         }
-        return Question((x, weight, bias, eps), layer_norm(x, (size,), weight, bias, eps), mistakes)
-
-    yield case(random(4, 4, seed=0), 0.1, seed=1)
-    yield case(2 + random(3, 4, seed=3), 0.1, seed=4)
-    yield case(random(2, 3, 4, seed=6), 1e-5, seed=7)
+        yield Question((x, weight, bias, eps), layer_norm(x, (size,), weight, bias, eps), mistakes)
 
 
 @grader
@@ -76,7 +75,7 @@ def check_input_gradient(answer: Answer) -> Grading:
     def mean(v: Tensor) -> Tensor:
         return v.mean(-1, keepdim=True)
 
-    def case(*shape: int) -> Question:
+    for shape in ((3, 5), (2, 3, 4)):
         x, dy = random(*shape, seed=0) * 2 + 1, random(*shape, seed=1)
         size, eps = shape[-1], 0.1
         weight = random(size, seed=2)
@@ -98,10 +97,7 @@ def check_input_gradient(answer: Answer) -> Grading:
             "the sums need their 1/H": rstd * (g - size * through_mean - size * through_var),
             "the bars are means over the features of a row, not over the rows": by_rows,
         }
-        return Question((dy, x, weight, eps), leaf.grad, mistakes, tolerance=1e-9)
-
-    yield case(3, 5)
-    yield case(2, 3, 4)
+        yield Question((dy, x, weight, eps), leaf.grad, mistakes, tolerance=1e-9)
 
 
 @grader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 from normlab.whitening import make_covariance, newton_schulz_matrix, pca_matrix, zca_matrix
@@ -103,15 +104,19 @@ def check_inverse_root(answer: Answer) -> Grading:
     trace = covariance.trace()
     eye = torch.eye(4, dtype=torch.float64)
     steps = 6
-    y, z = covariance / trace, eye
-    unscaled_y, unscaled_z = covariance, eye
-    for _ in range(steps):
-        m = (3 * eye - z @ y) / 2
-        y, z = y @ m, m @ z
-        m = (3 * eye - unscaled_z @ unscaled_y) / 2
-        unscaled_y, unscaled_z = unscaled_y @ m, m @ unscaled_z
+
+    def iterate(start: Tensor) -> tuple[Tensor, Tensor]:
+        y, z = start, eye
+        for _ in range(steps):
+            m = (3 * eye - z @ y) / 2
+            y, z = y @ m, m @ z
+        return y, z
+
+    y, z = iterate(covariance / trace)
     mistakes = {
-        "the iteration needs eigenvalues below 3: divide by the trace first": unscaled_z,
+        "the iteration needs eigenvalues below 3: divide by the trace first": iterate(covariance)[
+            1
+        ],
         "undo the division by the trace at the end: divide by its root": z,
         "multiply or divide? (S / t)^(-1/2) = t^(1/2) S^(-1/2), so divide": z * trace.sqrt(),
         "Y tends to the root of the covariance; Z tends to its inverse": y * trace.sqrt(),
@@ -121,13 +126,8 @@ def check_inverse_root(answer: Answer) -> Grading:
         "start from Y = S / trace, Z = I; in every step use the old Y and Z in "
         "M = (3 I - Z Y) / 2 before you replace both"
     )
-    yield Question(
-        (covariance, steps),
-        newton_schulz_matrix(covariance, steps=steps),
-        mistakes,
-        hint,
-        tolerance=1e-8,
-    )
+    right = newton_schulz_matrix(covariance, steps=steps)
+    yield Question((covariance, steps), right, mistakes, hint, tolerance=1e-8)
 
 
 @grader

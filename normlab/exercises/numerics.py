@@ -68,8 +68,7 @@ def check_merging(answer: Answer) -> Grading:
     Source:
         chan1983algorithms, Eq. 2.1.
     """
-
-    def case(a: tuple[int, float, float], b: tuple[int, float, float]) -> Question:
+    for a, b in (((8, 1.0, 4.0), (2, 6.0, 1.0)), ((3, -2.0, 0.5), (5, 0.5, 2.0))):
         n = a[0] + b[0]
         both = merge(*(Moments(k, np.asarray(m), np.asarray(v)) for k, m, v in (a, b)))
         mean, var = float(both.mean), float(both.var)
@@ -86,10 +85,7 @@ def check_merging(answer: Answer) -> Grading:
             "the larger set has more weight in the mean, and so in the variance": alike,
         }
         right = (n, mean, var)
-        return Question((*a, *b), right, mistakes, "wrong moments; return (n, mean, var)", 1e-9)
-
-    yield case((8, 1.0, 4.0), (2, 6.0, 1.0))
-    yield case((3, -2.0, 0.5), (5, 0.5, 2.0))
+        yield Question((*a, *b), right, mistakes, "wrong moments; return (n, mean, var)", 1e-9)
 
 
 @grader
@@ -100,7 +96,7 @@ def check_masked_moments(answer: Answer) -> Grading:
     """
     rng = np.random.default_rng(1)
 
-    def case(lengths: tuple[int, ...], channels: int, filling: float) -> Question:
+    for lengths, channels, filling in (((4, 7), 3, -50.0), ((5, 2, 3), 4, 0.0)):
         mask = np.arange(max(lengths) + 2) < np.array(lengths)[:, None]  # (N, L)
         m = mask[:, None, :]
         x = np.where(m, 3 + rng.standard_normal((len(lengths), channels, mask.shape[1])), filling)
@@ -119,10 +115,7 @@ def check_masked_moments(answer: Answer) -> Grading:
             "divide by n, not by n - 1; the norm uses the biased variance": (mean, bessel),
             "a long sequence has more weight than a short one: no mean of means": (each, var),
         }
-        return Question((x, mask), (mean, var), mistakes, "wrong moments; return (mean, var)", 1e-9)
-
-    yield case((4, 7), 3, -50.0)
-    yield case((5, 2, 3), 4, 0.0)
+        yield Question((x, mask), (mean, var), mistakes, "wrong moments; return (mean, var)", 1e-9)
 
 
 @grader

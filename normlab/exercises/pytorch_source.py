@@ -36,16 +36,15 @@ def check_way_to_variance(answer: Answer) -> Grading:
     Source:
         torch 2.13.0, measured.
     """
-
-    def case(norm: str, channels_last: bool, expected: str, hint: str) -> Question:
-        return Question((norm, channels_last), expected, hint=hint)
-
-    yield case("layer_norm", False, "Welford", "layer norm's rows go through RowwiseMoments")
-    yield case("batch_norm", False, "two passes", "batch norm sums once for the mean, once more")
-    yield case("rms_norm", False, "operations", "trace rms_norm: pow, mean, rsqrt are operators")
-    yield case("group_norm", False, "Welford", "a contiguous group is a row of layer norm's")
-    yield case("group_norm", True, "mean of squares", "channels_last group norm loses digits")
-    yield case("instance_norm", True, "two passes", "instance norm first makes x contiguous")
+    for norm, channels_last, expected, hint in (
+        ("layer_norm", False, "Welford", "layer norm's rows go through RowwiseMoments"),
+        ("batch_norm", False, "two passes", "batch norm sums once for the mean, once more"),
+        ("rms_norm", False, "operations", "trace rms_norm: pow, mean, rsqrt are operators"),
+        ("group_norm", False, "Welford", "a contiguous group is a row of layer norm's"),
+        ("group_norm", True, "mean of squares", "channels_last group norm loses digits"),
+        ("instance_norm", True, "two passes", "instance norm first makes x contiguous"),
+    ):
+        yield Question((norm, channels_last), expected, hint=hint)
 
 
 @grader
@@ -79,8 +78,7 @@ def check_bias_gradient(answer: Answer) -> Grading:
     Source:
         torch 2.13.0, measured.
     """
-
-    def case(rows: int, threads: int) -> Question:
+    for rows, threads in ((100, 1), (1000, 1), (1000, 2), (300, 2), (4096, 4)):
         length = -(-rows // threads)
         shares = [min(length, rows - t * length) for t in range(threads)]
         mistakes = {
@@ -88,13 +86,7 @@ def check_bias_gradient(answer: Answer) -> Grading:
             "each thread has a buffer of its own": min(256, rows),
             "a thread adds only the rows that it has": 256 * threads,
         }
-        return Question((rows, threads), sum(min(256, share) for share in shares), mistakes)
-
-    yield case(100, 1)
-    yield case(1000, 1)
-    yield case(1000, 2)
-    yield case(300, 2)
-    yield case(4096, 4)
+        yield Question((rows, threads), sum(min(256, share) for share in shares), mistakes)
 
 
 @grader
@@ -138,8 +130,12 @@ def check_lane_sum(answer: Answer) -> Grading:
     to the lower half until one value is left. The rows are such that every other order rounds
     differently.
     """
-
-    def case(x: np.ndarray, lanes: int) -> Question:
+    rng = np.random.default_rng(0)
+    long, longer = (
+        (10.0 ** rng.uniform(0, 4, n) * rng.choice([-1, 1], n)).astype(np.float32)
+        for n in (67, 203)
+    )
+    for x, lanes in ((long, 4), (longer, 8), (long[:2], 2)):
         whole = len(x) // lanes * lanes
         blocks = [_lane_sum(block, 1) for block in np.array_split(x, lanes)]
         by_block = _lane_sum(np.array(blocks, np.float32), lanes)
@@ -154,16 +150,7 @@ def check_lane_sum(answer: Answer) -> Grading:
             "that is one sum from left to right; each lane has its own": float(one_by_one),
         }
         hint = "another order of additions than the one described"
-        return Question((x, lanes), _lane_sum(x, lanes), mistakes, hint, tolerance=0.0)
-
-    rng = np.random.default_rng(0)
-    rows = []
-    for n in (67, 203):
-        values = 10.0 ** rng.uniform(0, 4, n) * rng.choice([-1, 1], n)
-        rows.append(values.astype(np.float32))
-    yield case(rows[0], 4)
-    yield case(rows[1], 8)
-    yield case(rows[0][:2], 2)
+        yield Question((x, lanes), _lane_sum(x, lanes), mistakes, hint, tolerance=0.0)
 
 
 @grader

@@ -20,8 +20,11 @@ def check_rms_norm(answer: Answer) -> Grading:
     Source:
         zhang2019root, Eq. 4, with `eps` inside the root.
     """
-
-    def case(x: Tensor, eps: float, seed: int) -> Question:
+    for x, eps, seed in (
+        (0.7 + random(3, 4, seed=0), 1e-5, 1),
+        (random(5, 8, seed=2), 0.1, 3),
+        (random(2, 3, 6, seed=4) * 1e-3, 1e-5, 5),
+    ):
         size = x.shape[-1]
         weight = 1.5 + 0.5 * random(size, seed=seed)
         square = _mean(x.square())
@@ -40,11 +43,7 @@ def check_rms_norm(answer: Answer) -> Grading:
                 x / (x.square().mean(0) + eps).sqrt() * weight
             )
         hint = "wrong value; in torch, keepdim=True keeps one mean square beside each row"
-        return Question((x, weight, eps), rms_norm(x, (size,), weight, eps), mistakes, hint)
-
-    yield case(0.7 + random(3, 4, seed=0), 1e-5, 1)
-    yield case(random(5, 8, seed=2), 0.1, 3)
-    yield case(random(2, 3, 6, seed=4) * 1e-3, 1e-5, 5)
+        yield Question((x, weight, eps), rms_norm(x, (size,), weight, eps), mistakes, hint)
 
 
 @grader
@@ -54,8 +53,7 @@ def check_rms_gradient(answer: Answer) -> Grading:
     Source:
         the vector-Jacobian product of zhang2019root, Eq. 4.
     """
-
-    def case(*shape: int) -> Question:
+    for shape in ((4, 5), (2, 3, 6)):
         x, dy = 0.5 + random(*shape, seed=0), random(*shape, seed=1)
         size, eps = shape[-1], 1e-2
         weight = 1.5 + 0.5 * random(size, seed=2)
@@ -76,10 +74,7 @@ def check_rms_gradient(answer: Answer) -> Grading:
             "the sum needs its 1/H": rrms * (g - size * through_square),
             "the bar is a mean over the features of a row, not over the rows": by_rows,
         }
-        return Question((dy, x, weight, eps), dx, mistakes, tolerance=1e-9)
-
-    yield case(4, 5)
-    yield case(2, 3, 6)
+        yield Question((dy, x, weight, eps), dx, mistakes, tolerance=1e-9)
 
 
 @grader

@@ -99,8 +99,11 @@ def check_first_adam_step(answer: Answer) -> Grading:
     Source:
         kingma2015adam, Algorithm 1, with its bias correction.
     """
-
-    def case(g: Tensor, lr: float, eps: float) -> Question:
+    for g, lr, eps in (
+        (random(6, seed=2), 0.1, 1e-3),
+        (1e-4 * random(2, 3, seed=3), 0.1, 1e-12),
+        (100 * random(6, seed=2), 0.01, 0.1),
+    ):
         beta1, beta2 = 0.9, 0.999
         m, v = (1 - beta1) * g, (1 - beta2) * g.square()
         w = torch.zeros_like(g, requires_grad=True)
@@ -116,12 +119,7 @@ def check_first_adam_step(answer: Answer) -> Grading:
             "eps belongs outside the root": -lr * g / (g.square() + eps).sqrt(),
             "each weight is divided by its own gradient, not by the norm of all": by_norm,
         }
-        return Question((g, lr, eps), right, mistakes)
-
-    g = random(6, seed=2)
-    yield case(g, 0.1, 1e-3)
-    yield case(1e-4 * random(2, 3, seed=3), 0.1, 1e-12)
-    yield case(100 * g, 0.01, 0.1)
+        yield Question((g, lr, eps), right, mistakes)
 
 
 @grader
