@@ -24,13 +24,10 @@ FAMILIES = tuple(
 )
 
 
-def default_eps(like: str, dtype: torch.dtype = torch.float32) -> float:
-    """Default eps of the functional of this family."""
+def default_eps(like: str) -> float:
+    """Default eps of the functional of this family, for float32 input and for 16 bits."""
     eps = NORMS[like].eps
-    if eps is not None:
-        return eps
-    half = dtype in (torch.float16, torch.bfloat16)
-    return torch.finfo(torch.float32 if half else dtype).eps
+    return torch.finfo(torch.float32).eps if eps is None else eps
 
 
 @dataclasses.dataclass(frozen=True)

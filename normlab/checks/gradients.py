@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -108,8 +109,9 @@ def compare_backwards(
     }
     forward = getattr(reference, name)
 
-    def loss(x: np.ndarray, parameters: dict[str, np.ndarray]) -> float:
-        y, _ = forward(x, *norm.arguments(**values, **parameters))
+    def loss(key: str, value: np.ndarray) -> float:
+        given = {"x": x} | parameters | {key: value}
+        y, _ = forward(given.pop("x"), *norm.arguments(**values, **given))
         return float((y * dy).sum())
 
     _, cache = forward(x, *norm.arguments(**values, **parameters))
@@ -121,12 +123,9 @@ def compare_backwards(
     if by_node is not None:
         ways["node by node"] = {"dx": by_node(dy, cache)["x"]}
     ways["autograd"] = _autograd(name, x, dy, values, parameters)
-    ways["finite differences"] = {"dx": finite_differences(lambda v: loss(v, parameters), x)} | {
-        f"d{key}": finite_differences(
-            lambda v, key=key: loss(x, parameters | {key: v}),  # type: ignore[misc]
-            value,
-        )
-        for key, value in parameters.items()
+    ways["finite differences"] = {
+        f"d{key}": finite_differences(functools.partial(loss, key), value)
+        for key, value in ({"x": x} | parameters).items()
     }
     return {
         way: {key: _relative(found, closed[key], dy) for key, found in gradients.items()}
