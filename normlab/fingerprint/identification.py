@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -91,19 +92,17 @@ def _identify(layer: Callable[[Tensor], Any], shape: tuple[int, ...]) -> Fingerp
             found = Findings(original)
         except NoNorm as reason:
             return Fingerprint().undecided(str(reason))
-        own = found.probe.values()
         try:
             _fill(found)
         except NoNorm as reason:
             if isinstance(reason, StridedGroups):
-                found.probe.assign(own)
-                report = read_strided(
-                    layer, found.probe, reason, lambda sorted_: _identify(sorted_, shape)
-                )
+                found.probe.assign(found.own)
+                read = functools.partial(_identify, shape=shape)
+                report = read_strided(layer, found.probe, reason, read)
                 if report is not None:
                     return report
             why = _true_reason(found.probe, str(reason))  # with parameters away from 0 and 1
-            found.probe.assign(own)
+            found.probe.assign(found.own)
             report = _before_function(original)
             if report is not None:
                 return report
