@@ -19,6 +19,7 @@ from normlab.checks.report import CheckFailed, Failure, Report, make_failure
 from normlab.checks.robustness import check_double_backward, check_handling, check_unchanged
 from normlab.checks.running import check_running
 from normlab.checks.scope import Scope
+from normlab.checks.situations import check_situations
 from normlab.checks.state import check_evaluation, check_saved_state
 from normlab.checks.threshold import check_threshold
 from normlab.norms import NORMS
@@ -212,6 +213,7 @@ def examine(
             check_correction(subject, formula, report)
             check_evaluation(subject, actual, formula, report)
             check_saved_state(subject, report)
+            check_situations(subject, actual, report)
             if double_backward:
                 check_double_backward(subject, actual, report)
             if is_compiled(layer):

@@ -12,7 +12,16 @@ __all__ = ["KINDS", "KillMatrix", "compute_kill_matrix"]
 
 # checks that ask the same question of different inputs count as one
 KINDS: dict[str, tuple[str, ...]] = {
-    "values": ("ordinary input", "small input", "input near eps", "threshold", "correction"),
+    "values": (
+        "ordinary input",
+        "small input",
+        "input near eps",
+        "threshold",
+        "correction",
+        "large input",
+        "float64 input",
+        "weight of either sign",
+    ),
     "call": ("call",),
     "shifted input": ("shifted input",),
     "gradients": (
@@ -23,7 +32,13 @@ KINDS: dict[str, tuple[str, ...]] = {
         "gradient, threshold",
         "gradient, correction",
     ),
-    "half precision": ("bfloat16, unit input", "float16, unit input", "float16, large input"),
+    "half precision": (
+        "bfloat16, unit input",
+        "float16, unit input",
+        "float16, large input",
+        "gradient, bfloat16",
+        "gradient, float16",
+    ),
     "input unchanged": ("input unchanged",),
     "upstream gradient unchanged": ("upstream gradient unchanged",),
     "eps argument": ("eps argument",),

@@ -124,7 +124,8 @@ def check_running(
     for scale, steps, start in runs:
         batches = [make_inputs(case, scale, torch.float32, seed=40 + s) for s in range(steps)]
         try:
-            got, attached = _observe(subject, batches, momentum, start)
+            with torch.set_grad_enabled(steps != 2):  # recorded with gradients and without
+                got, attached = _observe(subject, batches, momentum, start)
         except Exception as error:  # the layer under test may fail in any way
             text = f"raises when it records: {type(error).__name__}: {error}"
             report.failures.append(Failure(check, text, "running_raises"))

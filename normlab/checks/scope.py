@@ -21,6 +21,7 @@ class Scope:
     backward: bool = True  #: compare gradients, too
     empty: bool = True  #: give inputs without rows
     batch_of_one: bool = True  #: give a single sample
+    double: bool = True  #: give float64 inputs, too
 
     @classmethod
     def of(
@@ -41,7 +42,7 @@ class Scope:
         if dtypes is not None:
             chosen = [_named("dtypes", d) for d in dtypes]
             half = tuple(d for d in half if d in chosen)
-        return cls(main, half, not forward_only, empty, batch_of_one)
+        return cls(main, half, not forward_only, empty, batch_of_one, dtypes is None)
 
 
 def _named(argument: str, dtype: Any) -> torch.dtype:

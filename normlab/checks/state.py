@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from normlab.checks.formula import Formula
-from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, formula_for, make_inputs
+from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, formula_for, make_inputs, observe
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.running import close, running_case
 from normlab.checks.tolerances import max_error
@@ -32,7 +33,11 @@ def check_evaluation(
     report.checks.append("evaluation")
     found: list[Failure] = []
     first = running_case(subject)
-    for case in dict.fromkeys((first, *subject.cases[1:])):
+    ranks = {len(c.shape): c for c in subject.cases} if subject.has_running else {}
+    if not subject.scope.batch_of_one:
+        ranks = {}
+    alone = (dataclasses.replace(c, shape=(1, *c.shape[1:])) for c in ranks.values())
+    for case in dict.fromkeys((first, *subject.cases[1:], *alone)):
         report.cases += 1
         try:
             found = _evaluate_case(subject, case, formula)
@@ -50,6 +55,8 @@ def check_evaluation(
             found = [Failure("evaluation", text, "evaluation_raises")]
         if found:
             break
+    if any((f.mistake or "").startswith("no_d") for f in report.failures):  # cut in training, too
+        found = [f for f in found if f.mistake != "eval_gradient"]
     report.failures += found
 
 
@@ -61,13 +68,16 @@ def _evaluate_case(subject: AnySubject, case: Case, formula: Formula) -> list[Fa
 
 
 def _without_running(subject: ModuleSubject, case: Case, formula: Formula) -> list[Failure]:
-    t = make_inputs(case, BATCH, torch.float32, seed=50)
-    with torch.no_grad():
-        training, _ = subject(t.case, t.x.clone(), t.weight, t.bias, training=True)
-        evaluation, _ = subject(t.case, t.x.clone(), t.weight, t.bias, training=False)
-    if not close(evaluation, training):
-        text = "the output in evaluation differs from that in training"
-        return [Failure("evaluation", text, "eval_differs")]
+    for scale in (BATCH, NEAR_EPS):
+        t = make_inputs(case, scale, torch.float32, seed=50)
+        training, evaluation = (observe(subject, t, training=mode) for mode in (True, False))
+        for key in ("y", "dx", "dweight", "dbias"):
+            right, got = getattr(training, key), getattr(evaluation, key)
+            if right is None or (got is not None and close(got, right)):
+                continue
+            what = "the output" if key == "y" else f"the gradient {key}"
+            text = f"{what} in evaluation differs from that in training"
+            return [Failure("evaluation", text, "eval_differs")]
     parts = subject.module.modules()
     untracked = any(getattr(m, "track_running_stats", None) is False for m in parts)
     if NORMS[formula.like].over_batch and not untracked:
@@ -107,7 +117,8 @@ def _with_running(subject: AnySubject, case: Case, formula: Formula) -> list[Fai
         running = torch.linspace(*means, size), torch.linspace(*variances, size)
         before = tuple(r.clone() for r in running)
         x = t.x.clone().requires_grad_()
-        y, _ = subject(case, x, t.weight, t.bias, training=False, running=running)
+        _, *parameters = t.leaves(torch.float32)
+        y, leaves = subject(case, x, *parameters, training=False, running=running)
         shaped = formula_for(formula, case)
         changed = not all(torch.equal(a, b) for a, b in zip(before, running, strict=True))
         known = (before[0].double(), before[1].double())
@@ -118,7 +129,7 @@ def _with_running(subject: AnySubject, case: Case, formula: Formula) -> list[Fai
         elif not close(y.detach(), expected):
             found = [_name_evaluation(shaped, t, known, y.detach().double(), expected)]
         elif subject.scope.backward:
-            found = _check_gradient(x, y, t, shaped, known)
+            found = _check_gradient([x, *leaves[:2]], y, t, shaped, known)
         else:
             found = []
         if changed:
@@ -135,21 +146,27 @@ def _evaluate(formula: Formula, t: Inputs, running: tuple[Tensor, Tensor]) -> Te
 
 
 def _check_gradient(
-    x: Tensor, y: Tensor, t: Inputs, formula: Formula, running: tuple[Tensor, Tensor]
+    leaves: list[Tensor | None],
+    y: Tensor,
+    t: Inputs,
+    formula: Formula,
+    running: tuple[Tensor, Tensor],
 ) -> list[Failure]:
     """In evaluation the statistics are constants, so the gradient is a product."""
-    if not y.requires_grad:  # the layer cuts the graph, which the gradients of training showed
-        return []
-    (got,) = torch.autograd.grad(y, x, t.dy, allow_unused=True)
-    leaf, weight, _ = t.leaves(torch.float64)
-    (want,) = torch.autograd.grad(formula.evaluate(leaf, *running, weight), leaf, t.dy.double())
-    if got is None or close(got, want):
-        return []
-    text = (
-        "the gradient by the input is wrong in evaluation, where the statistics are constants: "
-        f"off by {max_error(got, want):.1e}"
-    )
-    return [Failure("evaluation", text, "eval_gradient")]
+    wide = t.leaves(torch.float64)
+    expected = formula.evaluate(wide[0], *running, *wide[1:])
+    for what, leaf, right in zip(("input", "weight", "bias"), leaves, wide, strict=True):
+        if leaf is None or right is None:
+            continue
+        (want,) = torch.autograd.grad(expected, right, t.dy.double(), retain_graph=True)
+        got = None
+        if y.requires_grad:
+            (got,) = torch.autograd.grad(y, leaf, t.dy, retain_graph=True, allow_unused=True)
+        if got is None or not close(got.reshape(want.shape), want):
+            error = "missing" if got is None else f"off by {max_error(got, want):.1e}"
+            text = f"the gradient by the {what} is wrong in evaluation, where the statistics are "
+            return [Failure("evaluation", f"{text}constants: {error}", "eval_gradient")]
+    return []
 
 
 def _candidates(

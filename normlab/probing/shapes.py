@@ -133,7 +133,8 @@ def find_cases(
         if parameter_shape is not None and norm.trailing:
             channels_first = _channels_first(shapes[0], parameter_shape)
     elif parameter_shape is not None:
-        several = norm.trailing or norm.grouped
+        # a batch norm by hand takes any rank; of an instance norm, another is one sample alone
+        several = not norm.needs_positions or norm.grouped
         for candidate, first in _candidates(like, parameter_shape):
             volumes = not norm.trailing and len(candidate) == 5
             if shapes and (first != channels_first or volumes or not several):
@@ -144,7 +145,7 @@ def find_cases(
                 shapes, channels_first = [*shapes, candidate], first
             elif not first:
                 missing.append(candidate)
-        if several and shapes and not channels_first:
+        if several and shapes and not channels_first and not norm.over_batch:
             shapes += [s for s in missing if _fits(parameter if own else None, like, s)]
     if not shapes:
         raise ValueError(
