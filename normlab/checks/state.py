@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Iterator
 
@@ -16,6 +15,7 @@ from normlab.checks.running import close, running_case
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
 from normlab.probing.modules import AnySubject, ModuleSubject
+from normlab.probing.state import copy_module
 
 
 def check_evaluation(
@@ -262,7 +262,7 @@ def _lost(subject: ModuleSubject) -> str:
     """What a module that is saved and loaded does otherwise; empty if nothing."""
     case = running_case(subject)
     trained = subject.with_dtype(torch.float32).train()
-    fresh = copy.deepcopy(subject.module).float()
+    fresh = copy_module(subject.module).float()
     with torch.no_grad():
         # a module may keep its weights in plain attributes: make them other than fresh ones
         for name in (subject.weight_name, subject.bias_name):

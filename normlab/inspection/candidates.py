@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import torch
 from torch import nn
 
 from normlab.norms import NORMS
@@ -25,6 +26,11 @@ _ATTRIBUTE = re.compile(r"norm(?!al(?!i[sz]))|(^|_)(bn|ln|gn|rms|grn|frn)\d*($|_
 def is_torch_norm(module: nn.Module) -> bool:
     """Whether it is one of torch's own."""
     return type(module).__module__ in _TORCH_NORMS
+
+
+def is_scripted(module: nn.Module) -> bool:
+    """Whether torch.jit holds its code, which takes no hooks and shows no calls."""
+    return isinstance(module, torch.jit.ScriptModule)
 
 
 def _is_other_torch(module: nn.Module) -> bool:

@@ -11,7 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from normlab.fingerprint import Fingerprint, identify
-from normlab.inspection.candidates import has_matrices, is_named_norm, may_be_norm
+from normlab.inspection.candidates import (
+    has_matrices,
+    is_named_norm,
+    is_scripted,
+    may_be_norm,
+)
 from normlab.inspection.report import Norm
 from normlab.inspection.tracing import FunctionCall, ModuleCall, Trace
 from normlab.norms import NORMS
@@ -67,6 +72,10 @@ def recognize(
             and not any(True for _ in module.children())
         ):
             found.unknown[name] = "it was not given a tensor as an argument"
+        elif is_scripted(module) and {name, name.rpartition(".")[0]} & trace.entered == {
+            name.rpartition(".")[0]
+        }:
+            found.unknown[name] = "it is scripted, so that nothing can be seen inside of it"
     for function in trace.functions.values():
         _look_at_function(function, found, known)
     return found
@@ -183,15 +192,15 @@ def _key(layer: nn.Module) -> Any:
     """What two layers have in common that compute the same."""
     parts = []
     for name, part in layer.named_modules():
-        forward = vars(part).get("forward", type(part).forward)
+        forward = vars(part).get("forward") or getattr(type(part), "forward", None)
         code = getattr(forward, "__code__", id(forward))
-        hooks = len(part._forward_hooks) + len(part._forward_pre_hooks)
+        own = len(part._forward_hooks) + len(part._forward_pre_hooks) or is_scripted(part)
         options = tuple(
             (k, _plain(v))
             for k, v in sorted(vars(part).items())
             if k not in _OWN and not isinstance(v, Tensor)
         )
-        parts.append((name, type(part), code, options, id(part) if hooks else 0))
+        parts.append((name, type(part), code, options, id(part) if own else 0))
     tensors = tuple(
         (name, tuple(t.shape), t.dtype, t.device, float(t.detach()) if t.numel() == 1 else None)
         for name, t in sorted(tensors_of(layer).items())

@@ -30,6 +30,9 @@ NORM_CALLS = {
 }
 # Functions from which a norm is written by hand.
 NORM_PARTS = {"rsqrt", "rsqrt_", "var", "std", "var_mean", "std_mean"}
+# What is such a part where it takes the root of a mean or sum whose axis was kept.
+_ROOTS = {"sqrt", "pow"}
+_LENGTHS = {"norm", "linalg_norm", "linalg_vector_norm"}
 # What reads a property of a tensor uses nothing of its values.
 _READS = {"__get__", "size", "dim", "stride", "numel", "is_floating_point", "data_ptr"}
 
@@ -112,12 +115,14 @@ class _Functions(TorchFunctionMode):
     def __init__(self, trace: Trace, stack: list[str], weights: set[int]):
         super().__init__()
         self.trace, self.stack, self.weights = trace, stack, weights
+        self.reduced: set[tuple[str, tuple[int, ...]]] = set()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        result = func(*args, **kwargs)
         if name not in _READS:
             here = self.stack[-1] if self.stack else ""
             for _, tensor in tensors_in((args, kwargs)):
@@ -125,9 +130,21 @@ class _Functions(TorchFunctionMode):
                 if isinstance(tensor, nn.Parameter):
                     self.trace.parameters.add(address)
                 self.trace.uses.setdefault(address, set()).add(here)
-            if name in NORM_CALLS or name in NORM_PARTS:
+            if name in NORM_CALLS | NORM_PARTS or self._is_root(name, here, args, result):
                 self._note(func, name, here, args, kwargs)
-        return func(*args, **kwargs)
+        return result
+
+    def _is_root(self, name: str, here: str, args: tuple[Any, ...], result: Any) -> bool:
+        """Whether a root of a mean or sum is taken that is broadcast against what was reduced."""
+        if not (args and isinstance(args[0], Tensor) and isinstance(result, Tensor)):
+            return False
+        x, name = args[0], name.strip("_")
+        if name in ("mean", "sum", *_LENGTHS):
+            kept = x.dim() == result.dim() and x.shape != result.shape
+            self.reduced |= {(here, tuple(result.shape))} if kept else set()
+            return kept and name in _LENGTHS
+        half = name == "sqrt" or (isinstance(args[-1], float) and abs(args[-1]) == 0.5)
+        return name in _ROOTS and half and (here, tuple(x.shape)) in self.reduced
 
     def _note(self, func: Any, name: str, here: str, args: Any, kwargs: Any) -> None:
         label = f"{here}.{name}()" if here else f"{name}()"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from normlab.inspection.candidates import has_matrices, is_named_norm
+from normlab.inspection.candidates import has_matrices, is_named_norm, is_scripted
 from normlab.inspection.report import Finding, Norm
 from normlab.inspection.seen import Seen
 
@@ -19,7 +19,8 @@ def check_unused(seen: Seen) -> Iterator[Finding]:
     """Norms that were not called, in a module that was."""
     for name, module in seen.modules.items():
         leaf = not any(True for _ in module.children())
-        if name in seen.trace.entered or not leaf or isinstance(module, nn.Identity):
+        seen_or_hidden = name in seen.trace.entered or is_scripted(module)
+        if seen_or_hidden or not leaf or isinstance(module, nn.Identity):
             continue
         used = any(p.data_ptr() in seen.trace.parameters for p in module.parameters())
         if used or has_matrices(module) or not is_named_norm(name, module):

@@ -33,8 +33,27 @@ def copy_module(module: nn.Module) -> nn.Module:
         torch.jit.save(module, file)
         file.seek(0)
         return torch.jit.load(file)
-    attached = {id(t): t.detach().clone() for t in tensors_of(module).values() if t.grad_fn}
-    return copy.deepcopy(module, attached)
+    attached: dict[int, Any] = {
+        id(t): t.detach().clone() for t in tensors_of(module).values() if t.grad_fn
+    }
+    try:
+        return copy.deepcopy(module, dict(attached))
+    except TypeError:  # what cannot be copied, as a lock, is shared
+        own = [(k, v) for part in module.modules() for k, v in vars(part).items()]
+        shared = {id(v): v for k, v in own if not (isinstance(v, _HOLDERS) or _copies(v))}
+        return copy.deepcopy(module, attached | shared)
+
+
+# what may hold tensors or modules
+_HOLDERS = (Tensor, nn.Module, list, tuple, dict, set)
+
+
+def _copies(value: Any) -> bool:
+    try:
+        copy.deepcopy(value)
+    except TypeError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

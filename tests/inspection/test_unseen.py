@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch_version import script
 
 from normlab import doctor
 from normlab.inspection.candidates import is_named_norm
@@ -276,3 +279,68 @@ def test_each_parameter_of_a_call_is_held_by_itself():
     (norm,) = doctor(CallsItself(), ROWS).norms
     found = norm.fingerprint
     assert (found.eps, found.divisor, found.weight_offset) == (1e-6, "n", 0)
+
+
+ROOTS = {
+    "root": lambda h: h / (h.square().mean(-1, keepdim=True) + 1e-6).sqrt(),
+    "power": lambda h: h * (h.pow(2).mean(-1, keepdim=True) + 1e-6) ** -0.5,
+    "length": lambda h: h / h.norm(dim=-1, keepdim=True),
+    "linalg": lambda h: h / torch.linalg.vector_norm(h, dim=-1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_a_norm_written_into_a_block_without_a_function_of_statistics(name):
+    """No rsqrt, no var: the root of a mean or a sum whose axis was kept."""
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(ROOTS[name](self.first(x)))
+
+    report = doctor(Block(), torch.randn(4, 6))
+    assert len(report.unknown) == 1 and not report.norms
+
+
+def test_the_root_of_a_distance_is_no_norm():
+    class Distances(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.centers, self.out = nn.Parameter(torch.randn(5, 6)), nn.Linear(5, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out((x[:, None] - self.centers).square().sum(-1).sqrt())
+
+    assert not doctor(Distances(), torch.randn(4, 6)).unknown
+
+
+class ByHand(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * self.weight
+
+
+class Locked(ByHand):
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_scripted_norm_is_listed():
+    report = doctor(Around(script(ByHand())), ROWS)
+    assert report.unknown and not report.findings
+
+
+def test_a_norm_that_holds_a_lock_is_understood():
+    model = Around(Locked())
+    report = doctor(model, ROWS)
+    assert [norm.fingerprint.family for norm in report.norms] == ["rms_norm"]
+    assert {f.rule for f in report.findings} <= {"half_statistics"}
+    assert model.layer.weight.eq(1).all()
