@@ -23,6 +23,7 @@ class Checkpoint:
 
     Args:
         settings: plain values on which the run depends; a file with others is refused.
+        minutes: least time from one :meth:`save_if_due` that writes to the next.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class Checkpoint:
         parts: dict[str, Stateful],
         *,
         settings: dict[str, Any],
-        minutes: float,
+        minutes: float = 0.0,
     ) -> None:
         self.path = path
         self.parts = parts
@@ -47,7 +48,7 @@ class Checkpoint:
         """
         if self.path is None or not self.path.exists():
             return progress
-        state = torch.load(self.path, weights_only=True)
+        state = torch.load(self.path, map_location="cpu", weights_only=True)
         names = sorted({*self.settings, *state["settings"]})
         other = [n for n in names if self.settings.get(n) != state["settings"].get(n)]
         if other:

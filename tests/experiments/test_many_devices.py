@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -58,6 +59,9 @@ def test_a_run_continues_from_its_checkpoint(tmp_path, capsys):
     assert [o.lr for o in continued] == [0.02, 0.06]
     alone = training.Config(**settings, processes=(1,), steps=20)
     assert continued == training.run(alone).outcomes
+    other = dataclasses.replace(whole, batch_size=8)
+    with pytest.raises(ValueError, match=r"of a run with another batch_size; name another folder"):
+        training.run(other)
 
 
 def workers_of(pid: int) -> list[int]:

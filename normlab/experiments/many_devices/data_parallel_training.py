@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +19,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from normlab.experiments.bn_vs_ln.transformer_norms import replace_by_batch_norm
+from normlab.experiments.checkpoints import Checkpoint
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.data.sequences import load_text, text_batches
 from normlab.experiments.networks.classifiers import make_convnet
@@ -139,7 +139,9 @@ def train_one(config: Config, network: Network, norm: Norm, lr: float, seed: int
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     name = f"{network}-{norm}-{size}-{lr:g}-{seed}.pt"
     path = Path(config.checkpoints, name) if config.checkpoints else None
-    losses = _continue(path, model, optimizer, device)
+    parts: dict[str, Any] = {"model": model, "optimizer": optimizer}
+    checkpoint = Checkpoint(path, parts, settings={"batch_size": config.batch_size})
+    losses = checkpoint.load({"losses": []})["losses"]
     batches, test = _make_batches(config, network, seed)
     for x, y in islice(batches, len(losses), config.steps):
         mine = (t.chunk(size)[rank].to(device) for t in (x, y))
@@ -148,8 +150,8 @@ def train_one(config: Config, network: Network, norm: Norm, lr: float, seed: int
         loss.backward()
         optimizer.step()
         losses.append(float(sum_over_group(loss.detach())) / size)
-        if path is not None and rank == 0 and len(losses) % config.every == 0:
-            _save(path, losses, model, optimizer)
+        if rank == 0 and len(losses) % config.every == 0:
+            checkpoint.save({"step": len(losses), "losses": losses})
     curve = [sum(part) / len(part) for part in _tenths(losses)]
     held_out = _test(model.eval(), list(test), device)
     return Outcome(network, norm, size, lr, seed, tuple(map(rounded, curve)), rounded(held_out))
@@ -165,31 +167,6 @@ def _test(model: nn.Module, parts: list[tuple[Tensor, Tensor]], device: torch.de
 def _tenths(losses: list[float]) -> list[list[float]]:
     size = max(1, len(losses) // 10)
     return [losses[i : i + size] for i in range(0, len(losses), size)]
-
-
-def _continue(
-    path: Path | None, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
-) -> list[float]:
-    """Losses so far; model and optimizer get the state that belongs to them."""
-    if path is None or not path.exists():
-        return []
-    state = torch.load(path, map_location=device, weights_only=True)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    losses: list[float] = state["losses"]
-    print(f"{path.name}: continues at step {len(losses)}", file=sys.stderr, flush=True)
-    return losses
-
-
-def _save(
-    path: Path, losses: list[float], model: nn.Module, optimizer: torch.optim.Optimizer
-) -> None:
-    """Whole or not at all: a kill in between leaves the last checkpoint."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".part")
-    state = {"losses": losses, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save(state, beside)
-    os.replace(beside, path)
 
 
 def train_all(config: Config) -> list[Outcome]:
