@@ -126,7 +126,7 @@ def test_one_seed_gives_every_cell_the_same_weights():
     assert torch.equal(cells[0].x_sums.weight, cells[1].x_sums.weight)
     models = [strokes.PenModel(4, 2, norm, seed=3) for norm in ("none", "sums with bias")]
     assert torch.equal(models[0].output.weight, models[1].output.weight)
-    draws = [latent_models.make_draw(norm, seed=3) for norm in ("none", "cell")]
+    draws = [latent_models.Draw(norm, seed=3) for norm in ("none", "cell")]
     assert torch.equal(draws[0].write.weight, draws[1].write.weight)
 
 
@@ -165,7 +165,7 @@ def test_the_bound_has_the_kl_of_torchs_distributions():
 
 
 def test_a_model_that_knows_nothing_pays_one_bit_a_pixel():
-    model = latent_models.make_draw("none", seed=0)
+    model = latent_models.Draw("none", seed=0)
     with torch.no_grad():
         for p in (*model.code.parameters(), *model.write.parameters()):
             p.zero_()

@@ -9,21 +9,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from normlab import residual
 from normlab.experiments.networks.transformer import FeedForward
 from normlab.layers import Derf, DyT, QKNorm, RMSNorm, ZeroCenteredRMSNorm
-from normlab.residual import (
-    DeepNorm,
-    Keel,
-    OutputNorm,
-    PostNorm,
-    PreNorm,
-    SandwichNorm,
-    ScaledPreNorm,
-    SubNorm,
-    deep_norm_constants,
-    deep_norm_init_,
-    mix_norm,
-)
+from normlab.residual import deep_norm_constants, deep_norm_init_, mix_norm
 
 Placement = Literal[
     "post", "pre", "sandwich", "output", "sub", "scaled_pre", "mix", "keel", "deep_norm"
@@ -47,21 +36,21 @@ def _split(sublayer: nn.Module) -> tuple[nn.Module, nn.Linear]:
     )
 
 
-def _sub_norm(sublayer: nn.Module, norm: Callable[..., nn.Module]) -> SubNorm:
+def _sub_norm(sublayer: nn.Module, norm: Callable[..., nn.Module]) -> residual.SubNorm:
     first, last = _split(sublayer)
-    return SubNorm(first, last, norm(), norm(last.in_features))
+    return residual.SubNorm(first, last, norm(), norm(last.in_features))
 
 
 # block by placement, from its branch, a maker of norms, the layer from 1, and all layers
 _WRAPS: dict[str, Wrap] = {
-    "post": lambda f, norm, layer, layers: PostNorm(f, norm()),
-    "pre": lambda f, norm, layer, layers: PreNorm(f, norm()),
-    "sandwich": lambda f, norm, layer, layers: SandwichNorm(f, norm(), norm()),
-    "output": lambda f, norm, layer, layers: OutputNorm(f, norm()),
+    "post": lambda f, norm, layer, layers: residual.PostNorm(f, norm()),
+    "pre": lambda f, norm, layer, layers: residual.PreNorm(f, norm()),
+    "sandwich": lambda f, norm, layer, layers: residual.SandwichNorm(f, norm(), norm()),
+    "output": lambda f, norm, layer, layers: residual.OutputNorm(f, norm()),
     "sub": lambda f, norm, layer, layers: _sub_norm(f, norm),
-    "scaled_pre": lambda f, norm, layer, layers: ScaledPreNorm(f, norm(), layer=layer),
-    "keel": lambda f, norm, layer, layers: Keel(f, norm(), norm(), alpha=2 * layers),
-    "deep_norm": lambda f, norm, layer, layers: DeepNorm(
+    "scaled_pre": lambda f, norm, layer, layers: residual.ScaledPreNorm(f, norm(), layer=layer),
+    "keel": lambda f, norm, layer, layers: residual.Keel(f, norm(), norm(), alpha=2 * layers),
+    "deep_norm": lambda f, norm, layer, layers: residual.DeepNorm(
         f, norm(), alpha=float(deep_norm_constants(decoder_layers=layers).decoder_alpha or 1)
     ),
 }

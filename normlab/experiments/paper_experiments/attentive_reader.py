@@ -11,13 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.experiments.layer_norm.recurrent import StepNorm, make_step_norm
-from normlab.experiments.paper_experiments.cloze import (
-    ENTITIES,
-    SENTENCES,
-    WORDS,
-    Cloze,
-    draw_cloze,
-)
+from normlab.experiments.paper_experiments import cloze
 from normlab.experiments.paper_experiments.descent import window_means
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive, Several
@@ -96,15 +90,15 @@ class Reader(nn.Module):
 
     def __init__(self, hidden: int, norm: StepNorm, *, everywhere: bool) -> None:
         super().__init__()
-        self.words = nn.Embedding(len(WORDS), hidden)
-        self.passage = Lstm(hidden, hidden, norm, 3 * SENTENCES)
+        self.words = nn.Embedding(len(cloze.WORDS), hidden)
+        self.passage = Lstm(hidden, hidden, norm, 3 * cloze.SENTENCES)
         self.question = Lstm(hidden, hidden, norm, 3)
         self.products = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(4))
         # Positions of the passage are samples to the norms of the attention.
         kinds = [nn.BatchNorm1d(hidden) if everywhere else nn.Identity() for _ in range(4)]
         self.norms = nn.ModuleList(kinds)
         self.attend = nn.Linear(hidden, 1, bias=False)
-        self.output = nn.Linear(hidden, ENTITIES)
+        self.output = nn.Linear(hidden, cloze.ENTITIES)
 
     def _sum(self, first: int, a: Tensor, b: Tensor) -> Tensor:
         found = []
@@ -170,10 +164,10 @@ def run_one(config: Config, group: Group, lr: float, seed: int) -> dict[str, Any
     """
     reader = make_reader(group, config.hidden, seed=seed)
     generator = torch.Generator().manual_seed(seed)
-    tested = draw_cloze(config.tested, generator)
+    tested = cloze.draw_cloze(config.tested, generator)
     errors: list[float] = []
 
-    def loss_of(batch: Cloze) -> Tensor:
+    def loss_of(batch: cloze.Cloze) -> Tensor:
         return cross_entropy(reader(batch.passage, batch.question), batch.answer)
 
     @torch.no_grad()
@@ -186,7 +180,7 @@ def run_one(config: Config, group: Group, lr: float, seed: int) -> dict[str, Any
 
     losses = minimize(
         loss_of,
-        (draw_cloze(config.batch_size, generator) for _ in itertools.count()),
+        (cloze.draw_cloze(config.batch_size, generator) for _ in itertools.count()),
         torch.optim.Adam(reader.parameters(), lr=lr),
         steps=config.steps,
         after_step=look,

@@ -12,12 +12,7 @@ from torch.nn.functional import binary_cross_entropy
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.paper_experiments.descent import descend
-from normlab.experiments.paper_experiments.latent_models import (
-    Autoencoder,
-    Draw,
-    make_draw,
-    negative_bound,
-)
+from normlab.experiments.paper_experiments.latent_models import Autoencoder, Draw, negative_bound
 from normlab.experiments.paper_experiments.lstm import LstmNorm
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive
@@ -48,7 +43,7 @@ def make_model(model: Model, norm: str, *, seed: int) -> Autoencoder | Draw:
     if model == "autoencoder":
         return Autoencoder(norm, seed=seed)  # type: ignore[arg-type]
     if model == "draw":
-        return make_draw(norm, seed=seed)  # type: ignore[arg-type]
+        return Draw(norm, seed=seed)  # type: ignore[arg-type]
     raise ValueError(f"model: got {model!r}; expected one of {', '.join(get_args(Model))}")
 
 

@@ -52,13 +52,17 @@ class Draw(nn.Module):
         at the whole image.
     """
 
-    def __init__(self, latent: int, hidden: int, glimpses: int, norm: LstmNorm) -> None:
+    def __init__(
+        self, norm: LstmNorm, *, seed: int, latent: int = 4, hidden: int = 64, glimpses: int = 6
+    ) -> None:
         super().__init__()
         self.glimpses = glimpses
-        self.encoder = LstmCell(2 * PIXELS + hidden, hidden, norm)
-        self.decoder = LstmCell(latent, hidden, norm)
-        self.code = nn.Linear(hidden, 2 * latent)
-        self.write = nn.Linear(hidden, PIXELS)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.encoder = LstmCell(2 * PIXELS + hidden, hidden, norm)
+            self.decoder = LstmCell(latent, hidden, norm)
+            self.code = nn.Linear(hidden, 2 * latent)
+            self.write = nn.Linear(hidden, PIXELS)
 
     def reconstruct(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """The same in strokes; every stroke has a code of its own."""
@@ -71,15 +75,6 @@ class Draw(nn.Module):
             decoded = self.decoder(z, decoded)
             canvas, total = canvas + self.write(decoded[0]), total + kl
         return canvas, total
-
-
-def make_draw(
-    norm: LstmNorm, *, seed: int, latent: int = 4, hidden: int = 64, glimpses: int = 6
-) -> Draw:
-    """Build a :class:`Draw`; one seed gives every norm the same initial weights."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Draw(latent, hidden, glimpses, norm)
 
 
 def negative_bound(model: Autoencoder | Draw, x: Tensor, generator: torch.Generator) -> Tensor:
