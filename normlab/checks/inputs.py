@@ -124,16 +124,18 @@ def _grad(value: Tensor | None) -> Tensor | None:
     return None if value is None or value.grad is None else value.grad.detach()
 
 
-def observe(subject: AnySubject, inputs: Inputs, *, backward: bool = True) -> Outcome:
-    """Call the layer in training mode and differentiate it."""
+def observe(
+    subject: AnySubject, inputs: Inputs, *, backward: bool = True, training: bool = True
+) -> Outcome:
+    """Call the layer and differentiate it."""
     x, weight, bias = inputs.leaves(inputs.x.dtype)
     try:
-        y, leaves = subject(inputs.case, x, weight, bias)
+        y, leaves = subject(inputs.case, x, weight, bias, training=training)
     except RuntimeError as error:
         if "in-place" not in str(error):
             raise
         # a leaf forbids it; a layer that writes into its input must be able to, to be told so
-        y, leaves = subject(inputs.case, x.clone(), weight, bias)
+        y, leaves = subject(inputs.case, x.clone(), weight, bias, training=training)
     if not isinstance(y, Tensor):
         raise NoTensor(
             f"the layer returns a {type(y).__name__} and not one tensor. Say which part of it "
