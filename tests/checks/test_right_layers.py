@@ -139,14 +139,16 @@ class FromOutput(torch.autograd.Function):
         rstd = torch.rsqrt(x.float().square().mean(axes, keepdim=True) + eps)
         x_hat = x.float() * rstd
         y = x_hat if weight is None else x_hat * weight
-        ctx.save_for_backward(y, weight, rstd)
+        # behind a factor of 0 the output says nothing of what went in
+        ctx.divide = weight is not None and bool((weight != 0).all())
+        ctx.save_for_backward(y if ctx.divide else x_hat, weight, rstd)
         ctx.axes = axes
         return y.to(x.dtype)
 
     @staticmethod
     def backward(ctx, dy):
-        y, weight, rstd = ctx.saved_tensors
-        x_hat = y if weight is None else y / weight
+        kept, weight, rstd = ctx.saved_tensors
+        x_hat = kept / weight if ctx.divide else kept
         g = dy if weight is None else dy * weight
         dx = rstd * (g - x_hat * (g * x_hat).mean(ctx.axes, keepdim=True))
         dweight = None
