@@ -172,8 +172,8 @@ def _gradients(
         return []
     named = zip(("input", "weight", "bias"), (x, *leaves), strict=False)
     asked = {name: t for name, t in named if t is not None}
-    found = torch.autograd.grad(y, [*asked.values()], dy, allow_unused=True)
-    return [(k, g) for k, g in zip(asked, found, strict=True) if g is not None]
+    y.backward(dy)  # not torch.autograd.grad, which checkpoints that reenter refuse
+    return [(name, t.grad) for name, t in asked.items() if t.grad is not None]
 
 
 def _try_backward(subject: AnySubject, inputs: Inputs, name: str) -> Failure | None:
