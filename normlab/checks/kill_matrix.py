@@ -21,6 +21,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         "large input",
         "float64 input",
         "weight of either sign",
+        "factor of 0",
     ),
     "call": ("call",),
     "shifted input": ("shifted input",),

@@ -40,6 +40,7 @@ REMEDIES: dict[str, str] = {
     "weight_offset": "If 1 + weight is meant, declare weight_offset=1",
     "weight_offset_forgotten": "The offset by one is forgotten: multiply by 1 + weight",
     "weight_offset_doubled": "The offset by one is doubled: add 1 once",
+    "factor_of_0": "Keep x or x_hat for the backward pass: behind a factor of 0 y tells neither",
     "weight_ignored": "Multiply by the weight",
     "bias_ignored": "Add the bias",
     "bias_first": "The weight is applied after the bias: scale first, then shift",

@@ -18,7 +18,7 @@ from normlab.checks.inputs import (
     observe,
     oracle,
 )
-from normlab.checks.report import Failure, Report, make_failure
+from normlab.checks.report import Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
 from normlab.probing import AnySubject, FunctionSubject, ModuleSubject
@@ -70,7 +70,8 @@ def check_situations(subject: AnySubject, formula: Formula, report: Report) -> N
                 continue
         if name not in report.checks:
             report.checks.append(name)
-        report.failures += [Failure(name, text)] if text else []
+        mistake = "factor_of_0" if name == "factor of 0" else None
+        report.failures += [make_failure(name, text, mistake)] if text else []
     if len(report.failures) == before:
         _check_use(subject, formula, report)
 
@@ -84,13 +85,11 @@ def _situations(subject: AnySubject, formula: Formula) -> Iterator[tuple[str, In
         yield "float64 input", make_inputs(case, ORDINARY, torch.float64, seed=22), _GROSS
     inputs = make_inputs(case, ORDINARY, torch.float32, seed=23)
     if inputs.weight is not None:
-        signed = torch.linspace(-2.0, 1.5, inputs.weight.numel())
-        signed[len(signed) // 2 :][:1] = -formula.weight_offset  # a factor of 0
-        yield (
-            "weight of either sign",
-            dataclasses.replace(inputs, weight=signed.view(inputs.weight.shape)),
-            _GROSS,
-        )
+        signed = torch.linspace(-2.0, 1.7, inputs.weight.numel()).view(inputs.weight.shape)
+        one_off = signed.clone()
+        one_off.view(-1)[signed.numel() // 2 :][:1] = -formula.weight_offset
+        for name, weight in (("weight of either sign", signed), ("factor of 0", one_off)):
+            yield name, dataclasses.replace(inputs, weight=weight), _GROSS
     if not scope.backward or case.normalized_ndim == len(case.shape):
         return
     for dtype in scope.half:

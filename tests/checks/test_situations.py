@@ -168,7 +168,7 @@ WRONG = {
     "16 bits": ("gradient, bfloat16", "the gradient by the input"),
     "batch of one": ("batch of one", "the gradient by the input"),
     "empty": ("empty input", "raises"),
-    "zero weight": ("weight of either sign", "the gradient by the weight"),
+    "zero weight": ("factor of 0", "Keep x or x_hat for the backward pass"),
     "keeps on the module": ("used again", "after a second call"),
     "damages input": ("used again", "writes into the input"),
     "damages statistics": ("used again", "second backward pass"),
