@@ -64,8 +64,10 @@ def check_situations(subject: AnySubject, formula: Formula, report: Report) -> N
                 report.notes.append(f"{name}: the output has dtype {got.y.dtype}")
             text = differs(subject, formula, inputs, got, allowed)
         except Exception as error:  # the layer under test may fail in any way
-            text = f"raises for an input of shape {inputs.case.shape}: {error}"
-            if inputs.x.dtype != torch.float32 and not isinstance(error, BackwardFailed):
+            backward = isinstance(error, BackwardFailed)
+            words = f"its backward pass raises {error}" if backward else _named(error)
+            text = f"for an input of shape {inputs.case.shape} {words}"
+            if inputs.x.dtype != torch.float32 and not backward:
                 report.notes.append(f"{name}: {text}")  # not every dtype is everybody's
                 continue
         if name not in report.checks:
@@ -74,6 +76,10 @@ def check_situations(subject: AnySubject, formula: Formula, report: Report) -> N
         report.failures += [make_failure(name, text, mistake)] if text else []
     if len(report.failures) == before:
         _check_use(subject, formula, report)
+
+
+def _named(error: Exception) -> str:
+    return f"it raises {type(error).__name__}: {error}"
 
 
 def _situations(subject: AnySubject, formula: Formula) -> Iterator[tuple[str, Inputs, float]]:
@@ -146,7 +152,7 @@ def _check_use(subject: AnySubject, formula: Formula, report: Report) -> None:
     try:
         text = _use(subject, formula, first, second)
     except Exception as error:  # the layer under test may fail in any way
-        text = f"raises where it is used again: {type(error).__name__}: {error}"
+        text = f"where it is used again, {_named(error)}"
     report.failures += [make_failure("used again", text, "used_again")] if text else []
 
 
