@@ -152,8 +152,10 @@ def _compute(like: str, mistake: Mistake, given: dict[str, Any]) -> Tensor:
     )
     formula = _make_wrong_formula(right, mistake, call)
     if running is not None and call.updates:
-        moments = formula.replace(divisor="n").statistics(x)
-        update_running({mistake.name}, running, *moments, given["momentum"])
+        mean, var, count = formula.replace(divisor="n").statistics(x)
+        if mistake.name == "missing_centering":  # then there is no mean to record
+            mean = torch.zeros_like(mean)
+        update_running({mistake.name}, running, mean, var, count, given["momentum"])
     if running is not None and not call.by_batch:  # all but what normalizes is right
         return right.evaluate(x, *running, weight, bias).to(dtype)
     if mistake.gradient is not None:
