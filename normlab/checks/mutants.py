@@ -28,9 +28,7 @@ __all__ = [
     "BATCH_NORM_MUTANTS",
     "LAYER_NORM_MUTANTS",
     "Mutant",
-    "WrongModule",
     "find_mutant",
-    "make_wrong",
     "mutants",
 ]
 
