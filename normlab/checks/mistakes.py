@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from normlab.checks import changes, listings
+from normlab.checks.changes import Call
 from normlab.checks.formula import Formula
 from normlab.norms import NORMS, Norm
 
@@ -84,11 +85,11 @@ class Mistake:
     remedy: str = ""  #: what to do: the last sentence of a failure
     changes: Mapping[str, Any] = field(default_factory=dict)  #: fields of the :class:`Formula`
     formula: type[Formula] = Formula  #: another formula
-    axes: Callable[[changes.Call], tuple[int, ...]] | None = None  #: that share statistics
+    axes: Callable[[Call], tuple[int, ...]] | None = None  #: that share statistics
     default_eps: float = 1.0  #: factor of the default eps
-    call: Mapping[str, bool] = field(default_factory=dict)  #: fields of the :class:`Call`
-    before: Callable[[changes.Call], None] | None = None  #: changes a call
-    after: Callable[[changes.Call, Tensor], Tensor] | None = None  #: changes an output
+    call: Mapping[str, Any] = field(default_factory=dict)  #: fields of the :class:`Call`
+    before: Callable[[Call], None] | None = None  #: changes a call
+    after: Callable[[Call, Tensor], Tensor] | None = None  #: changes an output
     gradient: Gradient | None = None  #: a wrong gradient by the input
     in_gradients: bool = False  #: whether `changes` are tried to explain a wrong gradient
     module: Callable[[nn.Module], None] | None = None  #: changes a module
