@@ -93,7 +93,8 @@ class Mistake:
     gradient: Gradient | None = None  #: a wrong gradient by the input
     in_gradients: bool = False  #: whether `changes` are tried to explain a wrong gradient
     module: Callable[[nn.Module], None] | None = None  #: changes a module
-    listing: Callable[..., Tensor] | None = None  #: the wrong layer norm, written out to be read
+    #: norm -> the wrong function, written out to be read
+    listings: Mapping[str, Callable[..., Tensor]] = field(default_factory=dict)
     explains: Predicate = _any  #: whether it is tried to explain a failure of such a norm
     wrong_norm: Predicate | None = None  #: whether the suite has such a norm with this mistake
     met: Mapping[str, str] = field(default_factory=dict)  #: norm -> where somebody made it
@@ -141,7 +142,7 @@ _CHOICES = (
         "eps_outside",
         remedy="This is eps outside the root: write sqrt(var + eps), not sqrt(var) + eps",
         changes={"eps_placement": "outside"},
-        listing=listings.eps_outside,
+        listings={"layer_norm": listings.eps_outside},
         wrong_norm=_not_at("outside"),
         met={
             "layer_norm": "the LN paper's authors' Lua code",
@@ -317,7 +318,7 @@ _PLACES = (
         "bessel_eps_outside",
         reported=lambda norm: "bessel+eps_outside",
         changes={"divisor": "n-1", "eps_placement": "outside"},
-        wrong_norm=lambda norm: norm is NORMS["layer_norm"],
+        wrong_norm=lambda norm: norm.centered and norm.trailing,
         met={"layer_norm": "annotated-transformer pull request 119"},
         shows_on="few features",
     ),

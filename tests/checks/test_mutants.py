@@ -129,3 +129,13 @@ def test_the_table_has_a_row_for_each_mutant():
 def test_no_seed_is_no_check():
     with pytest.raises(ValueError, match="seeds"):
         compute_kill_matrix([], seeds=())
+
+
+def test_a_failure_ends_in_the_remedies_of_its_mistakes():
+    wrong = LAYER_NORM_MUTANTS["bessel_corrected_eps_outside"]
+    (message,) = {
+        f.message.partition(". ")[2] for f in check_layer(wrong, like="layer_norm").failures
+    }
+    assert message == f"{MISTAKES['bessel'].remedy}. {MISTAKES['eps_outside'].remedy}"
+    assert "correction=0" in message
+    assert "sqrt(var + eps)" in message
