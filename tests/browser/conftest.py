@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -28,25 +27,6 @@ FONTS = """<?xml version="1.0"?>
 """
 
 
-def note_requests(running, reads):
-    """Let `reads` know which files of the book each test loads."""
-
-    def note(request):
-        if request.url.startswith("file:"):
-            reads.note(unquote(urlsplit(request.url).path))
-
-    def noting(start):
-        def started(**options):
-            opened = start(**options)
-            opened.on("request", note)
-            return opened
-
-        return started
-
-    running.new_context = noting(running.new_context)
-    running.new_page = noting(running.new_page)
-
-
 @pytest.fixture(scope="session")
 def start():
     """A function that starts a browser, or the reason why there is none."""
@@ -64,18 +44,15 @@ def start():
 
 
 @pytest.fixture(scope="session")
-def browser(start, pytestconfig):
+def browser(start):
     """A running browser."""
     running = start()
-    unchanged = pytestconfig.pluginmanager.get_plugin("unchanged")
-    if unchanged is not None:
-        note_requests(running, unchanged.reads)
     yield running
     running.close()
 
 
 @pytest.fixture(scope="session")
-def browser_of_a_bare_machine(start, pytestconfig, tmp_path_factory):
+def browser_of_a_bare_machine(start, tmp_path_factory):
     """A browser that finds no font but DejaVu, which is wide."""
     matplotlib = pytest.importorskip("matplotlib")
     folder = tmp_path_factory.mktemp("fonts")
@@ -84,9 +61,6 @@ def browser_of_a_bare_machine(start, pytestconfig, tmp_path_factory):
     config = folder / "fonts.conf"
     config.write_text(FONTS.format(folder=folder), encoding="utf-8")
     running = start(env=os.environ | {"FONTCONFIG_FILE": str(config)})
-    unchanged = pytestconfig.pluginmanager.get_plugin("unchanged")
-    if unchanged is not None:
-        note_requests(running, unchanged.reads)
     yield running
     running.close()
 

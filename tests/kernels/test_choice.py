@@ -14,8 +14,6 @@ import torch
 from normlab import kernels, layers
 from normlab.kernels import choice
 
-pytestmark = pytest.mark.starts("normlab")
-
 
 @pytest.mark.parametrize("name", ["composition", "chunked", "numba"])
 def test_a_choice_holds_until_the_next(name: str) -> None:
