@@ -14,7 +14,7 @@ def is_plain_call() -> bool:
     if forward_ad._current_level >= 0:
         return False
     if torch.compiler.is_compiling():
-        # torch 2.11 says that it exports whenever it compiles, so its graphs hold the composition
+        # torch 2.11 says that it exports whenever it compiles, so its graphs hold the layer
         return not (torch._C._are_functorch_transforms_active() or torch.compiler.is_exporting())
     return not (
         peek_interpreter_stack() is not None

@@ -7,7 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-from normlab.layers.routing import routed
 from normlab.layers.running import RunningNorm
 from normlab.layers.standardization import (
     accumulation_dtype,
@@ -22,7 +21,6 @@ from normlab.layers.validation import (
 )
 
 
-@routed
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -129,6 +127,8 @@ def batch_norm(
 class _BatchNorm(RunningNorm):
     """Module around :func:`batch_norm`."""
 
+    batch_norm = staticmethod(batch_norm)
+
     def forward(self, input: Tensor) -> Tensor:
         """Normalize `input`; in training also record its statistics."""
         self.check_input_dim(input)
@@ -136,7 +136,7 @@ class _BatchNorm(RunningNorm):
         # without buffers there is nothing but the batch to normalize with, in either mode
         from_batch = self.training or self.running_mean is None
         keep = not self.training or self.track_running_stats
-        return batch_norm(
+        return self.batch_norm(
             input,
             self.running_mean if keep else None,
             self.running_var if keep else None,

@@ -7,12 +7,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from normlab.layers.routing import routed
 from normlab.layers.standardization import accumulation_dtype, standardize
 from normlab.layers.validation import ShapeError, check_channel_vector, check_dtypes
 
 
-@routed
 def group_norm(
     input: Tensor,
     num_groups: int,

@@ -8,7 +8,6 @@ import warnings
 import torch
 from torch import Tensor
 
-from normlab.layers.routing import routed
 from normlab.layers.running import RunningNorm
 from normlab.layers.standardization import (
     accumulation_dtype,
@@ -23,7 +22,6 @@ from normlab.layers.validation import (
 )
 
 
-@routed
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -118,6 +116,8 @@ def instance_norm(
 class _InstanceNorm(RunningNorm):
     """Module around :func:`instance_norm`."""
 
+    instance_norm = staticmethod(instance_norm)
+
     def __init__(
         self,
         num_features: int,
@@ -144,7 +144,7 @@ class _InstanceNorm(RunningNorm):
             if self.affine or self.track_running_stats:
                 raise ShapeError(message)
             warnings.warn(f"{message}, unused without parameters and buffers", stacklevel=2)
-        y = instance_norm(
+        y = self.instance_norm(
             input.unsqueeze(0) if unbatched else input,
             self.running_mean,
             self.running_var,

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from normlab.layers.routing import routed
 from normlab.layers.standardization import accumulation_dtype, standardize
 from normlab.layers.validation import check_dtypes, check_normalized_shape
 
 
-@routed
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],

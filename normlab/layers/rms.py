@@ -8,12 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from normlab.layers.routing import routed
 from normlab.layers.standardization import accumulation_dtype
 from normlab.layers.validation import DtypeError, check_normalized_shape
 
 
-@routed
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
