@@ -16,11 +16,8 @@ DYNAMIC = {"__import__", "exec_module", "import_module", "iter_modules", "run_mo
 # Where a computed name leads, in modules that compute it from a table of their own.
 TABLES = {
     "normlab/__init__.py": ("normlab.checks", "normlab.fingerprint", "normlab.inspection"),
-    "normlab/kernels/choice.py": (
-        "normlab.kernels.chunked",
-        "normlab.kernels.triton",
-        "normlab.kernels.vectorized",
-    ),
+    "normlab/kernels/numba_loops.py": ("normlab.kernels.vectorized",),
+    "normlab/kernels/triton_rows.py": ("normlab.kernels.triton_programs",),
     "normlab/norms.py": ("torch",),
 }
 # Where any other computed name may lead.

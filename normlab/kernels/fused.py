@@ -15,12 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from normlab.kernels import functions
 from normlab.kernels.calls import unknown_of_rows
 from normlab.kernels.chunks.pieces import wide_dtype
 from normlab.kernels.differentiation import Kernels
-from normlab.kernels.functions import fastest
 from normlab.kernels.fused_differentiation import ACTIVATIONS, Activated, Added
-from normlab.kernels.interception import is_plain_call
 
 Shape = Sequence[int]
 _BIASED = {"layer_norm"}
@@ -197,12 +196,11 @@ def _choose(
     input: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None
 ) -> Kernels | None:
     """The kernels of a processor that compute; a compiler fuses the composition itself."""
-    if torch.compiler.is_compiling() or not is_plain_call() or not input.is_cpu:
+    if torch.compiler.is_compiling() or not input.is_cpu:
         return None
-    kernels = fastest("cpu", input.dtype)
-    if kernels is None or input.numel() < kernels.smallest:
-        return None
-    return None if unknown_of_rows(kernels, input, shape, weight, bias) else kernels
+    kernels = functions.choose(input)
+    unknown = kernels is None or unknown_of_rows(kernels, input, shape, weight, bias)
+    return None if unknown else kernels
 
 
 def _eps(eps: float | None, x: Tensor) -> float:

@@ -17,7 +17,7 @@ CALLS = [f(*shape) for f in (layer, rms) for shape in ((1, 9), (5, 16), (12, 7),
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert os.environ["TRITON_INTERPRET"] == "1"
-    module = importlib.import_module("normlab.kernels.triton")
+    module = importlib.import_module("normlab.kernels.triton_programs")
     monkeypatch.setattr(module, "WARPS", 5)  # fewer programs than the rows of some calls
     return module
 
