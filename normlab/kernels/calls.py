@@ -177,22 +177,23 @@ def _with_running(
     return _call(kernels, "scale", layer, input, weight, bias, stats)[0]
 
 
-def _call(kernels: Kernels, kernel: str, layer: Layer, *arguments: Any) -> tuple[Tensor, Tensor]:
-    if torch.compiler.is_compiling():  # these kernels are operators, which know their gradients
-        found: tuple[Tensor, Tensor] = getattr(kernels.module, kernel)(*arguments)
+def _call(
+    kernels: Kernels, kernel: str, layer: Layer, input: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor]:
+    if kernels.traced:
+        found: tuple[Tensor, Tensor] = getattr(kernels.module, kernel)(input, *rest)
         return found
-    return apply(kernels, kernel, layer, *arguments)
+    return apply(kernels, kernel, layer, input.resolve_neg(), *rest)
 
 
 def _is_unknown(kernels: Kernels, input: Tensor) -> bool:
     """Whether these kernels cannot compute such a tensor, whatever the other arguments."""
     return (
         type(input) not in _PLAIN
-        or input.device.type != kernels.device
+        or not (input.is_cpu if kernels.device == "cpu" else input.is_cuda)
         or input.dtype not in kernels.dtypes
         or input.layout is not torch.strided
         or input.numel() == 0
-        or (not torch.compiler.is_compiling() and input.is_neg())
     )
 
 
@@ -217,7 +218,7 @@ def unknown_of_rows(
     # of one value nothing is left but rounding, which the layer has less of
     if not 1 < count_features(shape) <= kernels.largest:
         return "normalized_shape"
-    return _unknown_parameter(input, shape, weight, bias)
+    return _unknown_parameter(input, shape, (weight, bias))
 
 
 def count_features(normalized_shape: Sequence[int]) -> int:
@@ -239,28 +240,25 @@ def _unknown_of_channels(
     """The name of an argument that is not for these kernels of channels, or an empty one."""
     if _is_unknown(kernels, input) or input.dim() < 2 or not hasattr(kernels.module, "batch_norm"):
         return "input"
-    return _unknown_parameter(input, input.shape[1:2], weight, bias, running_mean, running_var)
+    return _unknown_parameter(input, input.shape[1:2], (weight, bias, running_mean, running_var))
+
+
+_NAMES = ("weight", "bias", "running_mean", "running_var")
 
 
 def _unknown_parameter(
-    input: Tensor,
-    shape: tuple[int, ...],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
+    input: Tensor, shape: tuple[int, ...], parameters: tuple[Tensor | None, ...]
 ) -> str:
     """The first that is no plain tensor of this shape, or of a dtype of its own."""
-    names = ("weight", "bias", "running_mean", "running_var")
     dtype = None
-    for name, p in zip(names, (weight, bias, running_mean, running_var), strict=True):
+    for i, p in enumerate(parameters):
         if p is None:
             continue
         if type(p) not in _PLAIN or p.device != input.device or p.shape != shape:
-            return name
+            return _NAMES[i]
         if p.dtype != dtype:
             if dtype is not None or p.dtype not in (input.dtype, torch.float32):
-                return name
+                return _NAMES[i]
             dtype = p.dtype
     return ""
 

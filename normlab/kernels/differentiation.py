@@ -25,6 +25,7 @@ class Kernels(NamedTuple):
         dtypes: of the input.
         largest: number of features of a row.
         smallest: number of elements of an input; of fewer, the layer is the faster.
+        traced: whether they are operators in a graph, which know their gradients.
         note: what to do where a kernel fails.
     """
 
@@ -34,6 +35,7 @@ class Kernels(NamedTuple):
     dtypes: tuple[torch.dtype, ...] = DTYPES
     largest: float = float("inf")
     smallest: int = 0
+    traced: bool = False
     note: str = "normlab.layers computes the same with torch's operations alone"
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from normlab import layers
 from normlab.kernels import calls, chunked, numba_loops, operators, triton_rows
 from normlab.kernels.differentiation import Kernels
-from normlab.kernels.interception import is_plain_call
+from normlab.kernels.interception import is_plain_call, is_plain_graph
 
 # for each type of device, the fastest first
 _BACKENDS: dict[str, dict[str, ModuleType]] = {
@@ -74,13 +74,13 @@ def fastest(device: str, dtype: torch.dtype) -> Kernels | None:
 
 def choose(input: Tensor) -> Kernels | None:
     """The kernels that compute a norm of this input, or None where the layer does."""
-    if not isinstance(input, Tensor) or not is_plain_call():
-        return None
     if torch.compiler.is_compiling():
         # an operator, which asks for the fastest kernels when it runs; for a GPU the compiler has
         # kernels of its own
-        return operators.KERNELS
-    kernels = fastest(input.device.type, input.dtype)
+        return operators.KERNELS if is_plain_graph() else None
+    if not isinstance(input, Tensor) or not is_plain_call():
+        return None
+    kernels = fastest("cpu" if input.is_cpu else input.device.type, input.dtype)
     return None if kernels is None or input.numel() < kernels.smallest else kernels
 
 

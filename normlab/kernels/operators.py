@@ -136,6 +136,6 @@ def _register(kernel: str) -> None:
 for _kernel in _OPERATORS:
     _register(_kernel)
 # of this module, which gives them below
-KERNELS = Kernels("operators", "cpu", sys.modules[__name__])
+KERNELS = Kernels("operators", "cpu", sys.modules[__name__], traced=True)
 layer_norm, rms_norm = torch.ops.normlab.layer_norm, torch.ops.normlab.rms_norm
 batch_norm, group_norm = torch.ops.normlab.batch_norm, torch.ops.normlab.group_norm
