@@ -24,14 +24,11 @@ def group_norm(
     .. math:: y = \frac{x - \mu_{ng}}{\sqrt{\sigma^2_{ng} + \epsilon}} \, w_c + b_c
 
     Args:
-        input: (N, C, \*), floating.
+        input: (N, C, \*), floating; the output has its shape and dtype.
         num_groups: divides C; 1 pools all channels, C makes it instance norm.
         weight: factors (C,), or None for 1.
         bias: summands (C,), or None for 0.
         eps: in units of x².
-
-    Returns:
-        the shape and dtype of `input`.
 
     Raises:
         ShapeError: fewer than two axes, `num_groups` not a positive divisor of C, a single

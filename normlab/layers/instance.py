@@ -40,7 +40,7 @@ def instance_norm(
     .. math:: y = \frac{x - \mu_{nc}}{\sqrt{\sigma_{nc}^2 + \epsilon}} \, w_c + b_c
 
     Args:
-        input: (N, C, \*) with at least two positions, floating.
+        input: (N, C, \*) with at least two positions, floating; the output has its shape and dtype.
         running_mean: buffer (C,), or None.
         running_var: buffer (C,), or None; in units of x².
         weight: factors (C,), or None for 1.
@@ -49,9 +49,6 @@ def instance_norm(
             with the running statistics.
         momentum: weight of the new statistics in the running ones.
         eps: in units of x².
-
-    Returns:
-        the shape and dtype of `input`.
 
     Raises:
         ShapeError: fewer than two axes; one position only; a parameter or buffer that is not

@@ -26,14 +26,11 @@ def layer_norm(
               \sigma^2 = \frac1H \sum_i (x_i - \mu)^2
 
     Args:
-        input: (\*, normalized_shape), floating.
+        input: (\*, normalized_shape), floating; the output has its shape and dtype.
         normalized_shape: the last sizes of `input`; their product is H.
         weight: factors of that shape, or None for 1.
         bias: summands of that shape, or None for 0.
         eps: in units of x².
-
-    Returns:
-        the shape and dtype of `input`.
 
     Raises:
         ShapeError: `normalized_shape` is empty or does not end the input's shape, or a

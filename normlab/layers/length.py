@@ -18,12 +18,9 @@ def scale_norm(input: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -
     .. math:: y = g \, \frac{x}{\max(\lVert x \rVert, \epsilon)}
 
     Args:
-        input: (\*, D), floating.
+        input: (\*, D), floating; the output has its shape and dtype.
         weight: the length g of every output, () or (1,), or None for 1.
         eps: no vector is divided by less; in units of x, not of x².
-
-    Returns:
-        the shape and dtype of `input`.
 
     Raises:
         ShapeError: `input` has no axis, or `weight` is not one number.

@@ -48,7 +48,7 @@ def masked_batch_norm(
     It is :func:`batch_norm` of the real positions, packed into a matrix (n, C).
 
     Args:
-        input: (N, C, \*) with at least one axis of positions.
+        input: (N, C, \*) with at least one axis of positions; the output has its shape and dtype.
         mask: (N, \*), True where a position is real, False where it is padding.
         running_mean: buffer (C,), or None (only in training).
         running_var: buffer (C,), or None (only in training); in units of x².
@@ -57,9 +57,6 @@ def masked_batch_norm(
         training: use and record the statistics of the real positions of this batch.
         momentum: weight of the new batch in the running statistics.
         eps: in units of x².
-
-    Returns:
-        the shape and dtype of `input`.
 
     Raises:
         ShapeError: no positions; a mask of another shape; a single real position in training;

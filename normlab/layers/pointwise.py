@@ -20,13 +20,10 @@ def dyt(
     .. math:: y = \tanh(\alpha x) \odot w + b
 
     Args:
-        input: (\*, weight.shape), floating.
+        input: (\*, weight.shape), floating; the output has its shape and dtype.
         alpha: one number, () or (1,), in units of 1/x.
         weight: factor per feature, or None for 1.
         bias: summand per feature, or None for 0.
-
-    Returns:
-        the shape and dtype of `input`.
 
     Raises:
         ShapeError: `alpha` is not one number, or weight or bias is not the end of the shape.

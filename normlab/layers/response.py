@@ -25,14 +25,11 @@ def filter_response_norm(
        \nu^2 &= \frac1P \sum_p x_p^2
 
     Args:
-        input: (N, C, \*) with at least one axis of positions, floating.
+        input: (N, C, \*) with positions, floating; the output has its shape and dtype.
         weight: factors (C,), or None for 1.
         bias: summands (C,), or None for 0.
         threshold: lower bounds (C,) of the thresholded linear unit, or None for none.
         eps: in units of x²; a number, or a learned tensor () or (C,), whose magnitude is taken.
-
-    Returns:
-        the shape and dtype of `input`.
 
     Raises:
         ShapeError: no positions, or a parameter that is not (C,).
@@ -73,13 +70,10 @@ def global_response_norm(
        G_c &= \sqrt{\sum_p x_p^2}
 
     Args:
-        input: (N, C, \*) with at least one axis of positions, floating.
+        input: (N, C, \*) with positions, floating; the output has its shape and dtype.
         weight: factors (C,), or None for 1.
         bias: summands (C,), or None for 0.
         eps: added to the mean length; in units of x, not of x².
-
-    Returns:
-        the shape and dtype of `input`.
 
     Raises:
         ShapeError: no positions, or a parameter that is not (C,).

@@ -24,14 +24,11 @@ def rms_norm(
     .. math:: y = \frac{x}{\sqrt{\frac1H \sum_i x_i^2 + \epsilon}} \odot w
 
     Args:
-        input: (\*, normalized_shape), floating or complex.
+        input: (\*, normalized_shape), floating or complex; the output has its shape and dtype.
         normalized_shape: the last sizes of `input`; their product is H.
         weight: factors of that shape, or None for 1.
         eps: in units of x²; None takes the machine epsilon of the dtype that the sum is
             computed in (float32's for 16-bit input).
-
-    Returns:
-        the shape and dtype of `input`.
 
     Raises:
         ShapeError: `normalized_shape` is empty or does not end the input's shape, or `weight`

@@ -23,13 +23,10 @@ def zero_centered_rms_norm(
     .. math:: y = \frac{x}{\sqrt{\frac1H \sum_i x_i^2 + \epsilon}} \odot (1 + w)
 
     Args:
-        input: (\*, normalized_shape), floating.
+        input: (\*, normalized_shape), floating; the output has its shape and dtype.
         normalized_shape: the last sizes of `input`; their product is H.
         weight: w of that shape, or None for 0.
         eps: in units of x²; None takes the machine epsilon of the dtype of the sum.
-
-    Returns:
-        the shape and dtype of `input`.
 
     Raises:
         ShapeError: `normalized_shape` is empty or does not end the input's shape, or `weight`
