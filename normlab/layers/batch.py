@@ -94,16 +94,16 @@ def batch_norm(
     check_dtypes(input, **given, **buffers)
 
     x = input.to(accumulation_dtype(input.dtype))
-    if not training:
-        assert running_mean is not None and running_var is not None
-        x_hat = standardize_with(x, running_mean, running_var, eps)
-    else:
+    if training:
         x_hat, mean, var = standardize(x, (0, *range(2, input.dim())), eps)
         if count:
             found = mean.flatten(), var.flatten()
             update_running_statistics(
                 running_mean, running_var, *found, count=count, momentum=momentum
             )
+    else:
+        assert running_mean is not None and running_var is not None
+        x_hat = standardize_with(x, running_mean, running_var, eps)
     return affine(x_hat, weight, bias, channel_shape(input)).to(input.dtype)
 
 

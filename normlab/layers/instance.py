@@ -84,16 +84,16 @@ def instance_norm(
     check_dtypes(input, **given)
 
     x = input.to(accumulation_dtype(input.dtype))
-    if not use_input_stats:
-        assert running_mean is not None and running_var is not None
-        x_hat = standardize_with(x, running_mean, running_var, eps)
-    else:
+    if use_input_stats:
         x_hat, mean, var = standardize(x, range(2, input.dim()), eps)
         if input.numel():
             found = (moment.reshape(input.shape[:2]).mean(0) for moment in (mean, var))
             update_running_statistics(
                 running_mean, running_var, *found, count=positions, momentum=momentum
             )
+    else:
+        assert running_mean is not None and running_var is not None
+        x_hat = standardize_with(x, running_mean, running_var, eps)
     return affine(x_hat, weight, bias, channel_shape(input)).to(input.dtype)
 
 

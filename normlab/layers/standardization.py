@@ -57,7 +57,7 @@ def affine(
 
 def channel_shape(input: Tensor) -> tuple[int, ...]:
     """The shape in which a vector (C,) meets (N, C, positions)."""
-    return (-1,) + (1,) * (input.dim() - 2)
+    return (1, -1) + (1,) * (input.dim() - 2)
 
 
 def standardize_with(x: Tensor, mean: Tensor, var: Tensor, eps: float) -> Tensor:
