@@ -20,6 +20,7 @@ from normlab.kernels.interception import is_plain_call
 
 P = ParamSpec("P")
 _PLAIN = (Tensor, nn.Parameter)
+_SEQUENCES = (tuple, list)
 
 
 def layer_norm(
@@ -207,7 +208,7 @@ def unknown_of_rows(
     """The name of an argument that is not for these kernels of rows, or an empty one."""
     if _is_unknown(kernels, input):
         return "input"
-    if not isinstance(normalized_shape, tuple | list):
+    if not isinstance(normalized_shape, _SEQUENCES):
         return "normalized_shape"
     shape = tuple(normalized_shape)
     if not shape or input.shape[-len(shape) :] != shape:
@@ -250,11 +251,11 @@ def _unknown_parameter(
     input: Tensor, shape: tuple[int, ...], parameters: tuple[Tensor | None, ...]
 ) -> str:
     """The first that is no plain tensor of this shape, or of a dtype of its own."""
-    dtype = None
+    device, dtype = input.device, None
     for i, p in enumerate(parameters):
         if p is None:
             continue
-        if type(p) not in _PLAIN or p.device != input.device or p.shape != shape:
+        if type(p) not in _PLAIN or p.device != device or p.shape != shape:
             return _NAMES[i]
         if p.dtype != dtype:
             if dtype is not None or p.dtype not in (input.dtype, torch.float32):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import ModuleType
+from typing import Concatenate, ParamSpec
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from normlab.kernels import calls, chunked, numba_loops, operators, triton_rows
 from normlab.kernels.differentiation import Kernels
 from normlab.kernels.interception import is_plain_call, is_plain_graph
 
+P = ParamSpec("P")
 # for each type of device, the fastest first
 _BACKENDS: dict[str, dict[str, ModuleType]] = {
     "cuda": {"triton": triton_rows},
@@ -72,7 +74,7 @@ def fastest(device: str, dtype: torch.dtype) -> Kernels | None:
     return None
 
 
-def choose(input: Tensor) -> Kernels | None:
+def choose(input: object) -> Kernels | None:
     """The kernels that compute a norm of this input, or None where the layer does."""
     if torch.compiler.is_compiling():
         # an operator, which asks for the fastest kernels when it runs; for a GPU the compiler has
@@ -84,83 +86,35 @@ def choose(input: Tensor) -> Kernels | None:
     return None if kernels is None or input.numel() < kernels.smallest else kernels
 
 
-def layer_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """:func:`normlab.layers.layer_norm` by the fastest back end; see :mod:`normlab.kernels`."""
-    if (kernels := choose(input)) is not None:
-        y = calls.layer_norm(kernels, input, normalized_shape, weight, bias, eps)
-        if not isinstance(y, str):
-            return y
-    return layers.layer_norm(input, normalized_shape, weight, bias, eps)
+def by_the_fastest(
+    layer: Callable[P, Tensor], norm: Callable[Concatenate[Kernels, P], Tensor | str]
+) -> Callable[P, Tensor]:
+    """A function of the arguments of `layer` that takes the fastest kernels, or calls the layer.
+
+    Args:
+        layer: a norm of `normlab.layers`.
+        norm: the same by given kernels, as in `normlab.kernels.calls`.
+    """
+
+    @functools.wraps(layer)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        kernels = choose(args[0] if args else kwargs.get("input"))
+        if kernels is not None:
+            y = norm(kernels, *args, **kwargs)
+            if not isinstance(y, str):
+                return y
+        return layer(*args, **kwargs)
+
+    call.__module__ = __name__
+    call.__doc__ = (
+        f":func:`normlab.layers.{layer.__name__}` by the fastest back end that knows the call; "
+        "see :mod:`normlab.kernels`."
+    )
+    return call
 
 
-def rms_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    eps: float | None = None,
-) -> Tensor:
-    """:func:`normlab.layers.rms_norm` by the fastest back end; see :mod:`normlab.kernels`."""
-    if (kernels := choose(input)) is not None:
-        y = calls.rms_norm(kernels, input, normalized_shape, weight, eps)
-        if not isinstance(y, str):
-            return y
-    return layers.rms_norm(input, normalized_shape, weight, eps)
-
-
-def batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    """:func:`normlab.layers.batch_norm` by the fastest back end; see :mod:`normlab.kernels`."""
-    rest = running_mean, running_var, weight, bias, training, momentum, eps
-    if (kernels := choose(input)) is not None:
-        y = calls.batch_norm(kernels, input, *rest)
-        if not isinstance(y, str):
-            return y
-    return layers.batch_norm(input, *rest)
-
-
-def group_norm(
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """:func:`normlab.layers.group_norm` by the fastest back end; see :mod:`normlab.kernels`."""
-    if (kernels := choose(input)) is not None:
-        y = calls.group_norm(kernels, input, num_groups, weight, bias, eps)
-        if not isinstance(y, str):
-            return y
-    return layers.group_norm(input, num_groups, weight, bias, eps)
-
-
-def instance_norm(
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    """:func:`normlab.layers.instance_norm` by the fastest back end; see :mod:`normlab.kernels`."""
-    rest = running_mean, running_var, weight, bias, use_input_stats, momentum, eps
-    if (kernels := choose(input)) is not None:
-        y = calls.instance_norm(kernels, input, *rest)
-        if not isinstance(y, str):
-            return y
-    return layers.instance_norm(input, *rest)
+layer_norm = by_the_fastest(layers.layer_norm, calls.layer_norm)
+rms_norm = by_the_fastest(layers.rms_norm, calls.rms_norm)
+batch_norm = by_the_fastest(layers.batch_norm, calls.batch_norm)
+group_norm = by_the_fastest(layers.group_norm, calls.group_norm)
+instance_norm = by_the_fastest(layers.instance_norm, calls.instance_norm)
