@@ -35,22 +35,22 @@ class GroupNorm(layers.GroupNorm):
 class BatchNorm1d(layers.BatchNorm1d):
     """:class:`normlab.layers.BatchNorm1d` by the fastest back end, with the same state dict."""
 
-    batch_norm = staticmethod(batch_norm)
+    _batch_norm = staticmethod(batch_norm)
 
 
 class BatchNorm2d(layers.BatchNorm2d):
     """:class:`normlab.layers.BatchNorm2d` by the fastest back end, with the same state dict."""
 
-    batch_norm = staticmethod(batch_norm)
+    _batch_norm = staticmethod(batch_norm)
 
 
 class InstanceNorm1d(layers.InstanceNorm1d):
     """:class:`normlab.layers.InstanceNorm1d` by the fastest back end, with the same state dict."""
 
-    instance_norm = staticmethod(instance_norm)
+    _instance_norm = staticmethod(instance_norm)
 
 
 class InstanceNorm2d(layers.InstanceNorm2d):
     """:class:`normlab.layers.InstanceNorm2d` by the fastest back end, with the same state dict."""
 
-    instance_norm = staticmethod(instance_norm)
+    _instance_norm = staticmethod(instance_norm)

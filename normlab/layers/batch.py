@@ -120,13 +120,13 @@ def check_batch(input: Tensor, count: int, eps: float) -> None:
 
 
 class _BatchNorm(RunningNorm):
-    batch_norm = staticmethod(batch_norm)
+    _batch_norm = staticmethod(batch_norm)
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize `input`; in training also record its statistics."""
         self.check_input_dim(input)
         keep = not self.training or self.track_running_stats
-        return self.batch_norm(
+        return self._batch_norm(
             input,
             self.running_mean if keep else None,
             self.running_var if keep else None,

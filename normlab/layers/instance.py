@@ -98,7 +98,7 @@ def instance_norm(
 
 
 class _InstanceNorm(RunningNorm):
-    instance_norm = staticmethod(instance_norm)
+    _instance_norm = staticmethod(instance_norm)
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class _InstanceNorm(RunningNorm):
             if self.affine or self.track_running_stats:
                 raise ShapeError(message)
             warnings.warn(f"{message}, unused without parameters and buffers", stacklevel=2)
-        y = self.instance_norm(
+        y = self._instance_norm(
             input.unsqueeze(0) if unbatched else input,
             self.running_mean,
             self.running_var,
