@@ -10,10 +10,10 @@ from inspect import signature
 import torch
 from torch import Tensor, nn
 
-from normlab.fingerprint.findings import Findings
+from normlab.fingerprint.evidence import Evidence
 from normlab.fingerprint.report import load_state
+from normlab.probing.layer import ForeignLayer
 from normlab.probing.measurements import Affine, fit_affine
-from normlab.probing.probe import Probe
 from normlab.probing.state import tensors_of
 
 State = dict[str, Tensor]
@@ -34,7 +34,7 @@ class Candidate:
         return f"{self.name}({', '.join((self.first, *self.options))})"
 
 
-def candidates(found: Findings, shape: Sequence[int]) -> list[Candidate]:
+def candidates(found: Evidence, shape: Sequence[int]) -> list[Candidate]:
     """All constructors whose statistics are taken over the groups of an input of `shape`."""
     groups, running, eps = found.groups, found.running, found.eps_value
     shape, ndim = tuple(shape), len(shape)
@@ -100,7 +100,7 @@ def along(values: Tensor, axes: Sequence[int]) -> Tensor:
     return values[index]
 
 
-def state_for(found: Findings, candidate: Candidate, affine: Affine, probe: Probe) -> State:
+def state_for(found: Evidence, candidate: Candidate, affine: Affine, probe: ForeignLayer) -> State:
     """What a layer of torch must hold to agree with a copy of the one that was measured."""
     state = {
         "weight": along(affine.factor, candidate.parameter_axes),
@@ -116,7 +116,7 @@ def state_for(found: Findings, candidate: Candidate, affine: Affine, probe: Prob
     return state
 
 
-def compare(found: Findings, candidate: Candidate) -> str | None:
+def compare(found: Evidence, candidate: Candidate) -> str | None:
     """What differs between a layer of torch and the one that was measured.
 
     None where all outputs agree, in training and in evaluation.
@@ -147,7 +147,7 @@ def compare(found: Findings, candidate: Candidate) -> str | None:
     return None
 
 
-def name_nearest(found: Findings) -> None:
+def name_nearest(found: Evidence) -> None:
     """Fill `nearest_torch`, `equivalents` and what :meth:`Fingerprint.to_torch` needs."""
     report = found.report
     obstacle = _obstacle(found)
@@ -175,15 +175,15 @@ def name_nearest(found: Findings) -> None:
     report.state = {name: value.to(torch.float32) for name, value in state.items()}
 
 
-def _with_function(found: Findings, text: str) -> str:
-    return text if found.following is None else f"Sequential({text}, {found.following.layer})"
+def _with_function(found: Evidence, text: str) -> str:
+    return text if found.behind is None else f"Sequential({text}, {found.behind.layer})"
 
 
-def _obstacle(found: Findings) -> str | None:
+def _obstacle(found: Evidence) -> str | None:
     report = found.report
     if report.modulated:
         return "no layer of torch takes its factors from a condition"
-    if found.following is not None and found.following.layer is None:
+    if found.behind is not None and found.behind.layer is None:
         return "torch has no layer for the function that follows"
     if found.is_scalar:
         return "no layer of torch has one number as its weight"

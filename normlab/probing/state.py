@@ -6,6 +6,7 @@ import contextlib
 import copy
 import io
 import random
+import sys
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
@@ -117,3 +118,17 @@ def preserve_state(modules: Sequence[nn.Module], tensors: Sequence[Tensor] = ())
                 part.training = mode
             random.setstate(streams[0])
             np.random.set_state(streams[1])  # noqa: NPY002
+
+
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """What torch.compile was given runs as it is, so that not every shape is compiled anew.
+
+    Without the compiler in memory nothing is compiled, and importing it takes seconds.
+    """
+    with (
+        torch.compiler.set_stance("force_eager")
+        if "torch._dynamo" in sys.modules
+        else contextlib.nullcontext()
+    ):
+        yield

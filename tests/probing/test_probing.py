@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from normlab.probing.inputs import shorten
 from torch import nn
 from torch_version import script
 
 from normlab import check_layer, doctor, identify
-from normlab.probing import NoNorm, Probe, choose_probe, copy_module, make_subject, open_probe
+from normlab.probing import NoNorm, ForeignLayer, as_norm, choose_input, copy_module
 from normlab.probing.measurements import eps_in_root
 from normlab.probing.names import find_attribute, find_name, find_running_names
-from normlab.probing.opening import shorten
 from normlab.probing.parameters import find_kinds
 from normlab.probing.running import find_running
 from normlab.probing.state import preserve_buffers
@@ -47,13 +47,13 @@ class Nameless(nn.Module):
 
 
 def opened(module, shape=(5, 6)):
-    return Probe(module, [module], shape)
+    return ForeignLayer(module, [module], shape)
 
 
 def test_parameters_are_told_by_their_effect():
     with torch.no_grad():
         assert find_kinds(opened(Nameless())) == {"p0": "bias", "p1": "weight"}
-        subject = make_subject(Nameless(), "batch_norm", (5, 6), None, None)
+        subject = as_norm(Nameless(), "batch_norm", (5, 6), None, None)
     assert (subject.weight_name, subject.bias_name) == ("p1", "p0")
     assert (subject.mean_name, subject.var_name) == ("s1", "s0")
     report = check_layer(Nameless(), like="batch_norm", shape=(5, 6))
@@ -62,7 +62,7 @@ def test_parameters_are_told_by_their_effect():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_parameters_are_told_in_every_dtype(dtype):
-    with open_probe(nn.LayerNorm(6), (5, 6)) as probe:
+    with ForeignLayer.open(nn.LayerNorm(6), (5, 6)) as probe:
         assert find_kinds(probe.at(dtype)) == {"weight": "weight", "bias": "bias"}
 
 
@@ -129,14 +129,14 @@ def test_names():
 
 
 def test_the_probe_is_as_wide_and_as_small_as_the_layer_allows():
-    with open_probe(nn.LayerNorm(6), (1, 6)) as probe:
-        chosen = choose_probe(probe)
+    with ForeignLayer.open(nn.LayerNorm(6), (1, 6)) as probe:
+        chosen = choose_input(probe)
         assert (chosen.dtype, chosen.shape) == (torch.float64, (2, 6))
         large = probe.with_shape((90, 100, 6))
         assert shorten(large, range(3)) == (4, 100, 6)
         assert shorten(large, [1]) == (90, 5, 6)
-    with open_probe(lambda x: x.mean(-1), (3, 6)) as probe, pytest.raises(NoNorm, match=r"\(3,\)"):
-        choose_probe(probe)
+    with ForeignLayer.open(lambda x: x.mean(-1), (3, 6)) as probe, pytest.raises(NoNorm, match=r"\(3,\)"):
+        choose_input(probe)
 
 
 def test_a_shape_without_channels_is_refused():
