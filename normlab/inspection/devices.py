@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from normlab.inspection.report import Finding, Norm
-from normlab.inspection.seen import Seen
+from normlab.inspection.model_run import FoundNorm, ModelRun
+from normlab.inspection.report import Finding
 from normlab.inspection.tracing import Example
 from normlab.probing.arguments import tensors_in
 from normlab.probing.state import copy_module
@@ -33,15 +33,9 @@ def without_data_parallel(model: nn.Module) -> nn.Module:
     return model.module if _is_data_parallel(model) else model  # type: ignore[return-value]
 
 
-def updating(norms: Iterable[Norm], modules: dict[str, nn.Module]) -> list[Norm]:
+def updating(run: ModelRun) -> list[FoundNorm]:
     """Norms that normalize with their batch, as the model stands, and record its statistics."""
-    return [
-        norm
-        for norm in norms
-        if norm.record.over_batch
-        and norm.fingerprint.running_statistics
-        and modules[norm.module].training
-    ]
+    return [norm for norm in run.norms if norm.record.over_batch and norm.records_batch]
 
 
 def find_recomputed(
@@ -76,13 +70,13 @@ def find_recomputed(
     return frozenset(again)
 
 
-def find_partial(model: nn.Module, norms: Iterable[Norm]) -> frozenset[str]:
+def find_partial(model: nn.Module, norms: Iterable[FoundNorm]) -> frozenset[str]:
     """Names of parameters of norms that are equal on all processes, with different gradients."""
     if process_count() == 1 or all(p.grad is None for p in model.parameters()):
         return frozenset()
     from normlab.parallel import find_partial_gradients
 
-    paths = {norm.module for norm in norms}
+    paths = {norm.path for norm in norms}
     found = find_partial_gradients(model)
     return frozenset(name for name in found if name.rpartition(".")[0] in paths)
 
@@ -92,20 +86,19 @@ def is_shared(module: nn.Module) -> bool:
     return hasattr(module, "process_group")
 
 
-def check_data_parallel(seen: Seen) -> Iterator[Finding]:
+def check_data_parallel(run: ModelRun) -> Iterator[Finding]:
     """Batch norms that see the samples of one process, and whose statistics are saved."""
     size = process_count()
-    around = {f"{n}.": m for n, m in seen.modules.items() if _is_data_parallel(m)}
-    around |= {"": seen.given} if _is_data_parallel(seen.given) else {}
-    for norm in updating(seen.norms, seen.modules):
-        wrapper: Any = next((m for n, m in around.items() if norm.module.startswith(n)), None)
+    around = {f"{n}.": m for n, m in run.modules.items() if _is_data_parallel(m)}
+    around |= {"": run.given} if _is_data_parallel(run.given) else {}
+    for norm in updating(run):
+        wrapper: Any = next((m for n, m in around.items() if norm.path.startswith(n)), None)
         divided = wrapper is not None or (size > 1 and not around)
-        if not divided or is_shared(seen.modules[norm.module]):
+        if not divided or is_shared(norm.module):
             continue
         many = f"each of {size} processes" if size > 1 else "each process"
-        yield Finding(
+        yield norm.finding(
             "unsynchronized_batch_norm",
-            (norm.module,),
             f"{many} normalizes with the statistics of its own samples, and gradients differ from "
             "those of the whole batch. With few samples on a process, call "
             "convert_sync_batchnorm(model) before DistributedDataParallel, or use a group norm",
@@ -121,18 +114,17 @@ def check_data_parallel(seen: Seen) -> Iterator[Finding]:
                 else "each process keeps running statistics of its own, so what is saved is what "
                 "the process that saves has seen"
             )
-            yield Finding(
+            yield norm.finding(
                 "rank_0_statistics",
-                (norm.module,),
                 f"{whose}. Synchronize it, or average the buffers before saving",
             )
 
 
-def check_recomputed(seen: Seen) -> Iterator[Finding]:
+def check_recomputed(run: ModelRun) -> Iterator[Finding]:
     """Batch norms whose forward pass the backward pass runs again."""
-    for norm in updating(seen.norms, seen.modules):
-        momentum = getattr(seen.modules[norm.module], "momentum", None)
-        if norm.module not in seen.recomputed:
+    for norm in updating(run):
+        momentum = getattr(norm.module, "momentum", None)
+        if norm.path not in run.recomputed:
             continue
         remedy = "Normalize outside of the checkpointed part"
         if isinstance(momentum, float) and 0 < momentum < 1:
@@ -140,24 +132,22 @@ def check_recomputed(seen: Seen) -> Iterator[Finding]:
                 f"If momentum {momentum:g} was meant for one update, pass 1 - sqrt(1 - momentum), "
                 f"{1 - (1 - momentum) ** 0.5:.3g}, or normalize outside of the checkpointed part"
             )
-        yield Finding(
+        yield norm.finding(
             "recomputed_batch_norm",
-            (norm.module,),
             "the backward pass runs its forward pass again, as checkpointing does, so each batch "
             f"enters its running statistics twice. {remedy}",
         )
 
 
-def check_partial_gradients(seen: Seen) -> Iterator[Finding]:
+def check_partial_gradients(run: ModelRun) -> Iterator[Finding]:
     """Norms of which each process has a copy, and a gradient of its own."""
-    for norm in seen.norms:
-        prefix = f"{norm.module}." if norm.module else ""
-        hit = [n.removeprefix(prefix) for n in sorted(seen.partial) if n.startswith(prefix)]
+    for norm in run.norms:
+        prefix = f"{norm.path}." if norm.path else ""
+        hit = [n.removeprefix(prefix) for n in sorted(run.partial) if n.startswith(prefix)]
         hit = [n for n in hit if "." not in n]
         if hit:
-            yield Finding(
+            yield norm.finding(
                 "partial_gradients",
-                (norm.module,),
                 f"{' and '.join(hit)}: equal on all processes, while the gradients differ, so a "
                 "step makes the copies differ. Where tokens or heads are divided, sum the "
                 "gradients before the step (reduce_norm_gradients); where samples are, average "

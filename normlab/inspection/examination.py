@@ -13,13 +13,13 @@ from normlab.checks import check_layer
 from normlab.inspection import biases, devices, padding, rules, usage
 from normlab.inspection.catalogue import RULES
 from normlab.inspection.memory import watch_memory
-from normlab.inspection.recognition import Recognized, finite, recognize
+from normlab.inspection.model_run import ModelRun, read_state
+from normlab.inspection.recognition import recognize
 from normlab.inspection.report import Examination, Finding, grouped
-from normlab.inspection.seen import Seen, read_state
 from normlab.inspection.tracing import Example, ModuleCall, trace_model
 from normlab.probing import preserve_state, uncompiled
 from normlab.probing.arguments import OneTensor
-from normlab.probing.state import preserve_buffers
+from normlab.probing.state import finite, preserve_buffers
 
 
 def doctor(
@@ -75,40 +75,24 @@ def doctor(
     example, out = Example.of(example_input), Examination()
     peak = watch_memory()
     with preserve_state([model]), uncompiled():
-        state = read_state(model)
+        findings, fresh = read_state(model)
         trace = trace_model(model, example, notes=out.notes)
         as_it_is = not out.notes
         modules = dict(model.named_modules())
-        found = recognize(trace, modules, progress)
-        half = _under_autocast(model, example, out)
-        norms = [norm for norm in found.norms if norm.module in modules]
-        recomputed, partial = frozenset[str](), frozenset[str]()
-        watched = [norm.module for norm in devices.updating(norms, modules)]
+        run = ModelRun(given, model, example, optimizer, fresh, trace, modules)
+        recognize(run, progress)
+        run.under_autocast = _under_autocast(model, example, out)
+        watched = [norm.path for norm in devices.updating(run)]
         if watched and as_it_is and "recomputed_batch_norm" in wanted:
-            recomputed = devices.find_recomputed(model, example, watched, out.notes)
+            run.recomputed = devices.find_recomputed(model, example, watched, out.notes)
         if "partial_gradients" in wanted:
-            partial = devices.find_partial(model, norms)
-        seen = Seen(
-            model,
-            example,
-            state,
-            trace,
-            half,
-            norms,
-            [norm for norm in found.norms if norm.module not in modules],
-            found.layers,
-            modules,
-            optimizer,
-            given,
-            recomputed,
-            partial,
-        )
-        findings = [finding for rule in _RULES for finding in rule(seen)]
-        findings += _conform(found, out)
+            run.partial = devices.find_partial(model, run.norms)
+        findings += [finding for rule in _RULES for finding in rule(run)]
+        findings += _conform(run, out)
     out.findings = grouped(f for f in findings if f.rule in wanted)
-    out.norms, out.unknown, out.reasons = found.norms, list(found.unknown), found.unknown
-    if found.of_weights:
-        count, first = len(found.of_weights), found.of_weights[0]
+    out.norms, out.unknown, out.reasons = run.reports, list(run.unknown), run.unknown
+    if run.of_weights:
+        count, first = len(run.of_weights), run.of_weights[0]
         out.notes.append(
             f"{count} module{'s normalize' if count > 1 else ' normalizes'} a weight and not the "
             f"input (weight standardization), the first {first or '(the model)'}"
@@ -118,7 +102,7 @@ def doctor(
 
 
 _RULES = (
-    rules.check_state,
+    rules.check_stale,
     rules.check_counts,
     rules.check_frozen,
     rules.check_eps,
@@ -178,38 +162,33 @@ def _under_autocast(model: nn.Module, example: Example, out: Examination) -> dic
 _CONVENTIONS = ("eps", "eps_placement", "divisor", "weight_offset", "weight_cast", "num_groups")
 
 
-def _conform(found: Recognized, out: Examination) -> list[Finding]:
+def _conform(run: ModelRun, out: Examination) -> list[Finding]:
     """Compare each kind of norm once with the formula that its conventions declare."""
     findings = []
-    for norm, alike in rules.one_of_each(found.norms):
-        print_ = norm.fingerprint
-        record = norm.record
-        usual = print_.nearest_torch is not None or print_.eps_placement != "inside"
+    for norm, alike in rules.one_of_each(run.norms):
+        found, record, layer = norm.fingerprint, norm.record, norm.layer
+        usual = found.nearest_torch is not None or found.eps_placement != "inside"
         usual |= record.torch is None  # so that none of torch's layers comes nearest
         own = "threshold" if record.has_threshold else None  # a part of the norm
-        after = print_.followed_by not in (None, own) or print_.modulated
-        if not usual or after or print_.eps is None or norm.module.endswith("()"):
+        after = found.followed_by not in (None, own) or found.modulated
+        if not usual or after or found.eps is None:
             continue
-        given = {name: getattr(print_, name) for name in _CONVENTIONS}
-        conventions = {name: value for name, value in given.items() if value is not None}
-        layer = found.layers[norm.module]
         if isinstance(layer, OneTensor) and layer.has_others:
             continue
         if devices.process_count() > 1 and devices.is_shared(layer):
-            out.notes.append(f"{norm.module}: normlab.parallel.check_parallel is what checks it")
+            out.notes.append(f"{norm.path}: normlab.parallel.check_parallel is what checks it")
             continue
+        given = {name: getattr(found, name) for name in _CONVENTIONS}
+        conventions = {name: value for name, value in given.items() if value is not None}
         try:
             with finite(layer) as clean:
                 report = check_layer(
-                    clean,
-                    like=str(print_.family),
-                    shape=rules.probing_shape(norm, layer),
-                    **conventions,
+                    clean, like=str(found.family), shape=rules.probing_shape(norm), **conventions
                 )
         except (ValueError, TypeError, RuntimeError) as error:
-            out.notes.append(f"{norm.module} could not be checked: {error}")
+            out.notes.append(f"{norm.path} could not be checked: {error}")
             continue
-        modules = tuple(n.module for n in alike)
+        modules = tuple(n.path for n in alike)
         for failure in report.failures:
             # half precision matters where the model runs in it: the rule half_statistics
             if "float16" not in failure.check:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
+from normlab.inspection.model_run import ModelRun
 from normlab.inspection.report import Finding
-from normlab.inspection.seen import Seen
 from normlab.inspection.tracing import Example
 
 
@@ -41,15 +41,15 @@ def find_padding(model: nn.Module, example: Example) -> tuple[Tensor, str] | Non
     return None
 
 
-def check_padding(seen: Seen) -> Iterator[Finding]:
+def check_padding(run: ModelRun) -> Iterator[Finding]:
     """Norms that average over the axis of the padded positions."""
-    padding = find_padding(seen.model, seen.example)
+    padding = find_padding(run.model, run.example)
     if padding is None:
         return
     mask, how = padding
     rows, steps = mask.shape
     share = float(mask.double().mean())
-    for norm in (*seen.norms, *seen.functions):
+    for norm in run.reports:
         axes, shape = norm.fingerprint.reduced_axes or (), norm.shape
         over_steps = shape[0] == rows and any(shape[a] == steps for a in axes if a > 0)
         flattened = shape[0] == rows * steps and 0 in axes

@@ -8,27 +8,27 @@ import torch
 from torch import Tensor, nn
 
 from normlab.inspection.candidates import has_matrices, is_named_norm, is_scripted
-from normlab.inspection.report import Finding, Norm
-from normlab.inspection.seen import Seen
+from normlab.inspection.model_run import FoundNorm, ModelRun
+from normlab.inspection.report import Finding
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 
 
-def check_unused(seen: Seen) -> Iterator[Finding]:
+def check_unused(run: ModelRun) -> Iterator[Finding]:
     """Norms that were not called, in a module that was."""
-    for name, module in seen.modules.items():
+    for name, module in run.modules.items():
         leaf = not any(True for _ in module.children())
-        seen_or_hidden = name in seen.trace.entered or is_scripted(module)
+        seen_or_hidden = name in run.trace.entered or is_scripted(module)
         if seen_or_hidden or not leaf or isinstance(module, nn.Identity):
             continue
-        used = any(p.data_ptr() in seen.trace.parameters for p in module.parameters())
+        used = any(p.data_ptr() in run.trace.parameters for p in module.parameters())
         if used or has_matrices(module) or not is_named_norm(name, module):
             continue
         owner = name.rpartition(".")[0]
-        while owner and isinstance(seen.modules[owner], _CONTAINERS):
+        while owner and isinstance(run.modules[owner], _CONTAINERS):
             owner = owner.rpartition(".")[0]
-        if owner in seen.trace.entered and any(True for _ in module.parameters()):
+        if owner in run.trace.entered and any(True for _ in module.parameters()):
             yield Finding(
                 "unused_norm",
                 (name,),
@@ -37,18 +37,16 @@ def check_unused(seen: Seen) -> Iterator[Finding]:
             )
 
 
-def check_shared(seen: Seen) -> Iterator[Finding]:
+def check_shared(run: ModelRun) -> Iterator[Finding]:
     """One batch norm that is called on inputs of different statistics in one pass."""
-    for norm in seen.norms:
-        streams = seen.trace.several.get(norm.module, [])
-        training = seen.modules[norm.module].training
-        if not norm.fingerprint.running_statistics or len(streams) < 2 or not training:
+    for norm in run.norms:
+        streams = run.trace.several.get(norm.path, [])
+        if not norm.records_batch or len(streams) < 2:
             continue
         (mean, std), *others = streams
         if any(_differ(mean, std, *other) for other in others):
-            yield Finding(
+            yield norm.finding(
                 "shared_norm",
-                (norm.module,),
                 f"it is called {len(streams)} times in one pass, on inputs whose mean or spread "
                 "differ: its running statistics mix them, and evaluation fits neither. Give each "
                 "stream a norm of its own",
@@ -64,64 +62,58 @@ def _differ(mean: Tensor, std: Tensor, other_mean: Tensor, other_std: Tensor) ->
     return apart > 1.0 or not 0.33 < ratio < 3.0
 
 
-def check_doubled(seen: Seen) -> Iterator[Finding]:
+def check_doubled(run: ModelRun) -> Iterator[Finding]:
     """A norm whose only input is the output of another, with nothing between them."""
     outputs = {
-        seen.trace.calls[norm.module].returned: norm.module
-        for norm in seen.norms
-        if norm.fingerprint.followed_by is None
+        norm.call.returned: norm.path for norm in run.norms if norm.fingerprint.followed_by is None
     }
-    for norm in seen.norms:
-        call = seen.trace.calls[norm.module]
+    for norm in run.norms:
+        call = norm.call
         before = outputs.get(call.layout)
-        if before is None or before == norm.module:
+        if before is None or before == norm.path:
             continue
         # what else uses the tensor, such as a residual connection, gives the first norm a meaning
-        users = seen.trace.uses.get(call.layout[0], set())
-        inside = {norm.module, before}
+        users = run.trace.uses.get(call.layout[0], set())
+        inside = {norm.path, before}
         if all(any(u == i or u.startswith(f"{i}.") for i in inside) for u in users):
-            yield Finding(
+            yield norm.finding(
                 "doubled_norm",
-                (norm.module,),
                 "its input is the output of another norm and goes nowhere else. Leave one of the "
                 "two out",
             )
 
 
-def check_dropout(seen: Seen) -> Iterator[Finding]:
+def check_dropout(run: ModelRun) -> Iterator[Finding]:
     """Dropout in front of a batch norm: its running variance is that of training alone."""
-    by_output = {call.returned: call for call in seen.trace.calls.values()}
-    for norm in seen.norms:
+    by_output = {call.returned: call for call in run.trace.calls.values()}
+    for norm in run.norms:
         if not norm.fingerprint.running_statistics:
             continue
-        before = by_output.get(seen.trace.calls[norm.module].layout)
+        before = by_output.get(norm.call.layout)
         if before is not None and isinstance(before.module, _DROPOUTS) and before.module.p > 0:
-            yield Finding(
+            yield norm.finding(
                 "dropout_before_norm",
-                (norm.module,),
                 "dropout before it raises the variance of its input in training and not in "
                 "evaluation, so its running variance is too large. Put the dropout behind it",
             )
 
 
-def check_momentum(seen: Seen) -> Iterator[Finding]:
+def check_momentum(run: ModelRun) -> Iterator[Finding]:
     """A momentum that torch reads the other way round, or one that never moves."""
-    for norm in seen.norms:
-        value = getattr(seen.modules[norm.module], "momentum", None)
+    for norm in run.norms:
+        value = getattr(norm.module, "momentum", None)
         if not norm.fingerprint.running_statistics or not isinstance(value, int | float):
             continue
         if value >= 0.9:
-            yield Finding(
+            yield norm.finding(
                 "momentum_convention",
-                (norm.module,),
                 f"momentum {value:g} is the weight of the new batch in torch, so the running "
                 f"statistics are nearly those of the last batch. If another library's {value:g} "
                 f"is meant, pass {1 - value:.4g}",
             )
         elif value == 0:
-            yield Finding(
+            yield norm.finding(
                 "momentum_convention",
-                (norm.module,),
                 "momentum 0 never moves the running statistics in torch. Pass the weight of the "
                 "new batch, such as 0.1",
             )
@@ -135,17 +127,16 @@ def _main_weight(module: nn.Module) -> Tensor | None:
     return None
 
 
-def check_weights(seen: Seen) -> Iterator[Finding]:
+def check_weights(run: ModelRun) -> Iterator[Finding]:
     """Factors of 0 everywhere, and weights that belong to the other convention."""
-    for norm in seen.norms:
-        module, offset = seen.modules[norm.module], norm.fingerprint.weight_offset
+    for norm in run.norms:
+        module, offset = norm.module, norm.fingerprint.weight_offset
         weight = _main_weight(module)
         if weight is None or offset is None or not bool(weight.isfinite().all()):
             continue
         if bool((weight + offset == 0).all()):
-            yield Finding(
+            yield norm.finding(
                 "zero_weight",
-                (norm.module,),
                 "its factor is 0 everywhere, so it gives its bias alone. At the end of a residual "
                 "branch that may be meant at the start of training; elsewhere nothing passes",
             )
@@ -153,7 +144,7 @@ def check_weights(seen: Seen) -> Iterator[Finding]:
             yield from _check_offset(norm, weight, int(offset))
 
 
-def _check_offset(norm: Norm, weight: Tensor, offset: int) -> Iterator[Finding]:
+def _check_offset(norm: FoundNorm, weight: Tensor, offset: int) -> Iterator[Finding]:
     mean, std = float(weight.mean()), float(weight.std())
     negative = float((weight < 0).double().mean())
     if offset == 1 and abs(mean - 1) < 0.3 and std < 0.5:
@@ -169,4 +160,4 @@ def _check_offset(norm: Norm, weight: Tensor, offset: int) -> Iterator[Finding]:
         )
     else:
         return
-    yield Finding("offset_convention", (norm.module,), text)
+    yield norm.finding("offset_convention", text)

@@ -121,6 +121,22 @@ def preserve_state(modules: Sequence[nn.Module], tensors: Sequence[Tensor] = ())
 
 
 @contextlib.contextmanager
+def finite(module: nn.Module) -> Iterator[nn.Module]:
+    """A copy without NaN, infinities and negative variances, so that they hide nothing else."""
+    copied: nn.Module | None = None
+    with contextlib.suppress(Exception):  # a module may refuse; then the original is put back
+        copied = copy_module(module)
+    with contextlib.nullcontext() if copied is not None else preserve_state([module]):
+        layer = copied if copied is not None else module
+        for name, tensor in (*layer.named_parameters(), *layer.named_buffers()):
+            if tensor.is_floating_point():
+                tensor.data.nan_to_num_(nan=1.0, posinf=1.0, neginf=1.0)
+                if "var" in name:
+                    tensor.data.abs_()
+        yield layer
+
+
+@contextlib.contextmanager
 def uncompiled() -> Iterator[None]:
     """What torch.compile was given runs as it is, so that not every shape is compiled anew.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from normlab.fingerprint.function_behind import FUNCTIONS
 from torch import Tensor, nn
 
 from normlab import identify
+from normlab.fingerprint.function_behind import FUNCTIONS
 
 IMAGES = (2, 6, 5, 7)
 G = torch.Generator().manual_seed(0)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from normlab.probing.inputs import shorten
 from torch import nn
 from torch_version import script
 
 from normlab import check_layer, doctor, identify
-from normlab.probing import NoNorm, ForeignLayer, as_norm, choose_input, copy_module
+from normlab.probing import ForeignLayer, NoNorm, as_norm, choose_input, copy_module
+from normlab.probing.inputs import shorten
 from normlab.probing.measurements import eps_in_root
 from normlab.probing.names import find_attribute, find_name, find_running_names
 from normlab.probing.parameters import find_kinds
@@ -135,7 +135,10 @@ def test_the_probe_is_as_wide_and_as_small_as_the_layer_allows():
         large = probe.with_shape((90, 100, 6))
         assert shorten(large, range(3)) == (4, 100, 6)
         assert shorten(large, [1]) == (90, 5, 6)
-    with ForeignLayer.open(lambda x: x.mean(-1), (3, 6)) as probe, pytest.raises(NoNorm, match=r"\(3,\)"):
+    with (
+        ForeignLayer.open(lambda x: x.mean(-1), (3, 6)) as probe,
+        pytest.raises(NoNorm, match=r"\(3,\)"),
+    ):
         choose_input(probe)
 
 
