@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from normlab.inspection.model_run import FoundNorm, ModelRun
-from normlab.inspection.report import Finding
+from normlab.inspection.model_run import Found, FoundNorm, ModelRun
 from normlab.inspection.rules import probing_shape
 from normlab.inspection.tracing import run_once
 from normlab.probing import ForeignLayer
 from normlab.probing.arguments import tensors_in
 
 
-def check_biases(run: ModelRun) -> Iterator[Finding]:
+def cancelled_bias(run: ModelRun) -> Found:
     """Biases that change nothing, since the norm behind them subtracts them again."""
     before: list[Tensor] | None = None
     for norm in run.norms:
@@ -32,8 +30,7 @@ def check_biases(run: ModelRun) -> Iterator[Finding]:
             if before is None:
                 before = _outputs(run)
             if before and _is_without_effect(bias, before, run):
-                yield Finding(
-                    "cancelled_bias",
+                yield (
                     (call.name,),
                     "its bias has no effect: the norm right behind it subtracts the mean. "
                     "Construct it with bias=False",

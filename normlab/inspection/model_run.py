@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from normlab import norms
 from normlab.fingerprint import Fingerprint
-from normlab.inspection.report import Finding, Norm
+from normlab.inspection.report import Norm
 from normlab.inspection.tracing import Example, ModuleCall, Trace
 
 
@@ -50,9 +51,14 @@ class FoundNorm:
         """Whether its running statistics follow the inputs in the mode that it is in."""
         return bool(self.fingerprint.running_statistics) and self.module.training
 
-    def finding(self, rule: str, message: str) -> Finding:
-        """A fault of this norm."""
-        return Finding(rule, (self.path,), message)
+
+@dataclass(frozen=True)
+class State:
+    """What parameters and buffers hold before the first run of a model, which may change it."""
+
+    not_finite: list[tuple[str, str]]  #: path of a module, name of its tensor
+    negative: list[tuple[str, str]]  #: the same of running variances below 0
+    fresh: frozenset[str]  #: paths of modules whose running statistics are those of a new layer
 
 
 @dataclass
@@ -63,18 +69,16 @@ class ModelRun:
     model: nn.Module  #: may be run again and changed; the caller puts it back
     example: Example  #: its arguments
     optimizer: torch.optim.Optimizer | None  #: of the model
-    fresh: frozenset[str]  #: paths of modules that had the running statistics of a new layer
+    state: State  #: what it held before it was run
     trace: Trace  #: of its run
+    as_it_is: bool  #: whether it ran in the mode that it was given in
     modules: dict[str, nn.Module]  #: of the model, by path
     norms: list[FoundNorm] = field(default_factory=list)  #: in the order of their first call
     functions: list[Norm] = field(default_factory=list)  #: norms that are calls of a function
     #: path of a module or a call -> why it looks like a norm and is none that is known
     unknown: dict[str, str] = field(default_factory=dict)
     of_weights: list[str] = field(default_factory=list)  #: paths of modules that normalize a weight
-    #: calls of a run in bfloat16, by path; none where there was no such run
-    under_autocast: dict[str, ModuleCall] = field(default_factory=dict)
-    recomputed: frozenset[str] = frozenset()  #: batch norms that a backward pass calls again
-    partial: frozenset[str] = frozenset()  #: names of parameters whose gradients are parts of one
+    notes: list[str] = field(default_factory=list)  #: what could not be examined, and why
 
     @property
     def reports(self) -> list[Norm]:
@@ -96,42 +100,42 @@ class ModelRun:
         return any(n == name or name.startswith(f"{n}.") or not n for n in self.known)
 
 
-def read_state(model: nn.Module) -> tuple[list[Finding], frozenset[str]]:
-    """Wrong values in parameters and buffers before the first run of a model, which may change it.
+Message = Callable[[FoundNorm, ModelRun], str | None]
+Found = Iterator[tuple[tuple[str, ...], str]]  # paths of modules, and what is wrong with them
 
-    Also the paths of the modules whose running statistics are those of a new layer.
-    """
-    findings: list[Finding] = []
-    fresh = []
-    for name, module in model.named_modules():
+
+def of_each_norm(message: Message) -> Callable[[ModelRun], Found]:
+    """A rule from what it says of one norm, or None."""
+
+    @functools.wraps(message)
+    def find(run: ModelRun) -> Found:
+        for norm in run.norms:
+            text = message(norm, run)
+            if text is not None:
+                yield (norm.path,), text
+
+    return find
+
+
+def read_state(model: nn.Module) -> State:
+    """Look at all parameters and buffers of a model."""
+    infinite, negative, fresh = [], [], []
+    for path, module in model.named_modules():
         tensors = {
             key: value
             for key, value in (*module._parameters.items(), *module._buffers.items())
             if isinstance(value, Tensor) and not value.is_meta
         }
-        findings += _wrong_values(name, tensors)
+        for name, tensor in tensors.items():
+            if not tensor.is_floating_point():
+                continue
+            if not bool(torch.isfinite(tensor).all()):
+                infinite.append((path, name))
+            elif "running" in name and "var" in name and bool((tensor < 0).any()):
+                negative.append((path, name))
         if _is_fresh(tensors):
-            fresh.append(name)
-    return findings, frozenset(fresh)
-
-
-def _wrong_values(module: str, tensors: dict[str, Tensor]) -> Iterator[Finding]:
-    for name, tensor in tensors.items():
-        if not tensor.is_floating_point():
-            continue
-        if not bool(torch.isfinite(tensor).all()):
-            yield Finding(
-                "not_finite",
-                (module,),
-                f"{name} has entries that are NaN or infinite. Load an earlier state and look for "
-                "the step that spoiled it; running statistics do not recover from a NaN",
-            )
-        elif "running" in name and "var" in name and bool((tensor < 0).any()):
-            yield Finding(
-                "negative_variance",
-                (module,),
-                f"{name} has negative entries. Load an earlier state, or check how it was averaged",
-            )
+            fresh.append(path)
+    return State(infinite, negative, frozenset(fresh))
 
 
 def _is_fresh(tensors: dict[str, Tensor]) -> bool:

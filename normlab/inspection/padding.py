@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from torch import Tensor, nn
 
-from normlab.inspection.model_run import ModelRun
-from normlab.inspection.report import Finding
+from normlab.inspection.model_run import Found, ModelRun
 from normlab.inspection.tracing import Example
 
 
@@ -41,7 +38,7 @@ def find_padding(model: nn.Module, example: Example) -> tuple[Tensor, str] | Non
     return None
 
 
-def check_padding(run: ModelRun) -> Iterator[Finding]:
+def padding_in_statistics(run: ModelRun) -> Found:
     """Norms that average over the axis of the padded positions."""
     padding = find_padding(run.model, run.example)
     if padding is None:
@@ -55,8 +52,7 @@ def check_padding(run: ModelRun) -> Iterator[Finding]:
         flattened = shape[0] == rows * steps and 0 in axes
         channels = norm.record.trailing and axes == (len(shape) - 1,)
         if (over_steps or flattened) and not channels:
-            yield Finding(
-                "padding_in_statistics",
+            yield (
                 (norm.module,),
                 f"{share:.0%} of the positions are padding ({how}), and its statistics over axes "
                 f"{axes} take them in: the result depends on how far a batch was padded. Mask the "

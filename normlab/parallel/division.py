@@ -29,13 +29,13 @@ class Division:
     #: the whole input as a table, (samples or tokens, features); where heads are divided, a row is
     #: a token of one head, or of all heads
     x: Tensor
-    weight: Tensor | None  #: (features,)
+    weight: Tensor  #: (features,)
     bias: Tensor | None  #: the same, or None
     dy: Tensor  #: upstream gradient
     offset: float = 0.0  #: mean of x; 0 for float64 cases
 
     @property
-    def parameters(self) -> tuple[Tensor | None, Tensor | None]:
+    def parameters(self) -> tuple[Tensor, Tensor | None]:
         """Weight and bias."""
         return self.weight, self.bias
 
@@ -43,8 +43,7 @@ class Division:
     def case(self) -> Case:
         """What the input looks like to a norm."""
         shape = tuple(self.x.shape)
-        weight, bias = (t is not None for t in self.parameters)
-        return Case(shape, shape[1:], weight=weight, bias=bias)
+        return Case(shape, shape[1:], bias=self.bias is not None)
 
     @property
     def axis(self) -> int:
@@ -148,7 +147,7 @@ def one_process(
     function = NORMS[whole.like].torch_function() if torchs else getattr(layers, whole.like)
     assert function is not None
     if not affine:
-        whole = replace(whole, weight=None, bias=None)
+        whole = replace(whole, weight=torch.ones_like(whole.weight), bias=None)
     return differentiate(ForeignFunction(function, whole.like, [whole.case], eps), whole)
 
 
@@ -172,6 +171,7 @@ def differentiate(
         scalar(y, share.dy).backward()
     else:
         module = norm.prepare(x.dtype, *share.parameters, running).train()
+        part: Any
         for part in module.modules():
             if hasattr(part, "momentum"):
                 part.momentum = MOMENTUM
@@ -189,5 +189,5 @@ def differentiate(
 def double(case: Division) -> Division:
     """The same in float64."""
     bias = None if case.bias is None else case.bias.double()
-    weight = None if case.weight is None else case.weight.double()
-    return replace(case, x=case.x.double(), weight=weight, bias=bias, dy=case.dy.double())
+    x, weight, dy = case.x.double(), case.weight.double(), case.dy.double()
+    return replace(case, x=x, weight=weight, bias=bias, dy=dy)

@@ -8,7 +8,7 @@ from torch import Tensor
 from normlab.layers.standardization import accumulation_dtype
 from normlab.layers.validation import check_dtypes, check_normalized_shape
 from normlab.parallel.collectives import Group, sum_over_group
-from normlab.parallel.moments import group_moments, standardize
+from normlab.parallel.moments import group_moments, normalize
 
 
 def rms_norm(
@@ -107,9 +107,4 @@ def layer_norm(
     check_normalized_shape(input, input.shape[-1:], weight=weight, bias=bias)
     check_dtypes(input, weight=weight, bias=bias)
     x = input.to(accumulation_dtype(input.dtype))
-    y = standardize(x, group_moments(x, (-1,), group), eps)
-    if weight is not None:
-        y = y * weight
-    if bias is not None:
-        y = y + bias
-    return y.to(input.dtype)
+    return normalize(x, group_moments(x, (-1,), group), eps, weight, bias).to(input.dtype)

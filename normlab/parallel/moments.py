@@ -128,6 +128,14 @@ def group_moments(x: Tensor, dims: Sequence[int], group: Group = None) -> Moment
     return Moments(*cast("tuple[Tensor, Tensor, Tensor]", found))
 
 
-def standardize(x: Tensor, moments: Moments, eps: float) -> Tensor:
-    """Center `x` and divide by the root of variance plus `eps`, in the dtype of `x`."""
-    return center(x, moments.mean) * torch.rsqrt(moments.var + eps).to(x.dtype)
+def normalize(
+    x: Tensor, moments: Moments, eps: float, weight: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    """Center `x`, divide by the root of variance plus `eps`, and apply weight and bias.
+
+    In the dtype of `x`; weight and bias are broadcast against it.
+    """
+    y = center(x, moments.mean) * torch.rsqrt(moments.var + eps).to(x.dtype)
+    if weight is not None:
+        y = y * weight
+    return y if bias is None else y + bias
