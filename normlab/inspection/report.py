@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from normlab import norms
@@ -37,13 +37,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {
-            "rule": self.rule,
-            "severity": self.severity,
-            "modules": list(self.modules),
-            "message": self.message,
-            "page": self.page,
-        }
+        return asdict(self) | {"modules": list(self.modules)}
 
 
 def grouped(findings: Iterable[Finding]) -> list[Finding]:

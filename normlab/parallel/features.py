@@ -80,17 +80,7 @@ def layer_norm(
         eps: keeps the root away from zero.
         group: the processes that share the features; None for all.
 
-    Shape:
-        input (\*, h), where h may differ between processes and may be 0; weight and bias (h,);
-        returns the shape of `input`.
-
-    Raises:
-        ShapeError: `weight` or `bias` is not (h,).
-        DtypeError: integer input, or parameters of an unfit dtype.
-        ValueError: this process is not a member of `group`.
-
-    Units:
-        `eps` has the units of x².
+    Shape, errors and units are those of :func:`rms_norm`.
 
     Conventions:
         divisor H, the features of all processes; `eps` inside the root; 16-bit input is computed
