@@ -23,7 +23,7 @@ from normlab.checks.state import check_evaluation, check_saved_state
 from normlab.norms import NORMS
 from normlab.probing.adapting import adapt
 from normlab.probing.inputs import ParameterMismatch
-from normlab.probing.modules import ForeignModule, as_norm
+from normlab.probing.modules import ForeignModule, ForeignNorm, as_norm
 from normlab.probing.state import preserve_state, uncompiled
 
 CONVENTIONS: dict[str, tuple[Any, ...] | None] = {
@@ -57,7 +57,7 @@ def _check_conventions(conventions: dict[str, Any]) -> None:
         raise ValueError(f"num_groups: got {groups!r}; expected a positive int")
 
 
-def _note_what_is_switched_off(subject: AnySubject, report: Report) -> None:
+def _note_what_is_switched_off(subject: ForeignNorm, report: Report) -> None:
     """The formula of the checks has no bound of the output, and corrects nothing.
 
     Raises:
