@@ -13,13 +13,13 @@ from normlab.checks.gradient_diagnosis import explain_gradient, explain_paramete
 from normlab.checks.inputs import SHIFTED, SMALL, Inputs, Outcome, formula_for, oracle
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
-from normlab.probing.modules import AnySubject
+from normlab.probing.modules import ForeignNorm
 
 _NAMES = {"dx": "the input", "dweight": "the weight", "dbias": "the bias"}
 
 
 def check_gradients(
-    subject: AnySubject, scales: Sequence[Sequence[Comparison]], formula: Formula, report: Report
+    subject: ForeignNorm, scales: Sequence[Sequence[Comparison]], formula: Formula, report: Report
 ) -> None:
     """Compare the gradients by input, weight and bias; each is reported once for a scale."""
     # one mistake of the forward pass shows in the gradients, too, and is charged once

@@ -11,7 +11,7 @@ from normlab.checks.formula import Formula
 from normlab.checks.inputs import ORDINARY, make_inputs, observe, oracle
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
-from normlab.probing import AnySubject
+from normlab.probing import ForeignNorm
 
 _CHECK = "compiled"
 _FACTOR = 8  # a fused kernel may sum in another order than the layer as it is
@@ -22,7 +22,7 @@ def is_compiled(layer: Any) -> bool:
     return hasattr(layer, "_orig_mod") or hasattr(layer, "_torchdynamo_orig_callable")
 
 
-def check_compiled(subject: AnySubject, formula: Formula, report: Report) -> None:
+def check_compiled(subject: ForeignNorm, formula: Formula, report: Report) -> None:
     """Values and gradients of the compiled layer, for one input of two ranks.
 
     All other checks ran without compilation, since each shape, dtype and mode is compiled anew.

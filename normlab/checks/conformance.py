@@ -24,10 +24,9 @@ from normlab.checks.state import check_evaluation, check_saved_state
 from normlab.checks.threshold import check_threshold
 from normlab.norms import NORMS
 from normlab.probing.adapting import adapt
-from normlab.probing.modules import ModuleSubject, make_subject
-from normlab.probing.opening import uncompiled
-from normlab.probing.shapes import ParameterMismatch
-from normlab.probing.state import preserve_state
+from normlab.probing.inputs import ParameterMismatch
+from normlab.probing.modules import ForeignModule, as_norm
+from normlab.probing.state import preserve_state, uncompiled
 
 CONVENTIONS: dict[str, tuple[Any, ...] | None] = {
     "eps": None,
@@ -180,7 +179,7 @@ def examine(
         torch.manual_seed(0)
         eps = conventions.get("eps", default_eps(like))
         try:
-            subject = make_subject(layer, like, shape, conventions.get("num_groups"), eps)
+            subject = as_norm(layer, like, shape, conventions.get("num_groups"), eps)
         except ParameterMismatch as error:
             report.checks.append("parameters")
             report.failures.append(Failure("parameters", str(error), "parameter_shape"))
@@ -218,7 +217,7 @@ def examine(
                 check_double_backward(subject, actual, report)
             if is_compiled(layer):
                 check_compiled(subject, actual, report)
-        if isinstance(subject, ModuleSubject) and subject.attached:
+        if isinstance(subject, ForeignModule) and subject.attached:
             sentence = f"{', '.join(subject.attached)}: a buffer that hangs on the autograd graph"
             report.failures.append(make_failure("saved state", sentence, "running_in_graph"))
     return report

@@ -18,7 +18,7 @@ from normlab.checks.running import close
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS
 from normlab.probing.functions import NO_CORRECTION
-from normlab.probing.modules import AnySubject
+from normlab.probing.modules import ForeignNorm
 
 _CHECK = "correction"
 _BEFORE = (ORDINARY.name, SMALL.name, "input unchanged")
@@ -113,7 +113,7 @@ _ATTACHED = (
 )
 
 
-def check_no_correction(subject: AnySubject, formula: Formula, report: Report) -> bool:
+def check_no_correction(subject: ForeignNorm, formula: Formula, report: Report) -> bool:
     """With r_max 1 and d_max 0 the output in training knows no running statistics.
 
     Returns:
@@ -148,7 +148,7 @@ def check_no_correction(subject: AnySubject, formula: Formula, report: Report) -
     return False
 
 
-def check_correction(subject: AnySubject, formula: Formula, report: Report) -> None:
+def check_correction(subject: ForeignNorm, formula: Formula, report: Report) -> None:
     """In training x_hat becomes x_hat r + d, r and d being constants within their bounds."""
     if not NORMS[subject.like].has_correction:
         return
@@ -177,7 +177,7 @@ _Called = tuple[Tensor, tuple[Tensor, Tensor]]
 
 
 def _call(
-    subject: AnySubject, inputs: Inputs, probe: _Probe, bounds: tuple[float, float]
+    subject: ForeignNorm, inputs: Inputs, probe: _Probe, bounds: tuple[float, float]
 ) -> _Called:
     """The output in training, and the running statistics behind it."""
     running = probe.running(inputs)
@@ -226,7 +226,7 @@ def _compare_values(
     return make_failure(_CHECK, said, name)
 
 
-def _compare_gradients(subject: AnySubject, formula: Formula, inputs: Inputs) -> Failure | None:
+def _compare_gradients(subject: ForeignNorm, formula: Formula, inputs: Inputs) -> Failure | None:
     x, weight, bias = inputs.leaves(torch.float32)
     running, bounds = _WITHIN.running(inputs), _WITHIN.bounds
     y, _ = subject(inputs.case, x, weight, bias, running=running, bounds=bounds)

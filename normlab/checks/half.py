@@ -12,7 +12,7 @@ from normlab.checks.refusals import call_each, charge_refusals
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import Case
-from normlab.probing.modules import AnySubject
+from normlab.probing.modules import ForeignNorm
 
 _UNIT = Scale("unit input", 1.0, 0.0, 8.0)
 # squares of 300 are infinite in float16, whose largest number is 65504
@@ -38,7 +38,7 @@ def _expected(formula: Formula, inputs: Inputs, weight_cast: str, *, rounded: bo
     return cast(shaped.affine(x, x_hat, None, bias))
 
 
-def _observe(subject: AnySubject, inputs: Inputs) -> tuple[Tensor, bool]:
+def _observe(subject: ForeignNorm, inputs: Inputs) -> tuple[Tensor, bool]:
     """The output, and whether the parameters have 16 bits, too."""
     try:
         return observe(subject, inputs, backward=False).y, True
@@ -54,7 +54,7 @@ def _observe(subject: AnySubject, inputs: Inputs) -> tuple[Tensor, bool]:
 
 
 def check_half_precision(
-    subject: AnySubject, formula: Formula, report: Report, weight_cast: str | None
+    subject: ForeignNorm, formula: Formula, report: Report, weight_cast: str | None
 ) -> None:
     """16-bit input gives 16-bit output, computed from statistics that do not overflow."""
     for dtype, scales in ((torch.bfloat16, (_UNIT,)), (torch.float16, (_UNIT, _LARGE))):
@@ -125,7 +125,7 @@ def _differs(
 
 
 def check_weight_cast(
-    subject: AnySubject, formula: Formula, report: Report, weight_cast: str
+    subject: ForeignNorm, formula: Formula, report: Report, weight_cast: str
 ) -> None:
     """The declared order of weight and cast, seen in the last bit of bfloat16 outputs."""
     case = max((c for c in subject.cases), key=lambda c: (c.weight, torch.Size(c.shape).numel()))

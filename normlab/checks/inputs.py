@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normlab.checks.formula import Formula, default_eps
 from normlab.norms import NORMS, Case
-from normlab.probing.modules import AnySubject
+from normlab.probing.modules import ForeignNorm
 
 
 class BackwardFailed(Exception):
@@ -125,7 +125,7 @@ def _grad(value: Tensor | None) -> Tensor | None:
 
 
 def observe(
-    subject: AnySubject, inputs: Inputs, *, backward: bool = True, training: bool = True
+    subject: ForeignNorm, inputs: Inputs, *, backward: bool = True, training: bool = True
 ) -> Outcome:
     """Call the layer and differentiate it."""
     x, weight, bias = inputs.leaves(inputs.x.dtype)

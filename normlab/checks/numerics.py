@@ -31,7 +31,7 @@ from normlab.checks.refusals import attribute_refusal, call_each, charge_refusal
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
-from normlab.probing import AnySubject, FunctionSubject
+from normlab.probing import ForeignFunction, ForeignNorm
 
 _NEAR_EPS = "input near eps"
 _CALL = "call"
@@ -52,7 +52,7 @@ def _scales(formula: Formula) -> list[Scale]:
 
 
 def check_values(
-    subject: AnySubject, formula: Formula, report: Report, seeds: Sequence[int]
+    subject: ForeignNorm, formula: Formula, report: Report, seeds: Sequence[int]
 ) -> Formula | None:
     """Compare outputs and gradients with the formula; record what differs.
 
@@ -83,7 +83,7 @@ def check_values(
 
 
 def _compare(
-    subject: AnySubject, formula: Formula, scale: Scale, report: Report, seeds: Sequence[int]
+    subject: ForeignNorm, formula: Formula, scale: Scale, report: Report, seeds: Sequence[int]
 ) -> list[Comparison] | None:
     """Every case at one scale; None where the outputs cannot be compared.
 
@@ -140,14 +140,14 @@ def _explain(
     )
 
 
-def _observe(subject: AnySubject, inputs: Inputs, report: Report) -> Outcome:
+def _observe(subject: ForeignNorm, inputs: Inputs, report: Report) -> Outcome:
     """One call; a function that needs running statistics gets them."""
     try:
         return observe(subject, inputs)
     except (BackwardFailed, NoTensor):
         raise
     except Exception as error:  # the layer under test may fail in any way
-        function = isinstance(subject, FunctionSubject) and subject.has_running
+        function = isinstance(subject, ForeignFunction) and subject.has_running
         if not function or subject.needs_running:  # type: ignore[union-attr]
             raise
         subject.needs_running = True  # type: ignore[union-attr]
@@ -166,7 +166,7 @@ def _observe(subject: AnySubject, inputs: Inputs, report: Report) -> Outcome:
 
 
 def _backward_failure(
-    subject: AnySubject, error: BackwardFailed, call: Callable[[Case], object]
+    subject: ForeignNorm, error: BackwardFailed, call: Callable[[Case], object]
 ) -> Failure:
     if "invalid gradient" in str(error):
         sentence = "the gradient by the weight or bias is not summed over the other axes: "
@@ -200,7 +200,7 @@ def _forward_evidence(results: list[Comparison], formula: Formula) -> tuple[list
     return evidence, worst
 
 
-def _probes(subject: AnySubject, formula: Formula) -> list[Evidence]:
+def _probes(subject: ForeignNorm, formula: Formula) -> list[Evidence]:
     """Calls without bias at ever smaller inputs, which show where eps is and how large."""
     found = []
     for rms in _PROBES:
@@ -215,7 +215,7 @@ def _probes(subject: AnySubject, formula: Formula) -> list[Evidence]:
     return found
 
 
-def _read_clamp(subject: AnySubject, formula: Formula) -> Formula:
+def _read_clamp(subject: ForeignNorm, formula: Formula) -> Formula:
     """A declared clamp may bound the variance, the root or the norm: whichever the layer does."""
     if formula.eps_placement != "clamp":
         return formula
@@ -234,7 +234,7 @@ def _centers_otherwise(formula: Formula) -> bool:
 
 
 def _check_forward(
-    subject: AnySubject,
+    subject: ForeignNorm,
     centered: list[Comparison],
     shifted_results: list[Comparison],
     formula: Formula,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from normlab.checks.inputs import BackwardFailed, NoTensor
 from normlab.checks.report import Report, make_failure
 from normlab.norms import NORMS, Case
-from normlab.probing import AnySubject, FunctionSubject
+from normlab.probing import ForeignFunction, ForeignNorm
 
 T = TypeVar("T")
 
@@ -25,9 +25,9 @@ class Refusal:
     given: str  #: what it raises for
 
 
-def _other_parameters(subject: AnySubject, case: Case) -> Iterator[tuple[Refusal, Case]]:
+def _other_parameters(subject: ForeignNorm, case: Case) -> Iterator[tuple[Refusal, Case]]:
     """The same case without a weight or bias that it has, or with one that it lacks."""
-    if not isinstance(subject, FunctionSubject):
+    if not isinstance(subject, ForeignFunction):
         return
     keys = [key for key in ("bias", "weight") if key in subject.known]
     for changed in [[key] for key in keys] + ([keys] if len(keys) > 1 else []):
@@ -54,13 +54,13 @@ def _at_rank(case: Case, like: str, other: Case) -> Case | None:
 
 
 def attribute_refusal(
-    subject: AnySubject, case: Case, call: Callable[[Case], Any], accepted: Sequence[Case]
+    subject: ForeignNorm, case: Case, call: Callable[[Case], Any], accepted: Sequence[Case]
 ) -> Refusal:
     """Vary one thing about a case that raises, until it does not, as for the accepted cases."""
     for refusal, other in _other_parameters(subject, case):
         if takes(other, call):
             return refusal
-    if case.normalized_ndim > 1 and isinstance(subject, FunctionSubject):
+    if case.normalized_ndim > 1 and isinstance(subject, ForeignFunction):
         last = dataclasses.replace(case, normalized_ndim=1, parameter_shape=case.shape[-1:])
         if takes(last, call):
             return Refusal(("axes_raises",), "several normalized axes")
@@ -72,7 +72,7 @@ def attribute_refusal(
     return Refusal(("shape_raises",), f"an input of shape {case.shape}")
 
 
-def _why_admissible(subject: AnySubject, refusal: Refusal, accepted: Sequence[Case]) -> str:
+def _why_admissible(subject: ForeignNorm, refusal: Refusal, accepted: Sequence[Case]) -> str:
     """Why a right layer may raise here; empty if it may not."""
     for mistake in refusal.mistakes:
         role = mistake.removeprefix("no_").removesuffix("_raises")
@@ -112,7 +112,7 @@ def takes(case: Case, call: Callable[[Case], Any]) -> bool:
 
 
 def charge_refusals(
-    subject: AnySubject,
+    subject: ForeignNorm,
     check: str,
     refused: Mapping[Case, str],
     accepted: Sequence[Case],

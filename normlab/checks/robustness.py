@@ -15,19 +15,19 @@ from normlab.checks.inputs import ORDINARY, Inputs, formula_for, make_inputs, or
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS
-from normlab.probing import AnySubject, FunctionSubject, ModuleSubject
+from normlab.probing import ForeignFunction, ForeignModule, ForeignNorm
 
 _GROSS = 1e-3  # the values were checked elsewhere: here only a gross difference counts
 
 
-def check_handling(subject: AnySubject, formula: Formula, report: Report) -> None:
+def check_handling(subject: ForeignNorm, formula: Formula, report: Report) -> None:
     """The input survives, and strided, constant and empty inputs are handled."""
     norm = NORMS[formula.like]
     inputs = make_inputs(subject.cases[0], ORDINARY, torch.float32, seed=5)
     if any(f.mistake == "in_place" for f in report.failures):
         report.notes.append("strided, constant and empty input, because the input is damaged")
         return
-    if isinstance(subject, FunctionSubject) and subject.takes_eps:
+    if isinstance(subject, ForeignFunction) and subject.takes_eps:
         _check_eps_argument(subject, formula, inputs, report)
     by_rank = {len(c.shape): c for c in subject.cases}
     for case in dict.fromkeys((subject.cases[0], by_rank[max(by_rank)])):
@@ -48,7 +48,7 @@ def check_handling(subject: AnySubject, formula: Formula, report: Report) -> Non
 
 
 def _expect(
-    subject: AnySubject,
+    subject: ForeignNorm,
     formula: Formula,
     inputs: Inputs,
     name: str,
@@ -65,7 +65,7 @@ def _expect(
         report.failures += [failure] if failure else []
 
 
-def check_unchanged(subject: AnySubject, report: Report) -> None:
+def check_unchanged(subject: ForeignNorm, report: Report) -> None:
     """Neither input, parameters nor upstream gradient are written into."""
     inputs = make_inputs(subject.cases[0], ORDINARY, torch.float32, seed=5)
     try:
@@ -93,10 +93,10 @@ def check_unchanged(subject: AnySubject, report: Report) -> None:
         report.failures.append(make_failure("upstream gradient unchanged", text, "in_place"))
 
 
-def _damaged(subject: AnySubject, inputs: Inputs) -> str:
+def _damaged(subject: ForeignNorm, inputs: Inputs) -> str:
     """What a call has changed; empty if nothing."""
     before = [inputs.x, inputs.weight, inputs.bias]
-    for training in (True, False) if isinstance(subject, ModuleSubject) else (True,):
+    for training in (True, False) if isinstance(subject, ForeignModule) else (True,):
         x, weight, bias = now = [None if t is None else t.clone() for t in before]
         assert x is not None
         try:
@@ -113,7 +113,7 @@ def _damaged(subject: AnySubject, inputs: Inputs) -> str:
 
 
 def _check_eps_argument(
-    subject: FunctionSubject, formula: Formula, inputs: Inputs, report: Report
+    subject: ForeignFunction, formula: Formula, inputs: Inputs, report: Report
 ) -> None:
     name = "eps argument"
     report.checks.append(name)
@@ -141,7 +141,7 @@ def _layouts(x: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "an expanded input", x[:1].expand(x.shape)
 
 
-def _check_strides(subject: AnySubject, formula: Formula, inputs: Inputs, report: Report) -> None:
+def _check_strides(subject: ForeignNorm, formula: Formula, inputs: Inputs, report: Report) -> None:
     name = "strided input"
     if name not in report.checks:
         report.checks.append(name)
@@ -164,7 +164,7 @@ def _check_strides(subject: AnySubject, formula: Formula, inputs: Inputs, report
 
 
 def _gradients(
-    subject: AnySubject, inputs: Inputs, x: Tensor, dy: Tensor
+    subject: ForeignNorm, inputs: Inputs, x: Tensor, dy: Tensor
 ) -> list[tuple[str, Tensor]]:
     x, (_, weight, bias) = x.detach().requires_grad_(), inputs.leaves(x.dtype)
     y, leaves = subject(inputs.case, x, weight, bias)
@@ -176,7 +176,7 @@ def _gradients(
     return [(name, t.grad) for name, t in asked.items() if t.grad is not None]
 
 
-def _try_backward(subject: AnySubject, inputs: Inputs, name: str) -> Failure | None:
+def _try_backward(subject: ForeignNorm, inputs: Inputs, name: str) -> Failure | None:
     """The gradients are the same for a strided input, and for upstream gradients that are."""
     dy = inputs.dy
     copied = dy[:1].expand(dy.shape)  # as a sum over the batch gives it
@@ -196,7 +196,7 @@ def _try_backward(subject: AnySubject, inputs: Inputs, name: str) -> Failure | N
     return None
 
 
-def _check_empty(subject: AnySubject, inputs: Inputs, report: Report, by_token: bool) -> None:
+def _check_empty(subject: ForeignNorm, inputs: Inputs, report: Report, by_token: bool) -> None:
     """No rows in, no rows out. A channel norm that refuses them is noted, not charged."""
     empty = inputs.x.new_zeros(0, *inputs.x.shape[1:])
     failure = _try(subject, dataclasses.replace(inputs, x=empty), empty, 0.0, "empty input")
@@ -210,7 +210,7 @@ def _check_empty(subject: AnySubject, inputs: Inputs, report: Report, by_token: 
 
 
 def _try(
-    subject: AnySubject, inputs: Inputs, expected: Tensor, allowed: float, name: str, **call: Any
+    subject: ForeignNorm, inputs: Inputs, expected: Tensor, allowed: float, name: str, **call: Any
 ) -> Failure | None:
     """What is wrong with one output; a mistake is named where the layer raises."""
     try:
@@ -227,7 +227,7 @@ def _try(
     return None if wrong <= allowed else Failure(name, f"the output is off by {wrong:.1e}")
 
 
-def check_double_backward(subject: AnySubject, formula: Formula, report: Report) -> None:
+def check_double_backward(subject: ForeignNorm, formula: Formula, report: Report) -> None:
     """The gradient of a function of the gradient agrees with the formula's."""
     report.checks.append("double backward")
     report.cases += 1
@@ -240,7 +240,7 @@ def check_double_backward(subject: AnySubject, formula: Formula, report: Report)
         y, _ = subject(inputs.case, x, inputs.weight, inputs.bias)
         got = _second(y, x, inputs.dy)
     except Exception as error:  # the layer under test may fail in any way
-        what = "module" if isinstance(subject, ModuleSubject) else "function"
+        what = "module" if isinstance(subject, ForeignModule) else "function"
         text = f"the {what} cannot be differentiated twice: {error}"
         report.failures.append(Failure("double backward", text, "once"))
         return

@@ -12,7 +12,7 @@ from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, formula_for, make_inp
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
-from normlab.probing import AnySubject, FunctionSubject
+from normlab.probing import ForeignFunction, ForeignNorm
 
 _STEPS = (1, 2, 5)
 # of the recorded statistics: with 8192 entries a channel Bessel's correction is 1e-4
@@ -24,7 +24,7 @@ def close(got: Tensor, expected: Tensor, relative: float = 1e-4) -> bool:
     return max_error(got, expected) <= relative * float(expected.abs().max())
 
 
-def running_case(subject: AnySubject) -> Case:
+def running_case(subject: ForeignNorm) -> Case:
     """A case with few entries for each channel, so that Bessel's correction can be seen."""
     case = subject.cases[0]
     small = tuple(min(n, 3 + i) for i, n in enumerate(case.shape[2:]))
@@ -40,10 +40,10 @@ def running_case(subject: AnySubject) -> Case:
     return few if y.shape == t.x.shape else case
 
 
-def _declared_momentum(subject: AnySubject, declared: float | None) -> float | None:
+def _declared_momentum(subject: ForeignNorm, declared: float | None) -> float | None:
     if declared is not None:
         return declared
-    if isinstance(subject, FunctionSubject):
+    if isinstance(subject, ForeignFunction):
         return 0.3 if subject.has_momentum else 0.1
     for part in subject.module.modules():
         if hasattr(part, "momentum"):
@@ -75,10 +75,10 @@ def _bessel(formula: Formula, inputs: Inputs) -> float:
 
 
 def _observe(
-    subject: AnySubject, batches: list[Inputs], momentum: float | None, start: Tensor
+    subject: ForeignNorm, batches: list[Inputs], momentum: float | None, start: Tensor
 ) -> tuple[Tensor, bool]:
     """Running statistics after the batches, and whether they hang on the autograd graph."""
-    if isinstance(subject, FunctionSubject):
+    if isinstance(subject, ForeignFunction):
         mean, var = start[0].float(), start[1].float()
         for t in batches:
             x = t.x.clone().requires_grad_()
@@ -98,7 +98,7 @@ def _observe(
 
 
 def check_running(
-    subject: AnySubject,
+    subject: ForeignNorm,
     formula: Formula,
     declared: Formula,
     report: Report,

@@ -21,7 +21,7 @@ from normlab.checks.inputs import (
 from normlab.checks.report import Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
-from normlab.probing import AnySubject, FunctionSubject, ModuleSubject
+from normlab.probing import ForeignFunction, ForeignModule, ForeignNorm
 
 _GROSS = 1e-3  # the values were checked elsewhere: here only a gross difference counts
 _HALF = 0.1  # of a gradient whose terms were each rounded to 16 bits
@@ -42,7 +42,7 @@ _WHAT = {
 }
 
 
-def check_situations(subject: AnySubject, formula: Formula, report: Report) -> None:
+def check_situations(subject: ForeignNorm, formula: Formula, report: Report) -> None:
     """Output and gradients where only the size, the sign or the history of a call is unusual.
 
     Args:
@@ -82,7 +82,7 @@ def _named(error: Exception) -> str:
     return f"it raises {type(error).__name__}: {error}"
 
 
-def _situations(subject: AnySubject, formula: Formula) -> Iterator[tuple[str, Inputs, float]]:
+def _situations(subject: ForeignNorm, formula: Formula) -> Iterator[tuple[str, Inputs, float]]:
     """Inputs, the name of their check, and how far the results may be off."""
     case, scope, norm = subject.cases[0], subject.scope, NORMS[formula.like]
     for larger in _larger(subject, formula.like):
@@ -109,13 +109,13 @@ def _situations(subject: AnySubject, formula: Formula) -> Iterator[tuple[str, In
         yield "batch of one" if size else "empty input", inputs, _GROSS
 
 
-def _larger(subject: AnySubject, like: str) -> Iterator[Case]:
+def _larger(subject: ForeignNorm, like: str) -> Iterator[Case]:
     """Many rows; many positions, too, and for a function many features, where it has them."""
     case, norm = subject.cases[0], NORMS[like]
     rows = min(_LARGE, _ENTRIES // max(1, torch.Size(case.shape[1:]).numel()))
     if case.normalized_ndim < len(case.shape) and rows > case.shape[0]:
         yield dataclasses.replace(case, shape=(rows, *case.shape[1:]))
-    if norm.trailing and isinstance(subject, FunctionSubject):
+    if norm.trailing and isinstance(subject, ForeignFunction):
         shape = (2, 4 * _LARGE)
         yield dataclasses.replace(
             case, shape=shape, parameter_shape=norm.parameter_shape(shape), normalized_ndim=1
@@ -123,7 +123,7 @@ def _larger(subject: AnySubject, like: str) -> Iterator[Case]:
 
 
 def differs(
-    subject: AnySubject, formula: Formula, inputs: Inputs, got: Outcome, allowed: float = _GROSS
+    subject: ForeignNorm, formula: Formula, inputs: Inputs, got: Outcome, allowed: float = _GROSS
 ) -> str:
     """Which result of a call is grossly wrong; empty if none is."""
     backward = subject.scope.backward
@@ -141,7 +141,7 @@ def differs(
     return ""
 
 
-def _check_use(subject: AnySubject, formula: Formula, report: Report) -> None:
+def _check_use(subject: ForeignNorm, formula: Formula, report: Report) -> None:
     """One layer called twice before its backward passes, often, and with an input that is fixed."""
     report.checks.append("used again")
     report.cases += 1
@@ -157,11 +157,11 @@ def _check_use(subject: AnySubject, formula: Formula, report: Report) -> None:
 
 
 def _calls(
-    subject: AnySubject, inputs: Inputs
+    subject: ForeignNorm, inputs: Inputs
 ) -> Callable[[Tensor], tuple[Tensor, Sequence[Tensor | None]]]:
     """The same copy at each call, with the same leaves."""
     _, weight, bias = inputs.leaves(torch.float32)
-    if not isinstance(subject, ModuleSubject):
+    if not isinstance(subject, ForeignModule):
         return lambda x: subject(inputs.case, x, weight, bias)
     module = subject.prepare(torch.float32, weight, bias).train()
     named = dict(module.named_parameters())
@@ -169,7 +169,7 @@ def _calls(
     return lambda x: (module(x), leaves)
 
 
-def _use(subject: AnySubject, formula: Formula, first: Inputs, second: Inputs) -> str:
+def _use(subject: ForeignNorm, formula: Formula, first: Inputs, second: Inputs) -> str:
     """What is wrong with a second use; empty if nothing is."""
     call, given = _calls(subject, first), (first, second)
     xs = [inputs.x.clone().requires_grad_() for inputs in given]

@@ -14,12 +14,12 @@ from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.running import close, running_case
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
-from normlab.probing.modules import AnySubject, ModuleSubject
+from normlab.probing.modules import ForeignModule, ForeignNorm
 from normlab.probing.state import copy_module
 
 
 def check_evaluation(
-    subject: AnySubject, formula: Formula, declared: Formula, report: Report
+    subject: ForeignNorm, formula: Formula, declared: Formula, report: Report
 ) -> None:
     """A norm with running statistics normalizes with them; another does the same as in training.
 
@@ -28,7 +28,7 @@ def check_evaluation(
     if not subject.has_training:
         report.notes.append("evaluation: the function takes no training flag")
         return
-    if not (subject.has_running or isinstance(subject, ModuleSubject)):
+    if not (subject.has_running or isinstance(subject, ForeignModule)):
         return
     report.checks.append("evaluation")
     found: list[Failure] = []
@@ -60,14 +60,14 @@ def check_evaluation(
     report.failures += found
 
 
-def _evaluate_case(subject: AnySubject, case: Case, formula: Formula) -> list[Failure]:
+def _evaluate_case(subject: ForeignNorm, case: Case, formula: Formula) -> list[Failure]:
     if subject.has_running:
         return _with_running(subject, case, formula)
-    assert isinstance(subject, ModuleSubject)
+    assert isinstance(subject, ForeignModule)
     return _without_running(subject, case, formula)
 
 
-def _without_running(subject: ModuleSubject, case: Case, formula: Formula) -> list[Failure]:
+def _without_running(subject: ForeignModule, case: Case, formula: Formula) -> list[Failure]:
     for scale in (BATCH, NEAR_EPS):
         t = make_inputs(case, scale, torch.float32, seed=50)
         training, evaluation = (observe(subject, t, training=mode) for mode in (True, False))
@@ -89,9 +89,9 @@ def _without_running(subject: ModuleSubject, case: Case, formula: Formula) -> li
     return []
 
 
-def _kept_from_before(subject: AnySubject) -> list[Failure]:
+def _kept_from_before(subject: ForeignNorm) -> list[Failure]:
     """Evaluation, a step of training, evaluation again: the second takes the new numbers."""
-    if not isinstance(subject, ModuleSubject) or hasattr(subject.module, "_orig_mod"):
+    if not isinstance(subject, ForeignModule) or hasattr(subject.module, "_orig_mod"):
         return []  # of a compiled module only one copy is kept, so there is no fresh one
     t = make_inputs(running_case(subject), BATCH, torch.float32, seed=51)
     module = subject.prepare(torch.float32, t.weight, t.bias).eval()
@@ -107,7 +107,7 @@ def _kept_from_before(subject: AnySubject) -> list[Failure]:
     return [make_failure("evaluation", text, "eval_stale")]
 
 
-def _with_running(subject: AnySubject, case: Case, formula: Formula) -> list[Failure]:
+def _with_running(subject: ForeignNorm, case: Case, formula: Formula) -> list[Failure]:
     size = case.parameter_shape[0]
     for scale, means, variances in (
         (BATCH, (-1.0, 1.0), (0.5, 2.0)),
@@ -233,9 +233,9 @@ def _unregistered(module: nn.Module) -> list[str]:
     return found
 
 
-def check_saved_state(subject: AnySubject, report: Report) -> None:
+def check_saved_state(subject: ForeignNorm, report: Report) -> None:
     """A module that is saved and loaded evaluates, and goes on training, as before."""
-    if not isinstance(subject, ModuleSubject):
+    if not isinstance(subject, ForeignModule):
         return
     report.checks.append("saved state")
     hidden = _unregistered(subject.module)
@@ -258,7 +258,7 @@ def check_saved_state(subject: AnySubject, report: Report) -> None:
         report.failures.append(make_failure("saved state", text, "state_lost"))
 
 
-def _lost(subject: ModuleSubject) -> str:
+def _lost(subject: ForeignModule) -> str:
     """What a module that is saved and loaded does otherwise; empty if nothing."""
     case = running_case(subject)
     trained = subject.with_dtype(torch.float32).train()

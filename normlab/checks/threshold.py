@@ -8,13 +8,13 @@ from torch import Tensor
 from normlab.checks.inputs import ORDINARY, Inputs, make_inputs
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
-from normlab.probing.modules import AnySubject
+from normlab.probing.modules import ForeignNorm
 
 _CHECK = "threshold"
 _ALLOWED = 1e-4  # the values were checked elsewhere; a form such as relu(y - t) + t rounds
 
 
-def check_threshold(subject: AnySubject, report: Report) -> None:
+def check_threshold(subject: ForeignNorm, report: Report) -> None:
     """The output is max(y, threshold), y being that of a threshold that binds nowhere."""
     if not subject.has_threshold:
         return
@@ -38,7 +38,7 @@ def _spread(values: Tensor, x: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (x.dim() - 2))
 
 
-def _compare_values(subject: AnySubject, inputs: Inputs, threshold: Tensor) -> Failure | None:
+def _compare_values(subject: ForeignNorm, inputs: Inputs, threshold: Tensor) -> Failure | None:
     case, x, weight, bias = inputs.case, inputs.x, inputs.weight, inputs.bias
     with torch.no_grad():
         free, _ = subject(case, x.clone(), weight, bias)
@@ -65,7 +65,7 @@ def _compare_values(subject: AnySubject, inputs: Inputs, threshold: Tensor) -> F
     return make_failure(_CHECK, said[mistake], mistake) if mistake else None
 
 
-def _compare_gradients(subject: AnySubject, inputs: Inputs, threshold: Tensor) -> Failure | None:
+def _compare_gradients(subject: ForeignNorm, inputs: Inputs, threshold: Tensor) -> Failure | None:
     case, dy = inputs.case, inputs.dy
     x, weight, bias = inputs.leaves(torch.float32)
     free, _ = subject(case, x, weight, bias)

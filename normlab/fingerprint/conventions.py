@@ -6,13 +6,13 @@ import math
 
 import torch
 
-from normlab.fingerprint.findings import Findings
+from normlab.fingerprint.evidence import Evidence
+from normlab.probing.layer import NoNorm
 from normlab.probing.measurements import Eps, fit_affine, measure_eps, shortest
 from normlab.probing.parameters import constant
-from normlab.probing.probe import NoNorm
 
 
-def read_affine(found: Findings) -> None:
+def read_affine(found: Evidence) -> None:
     """Fill `has_weight`, and `affine`, `weight_offset` and `divisor` of the report.
 
     Raises:
@@ -44,7 +44,7 @@ def read_affine(found: Findings) -> None:
         )
 
 
-def _read_divisor(found: Findings, gain: float) -> None:
+def _read_divisor(found: Evidence, gain: float) -> None:
     n, report, tolerance = found.count, found.report, 2 * found.tolerance
     if found.is_scalar:
         report.reasons["divisor"] = "a weight of one number cannot be told from a divisor"
@@ -65,7 +65,7 @@ def _read_divisor(found: Findings, gain: float) -> None:
         raise NoNorm(f"the normalized input comes out {gain:.4g} times as large as that of a norm")
 
 
-def read_eps(found: Findings) -> None:
+def read_eps(found: Evidence) -> None:
     """Fill the fields of eps, here and in the report, whose divisor is known or has a reason."""
     report, n = found.report, found.count
     noise = max(found.affine.error, torch.finfo(found.probe.dtype).eps)
@@ -94,14 +94,14 @@ def read_eps(found: Findings) -> None:
         report.eps = found.eps_value
 
 
-def _own_units(found: Findings, eps: Eps) -> float:
+def _own_units(found: Evidence, eps: Eps) -> float:
     value, n = eps.value, found.count
     if found.report.divisor == "n-1":
         value *= math.sqrt(n / (n - 1)) if eps.placement == "outside" else n / (n - 1)
     return shortest(value, eps.uncertainty)
 
 
-def _in_float32(found: Findings) -> Eps | None:
+def _in_float32(found: Evidence) -> Eps | None:
     if found.probe.dtype != torch.float64:
         return None
     single = found.probe.at(torch.float32)

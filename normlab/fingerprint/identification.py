@@ -11,31 +11,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.fingerprint.behavior import (
+from normlab.fingerprint.conventions import read_affine, read_eps
+from normlab.fingerprint.evidence import Evidence
+from normlab.fingerprint.function_behind import name_function, without_function
+from normlab.fingerprint.interleaved import read_interleaved
+from normlab.fingerprint.naming import name_family
+from normlab.fingerprint.nearest import name_nearest
+from normlab.fingerprint.no_norms import (
     RANDOM,
     check_answers,
     describe_elementwise,
     describe_scaling,
     is_identity,
+    name_other_layer,
     resembles_norm,
 )
-from normlab.fingerprint.conventions import read_affine, read_eps
-from normlab.fingerprint.findings import Findings
-from normlab.fingerprint.following import name_function, without_function
-from normlab.fingerprint.naming import name_family
-from normlab.fingerprint.nearest import name_nearest
 from normlab.fingerprint.precision import read_precision
-from normlab.fingerprint.relatives import name_relative
 from normlab.fingerprint.report import Fingerprint
-from normlab.fingerprint.strided import read_strided
 from normlab.norms import NORMS
 from normlab.probing.arguments import Arguments, OneTensor
-from normlab.probing.groups import StridedGroups, find_groups, moved_outputs
+from normlab.probing.groups import InterleavedGroups, find_groups, moved_outputs
+from normlab.probing.inputs import choose_input
+from normlab.probing.layer import ForeignLayer, NoNorm
 from normlab.probing.measurements import Affine, fit_affine, shortest
-from normlab.probing.opening import choose_probe, open_probe, uncompiled
 from normlab.probing.parameters import find_roles
-from normlab.probing.probe import NoNorm, Probe
 from normlab.probing.running import find_running
+from normlab.probing.state import uncompiled
 
 
 def identify(
@@ -73,7 +74,7 @@ def identify(
     """
     shape = _checked_shape(shape)
     if others and not isinstance(layer, type) and callable(layer):
-        layer = OneTensor(layer, Arguments(0, after=tuple(others)))
+        layer = OneTensor(layer, Arguments(0, (None, *others)))
     # what is compiled is the same function, and each shape and dtype would be compiled anew
     with uncompiled():
         report = _identify(layer, shape)
@@ -87,18 +88,18 @@ def identify(
 
 
 def _identify(layer: Callable[[Tensor], Any], shape: tuple[int, ...]) -> Fingerprint:
-    with open_probe(layer, shape) as original:
+    with ForeignLayer.open(layer, shape) as original:
         try:
-            found = Findings(original)
+            found = Evidence(original)
         except NoNorm as reason:
             return Fingerprint().undecided(str(reason))
         try:
             _fill(found)
         except NoNorm as reason:
-            if isinstance(reason, StridedGroups):
+            if isinstance(reason, InterleavedGroups):
                 found.probe.assign(found.own)
                 read = functools.partial(_identify, shape=shape)
-                report = read_strided(layer, found.probe, reason, read)
+                report = read_interleaved(layer, found.probe.shape[reason.axis], reason, read)
                 if report is not None:
                     return report
             why = _true_reason(found.probe, str(reason))  # with parameters away from 0 and 1
@@ -114,23 +115,23 @@ def _identify(layer: Callable[[Tensor], Any], shape: tuple[int, ...]) -> Fingerp
         return found.report
 
 
-def _before_function(original: Probe) -> Fingerprint | None:
+def _before_function(original: ForeignLayer) -> Fingerprint | None:
     """The norm in front of a function at the end of the layer; None where there is none."""
     own, partly = original.values(), None
     with contextlib.suppress(Exception):  # a layer may refuse an input in any way
-        for probe in without_function(original, choose_probe(original)):
-            found = Findings(probe)
+        for probe in without_function(original, choose_input(original)):
+            found = Evidence(probe)
             try:
                 found.randomize()
-                found.following = name_function(found.probe)
-                if found.following is not None:
+                found.behind = name_function(found.probe)
+                if found.behind is not None:
                     _fill(found)
             except NoNorm:
                 continue
             finally:
                 original.assign(own)
-            if found.following is not None:
-                found.report.followed_by = found.following.name
+            if found.behind is not None:
+                found.report.followed_by = found.behind.name
                 if found.report.family in NORMS:
                     return found.report
                 if found.report.family is None:
@@ -138,9 +139,9 @@ def _before_function(original: Probe) -> Fingerprint | None:
     return partly
 
 
-def _true_reason(probe: Probe, reason: str) -> str:
+def _true_reason(probe: ForeignLayer, reason: str) -> str:
     """Why it is no norm: a name for it, or that nothing is normalized, before what was seen."""
-    named = "" if "random" in reason else name_relative(probe)
+    named = "" if "random" in reason else name_other_layer(probe)
     if named:
         return named
     with contextlib.suppress(Exception):  # a layer may refuse an input in any way
@@ -162,7 +163,7 @@ def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     return sizes
 
 
-def _fill(found: Findings) -> None:
+def _fill(found: Evidence) -> None:
     report, probe = found.report, found.probe
     if probe.shape != found.real_shape:
         report.notes.append(
@@ -191,7 +192,7 @@ def _fill(found: Findings) -> None:
     name_nearest(found)
 
 
-def _fit(found: Findings) -> Affine:
+def _fit(found: Evidence) -> Affine:
     scale = 1e8 if found.probe.dtype != torch.float16 else 30.0
     affine = fit_affine(found.probe, found.groups, scale=scale)
     if not affine.error <= (2e-5 if found.exact else 2e-2):
@@ -199,7 +200,7 @@ def _fit(found: Findings) -> Affine:
     return affine
 
 
-def _why_not(found: Findings, affine: Affine) -> str:
+def _why_not(found: Evidence, affine: Affine) -> str:
     x = found.probe.input(8) + 0.5
     f = found.probe.measure
     ratio = float(f(64 * x).abs().max() / f(x).abs().max())
@@ -224,7 +225,7 @@ def _why_not(found: Findings, affine: Affine) -> str:
     )
 
 
-def _verify(found: Findings) -> None:
+def _verify(found: Evidence) -> None:
     """Compare the outputs with the model, also where eps shows."""
     eps, probe, model = found.model.eps, found.probe, found.model
     small = eps.value if eps.placement == "outside" else math.sqrt(eps.value)
@@ -240,7 +241,7 @@ def _verify(found: Findings) -> None:
             )
 
 
-def _read_evaluation(found: Findings) -> None:
+def _read_evaluation(found: Evidence) -> None:
     report, probe = found.report, found.probe
     x = probe.input(81) + 0.5
     train, evaluated = (probe.measure(x, training=mode) for mode in (True, False))
@@ -260,7 +261,7 @@ def _read_evaluation(found: Findings) -> None:
         )
 
 
-def _count_in_eps(found: Findings) -> None:
+def _count_in_eps(found: Evidence) -> None:
     """What was read as an eps of the mean square, as one of the sum where the norm takes that."""
     report = found.report
     record = NORMS.get(str(report.family))
@@ -270,7 +271,7 @@ def _count_in_eps(found: Findings) -> None:
         report.eps = shortest(report.eps * n, max(found.eps_doubt, 1e-9))
 
 
-def _name(found: Findings) -> None:
+def _name(found: Evidence) -> None:
     report, groups, shape = found.report, found.groups, found.real_shape
     family = name_family(found)
     if family.startswith("none: "):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from normlab.fingerprint.findings import Findings
+from normlab.fingerprint.evidence import Evidence
 from normlab.norms import NORMS, reduced_axes
 from normlab.probing.groups import find_groups
+from normlab.probing.layer import ForeignLayer
 from normlab.probing.parameters import varying_axes
-from normlab.probing.probe import Probe
 
 
-def name_family(found: Findings) -> str:
+def name_family(found: Evidence) -> str:
     """The family, or "none: " and the reason.
 
     Where axes and weight leave two names, a call with another shape decides: a layer norm keeps
@@ -31,7 +31,7 @@ def name_family(found: Findings) -> str:
     return usual
 
 
-def _carried(found: Findings) -> set[int]:
+def _carried(found: Evidence) -> set[int]:
     """Axes along which factors or summands vary."""
     affine = found.affine
     varying = (
@@ -41,7 +41,7 @@ def _carried(found: Findings) -> set[int]:
     return {axis for axes in varying for axis in axes}
 
 
-def _modulated(found: Findings, carried: set[int]) -> str:
+def _modulated(found: Evidence, carried: set[int]) -> str:
     """The norm whose factors come from a condition; empty where only a usual weight is seen."""
     over, ndim = found.reduced, len(found.probe.shape)
     if found.groups.split is None and 0 not in over and found.affine.centered:
@@ -53,7 +53,7 @@ def _modulated(found: Findings, carried: set[int]) -> str:
     return "" if name.startswith("none: ") else name
 
 
-def _by_record(found: Findings, carried: set[int]) -> str:
+def _by_record(found: Evidence, carried: set[int]) -> str:
     """A norm whose record has these cells, this spread and these parameters; empty if none has."""
     ndim, scalar = len(found.probe.shape), found.is_scalar
     for name, record in NORMS.items():
@@ -80,7 +80,7 @@ def _by_record(found: Findings, carried: set[int]) -> str:
     return ""
 
 
-def _by_axes(found: Findings, carried: set[int]) -> str:
+def _by_axes(found: Evidence, carried: set[int]) -> str:
     probe, groups, affine = found.probe, found.groups, found.affine
     ndim, centered = len(probe.shape), affine.centered
     over = found.reduced
@@ -122,7 +122,7 @@ def _by_axes(found: Findings, carried: set[int]) -> str:
     return f"none: statistics over axes {tuple(sorted(over))} with these weights have no name"
 
 
-def _trailing(probe: Probe, over: set[int], carried: set[int]) -> str:
+def _trailing(probe: ForeignLayer, over: set[int], carried: set[int]) -> str:
     shape, ndim = probe.shape, len(probe.shape)
     per_channel = {*range(1, ndim)} == over or {*range(2, ndim)} == over
     other = "group_norm" if 1 in over else "instance_norm"
@@ -146,7 +146,7 @@ def _trailing(probe: Probe, over: set[int], carried: set[int]) -> str:
     return other if found == over else "layer_norm"
 
 
-def _reduced(probe: Probe, shape: tuple[int, ...]) -> set[int] | None:
+def _reduced(probe: ForeignLayer, shape: tuple[int, ...]) -> set[int] | None:
     """Reduced axes at another shape; None where the layer does not take it."""
     other = probe.with_shape(shape)
     try:

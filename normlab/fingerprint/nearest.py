@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import signature
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from normlab.fingerprint.findings import Findings
+from normlab.fingerprint.evidence import Evidence
 from normlab.fingerprint.report import load_state
+from normlab.probing.layer import ForeignLayer
 from normlab.probing.measurements import Affine, fit_affine
-from normlab.probing.probe import Probe
 from normlab.probing.state import tensors_of
 
 State = dict[str, Tensor]
@@ -24,17 +25,18 @@ class Candidate:
     """A constructor of torch, by family, and the axes along which its weight varies."""
 
     family: str
-    name: str
-    first: str
+    text: str
     parameter_axes: tuple[int, ...]
-    options: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        return f"{self.name}({', '.join((self.first, *self.options))})"
 
 
-def candidates(found: Findings, shape: Sequence[int]) -> list[Candidate]:
+def _construct(name: str, sizes: Sequence[int], wanted: dict[str, Any]) -> str:
+    """A constructor with those of some options that it has and that are not its defaults."""
+    known = signature(getattr(nn, name)).parameters
+    options = (f"{k}={v!r}" for k, v in wanted.items() if k in known and v != known[k].default)
+    return f"{name}({', '.join((*map(repr, sizes), *options))})"
+
+
+def candidates(found: Evidence, shape: Sequence[int]) -> list[Candidate]:
     """All constructors whose statistics are taken over the groups of an input of `shape`."""
     groups, running, eps = found.groups, found.running, found.eps_value
     shape, ndim = tuple(shape), len(shape)
@@ -46,11 +48,17 @@ def candidates(found: Findings, shape: Sequence[int]) -> list[Candidate]:
     if found.eps_follows_dtype and not centered:
         single = torch.finfo(torch.float32).eps
         eps = None if math.isclose(eps or 0.0, single, rel_tol=1e-3) else eps
+    wanted: dict[str, Any] = {} if eps is None else {"eps": eps}
+    wanted |= {"elementwise_affine": affine, "affine": affine}
+    if running is not None:
+        wanted["momentum"] = running.momentum
+    if has_weight and not has_bias:
+        wanted["bias"] = False  # of the channel norms, an argument of torch 2.13 and later
+    wanted["track_running_stats"] = running is not None
     named = []
 
-    def options(default: float, keyword: str, by_default: bool) -> list[str]:
-        parts = [] if eps is None or eps == default else [f"eps={eps!r}"]
-        return parts + ([] if affine == by_default else [f"{keyword}={affine}"])
+    def add(family: str, name: str, sizes: Sequence[Any], axes: Sequence[int]) -> None:
+        named.append(Candidate(family, _construct(name, sizes, wanted), tuple(axes)))
 
     # the trailing axes, for layer and RMS norm
     start = ndim
@@ -58,39 +66,22 @@ def candidates(found: Findings, shape: Sequence[int]) -> list[Candidate]:
         start -= 1
     start = next((a for a in range(start, ndim) if a in over), ndim)
     if groups.split is None and over and set(range(start, ndim)) & wide == over:
-        trailing = tuple(range(start, ndim))
-        sizes = shape[start:]
-        first = repr(sizes[0]) if len(sizes) == 1 else repr(sizes)
+        sizes = shape[start] if start == ndim - 1 else shape[start:]
         if centered:
-            parts = options(1e-5, "elementwise_affine", True)
-            parts += ["bias=False"] if has_weight and not has_bias else []
-            named.append(Candidate("layer_norm", "LayerNorm", first, trailing, tuple(parts)))
+            add("layer_norm", "LayerNorm", [sizes], range(start, ndim))
         elif not has_bias:
-            parts = [] if eps is None else [f"eps={eps!r}"]
-            parts += [] if affine else ["elementwise_affine=False"]
-            named.append(Candidate("rms_norm", "RMSNorm", first, trailing, tuple(parts)))
+            add("rms_norm", "RMSNorm", [sizes], range(start, ndim))
     if not centered or ndim < 2 or (eps is None):
         return named
-    channels, positions = repr(shape[1]), set(range(2, ndim)) & wide
+    channels, positions = shape[1], set(range(2, ndim)) & wide
     rank = {2: "1d", 3: "1d", 4: "2d", 5: "3d"}.get(ndim)
-    slim = has_weight and not has_bias and "bias" in signature(nn.GroupNorm).parameters
-    without_bias = ["bias=False"] if slim else []  # an argument of torch 2.13 and later
-    moving = [] if running is None or running.momentum == 0.1 else [f"momentum={running.momentum}"]
     if over == (positions | {0}) & wide and 0 in over and groups.split is None and rank:
-        parts = options(1e-5, "affine", True) + moving
-        parts += without_bias + ([] if running else ["track_running_stats=False"])
-        named.append(Candidate("batch_norm", f"BatchNorm{rank}", channels, (1,), tuple(parts)))
+        add("batch_norm", f"BatchNorm{rank}", [channels], [1])
     if over == positions and ndim > 2 and groups.split is None and rank:
-        parts = options(1e-5, "affine", False) + moving
-        parts += without_bias + (["track_running_stats=True"] if running else [])
-        named.append(
-            Candidate("instance_norm", f"InstanceNorm{rank}", channels, (1,), tuple(parts))
-        )
+        add("instance_norm", f"InstanceNorm{rank}", [channels], [1])
     if running is None and 0 not in over and over - {1} == positions:
-        size = groups.block if groups.split == 1 else shape[1] if 1 in over else 1
-        first = f"{shape[1] // size}, {shape[1]}"
-        parts = options(1e-5, "affine", True) + without_bias
-        named.append(Candidate("group_norm", "GroupNorm", first, (1,), tuple(parts)))
+        size = groups.block if groups.split == 1 else channels if 1 in over else 1
+        add("group_norm", "GroupNorm", [channels // size, channels], [1])
     return named
 
 
@@ -100,7 +91,7 @@ def along(values: Tensor, axes: Sequence[int]) -> Tensor:
     return values[index]
 
 
-def state_for(found: Findings, candidate: Candidate, affine: Affine, probe: Probe) -> State:
+def state_for(found: Evidence, candidate: Candidate, affine: Affine, probe: ForeignLayer) -> State:
     """What a layer of torch must hold to agree with a copy of the one that was measured."""
     state = {
         "weight": along(affine.factor, candidate.parameter_axes),
@@ -116,7 +107,7 @@ def state_for(found: Findings, candidate: Candidate, affine: Affine, probe: Prob
     return state
 
 
-def compare(found: Findings, candidate: Candidate) -> str | None:
+def compare(found: Evidence, candidate: Candidate) -> str | None:
     """What differs between a layer of torch and the one that was measured.
 
     None where all outputs agree, in training and in evaluation.
@@ -147,7 +138,7 @@ def compare(found: Findings, candidate: Candidate) -> str | None:
     return None
 
 
-def name_nearest(found: Findings) -> None:
+def name_nearest(found: Evidence) -> None:
     """Fill `nearest_torch`, `equivalents` and what :meth:`Fingerprint.to_torch` needs."""
     report = found.report
     obstacle = _obstacle(found)
@@ -175,15 +166,15 @@ def name_nearest(found: Findings) -> None:
     report.state = {name: value.to(torch.float32) for name, value in state.items()}
 
 
-def _with_function(found: Findings, text: str) -> str:
-    return text if found.following is None else f"Sequential({text}, {found.following.layer})"
+def _with_function(found: Evidence, text: str) -> str:
+    return text if found.behind is None else f"Sequential({text}, {found.behind.layer})"
 
 
-def _obstacle(found: Findings) -> str | None:
+def _obstacle(found: Evidence) -> str | None:
     report = found.report
     if report.modulated:
         return "no layer of torch takes its factors from a condition"
-    if found.following is not None and found.following.layer is None:
+    if found.behind is not None and found.behind.layer is None:
         return "torch has no layer for the function that follows"
     if found.is_scalar:
         return "no layer of torch has one number as its weight"

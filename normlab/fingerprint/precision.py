@@ -7,16 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from normlab.fingerprint.findings import Findings
-from normlab.fingerprint.following import bare
+from normlab.fingerprint.evidence import Evidence
+from normlab.probing.layer import ForeignLayer
 from normlab.probing.measurements import Model
 from normlab.probing.parameters import Role
-from normlab.probing.probe import Probe
 
 _Roles = dict[str, Role]
 
 
-def _set(probe: Probe, roles: _Roles, *, neutral: bool) -> bool:
+def _set(probe: ForeignLayer, roles: _Roles, *, neutral: bool) -> bool:
     """Give weights and biases values that are exact in half precision; False if one is hidden."""
     g = torch.Generator().manual_seed(9)
     for name, role in roles.items():
@@ -34,7 +33,7 @@ def _set(probe: Probe, roles: _Roles, *, neutral: bool) -> bool:
     return True
 
 
-def _value(probe: Probe, roles: _Roles, kind: str) -> Tensor | None:
+def _value(probe: ForeignLayer, roles: _Roles, kind: str) -> Tensor | None:
     """The weight or bias as it stands, in float64, to be broadcast against the input."""
     for name, role in roles.items():
         if role.kind == kind:
@@ -43,7 +42,7 @@ def _value(probe: Probe, roles: _Roles, kind: str) -> Tensor | None:
     return None
 
 
-def _inputs(probe: Probe, shift: float = 0.0) -> list[Tensor]:
+def _inputs(probe: ForeignLayer, shift: float = 0.0) -> list[Tensor]:
     count = max(2, min(40, 4000 // max(1, math.prod(probe.shape))))
     return [(probe.input(41 + k) + shift).to(probe.dtype) for k in range(count)]
 
@@ -54,13 +53,13 @@ def _agreement(got: list[Tensor], expected: list[Tensor]) -> float:
     return float(torch.stack(equal).mean())
 
 
-def read_precision(found: Findings) -> None:
+def read_precision(found: Evidence) -> None:
     """Fill `statistics_dtype` and `weight_cast`."""
     report, reasons, roles = found.report, found.report.reasons, found.roles
     if found.has_weight and not any(role.kind == "weight" for role in roles.values()):
         reasons["statistics_dtype"] = "the weight could not be found and set to 1"
         return
-    if found.following is not None and found.following.name == "threshold":
+    if found.behind is not None and found.behind.name == "threshold":
         reasons["statistics_dtype"] = (
             "not read behind a threshold, which hides a part of the output"
         )
@@ -72,7 +71,7 @@ def read_precision(found: Findings) -> None:
         gain = 1 / math.sqrt(n)
     # what the layer computes without weight and bias, in exact arithmetic
     model = found.model.with_affine(torch.full(shape, gain), torch.zeros(shape))
-    low = _half_probe(bare(found.layer))
+    low = _half_probe(found.whole())
     if isinstance(low, str):
         reasons["statistics_dtype"] = low
         reasons.setdefault("weight_cast", low)
@@ -84,13 +83,13 @@ def read_precision(found: Findings) -> None:
         report.statistics_dtype = dtype
         reasons.setdefault("weight_cast", "half-precision inputs are never cast up")
     else:
-        wide = _is_double(bare(found.layer).at(torch.float32), model, found)
+        wide = _is_double(found.whole().at(torch.float32), model, found)
         report.statistics_dtype = torch.float64 if wide else torch.float32
     if "weight_cast" not in reasons:
         _read_weight_cast(found, low, model)
 
 
-def _half_probe(layer: Probe) -> Probe | str:
+def _half_probe(layer: ForeignLayer) -> ForeignLayer | str:
     """A copy that answers half-precision inputs in kind, or why there is none.
 
     Parameters stay in their own dtype where the layer takes that, as under autocast.
@@ -112,7 +111,7 @@ def _half_probe(layer: Probe) -> Probe | str:
     return reason
 
 
-def _statistics_dtype(low: Probe, model: Model, found: Findings) -> torch.dtype | str:
+def _statistics_dtype(low: ForeignLayer, model: Model, found: Evidence) -> torch.dtype | str:
     """Compare the outputs for half-precision inputs with correctly rounded ones.
 
     The answer is float32 for that or wider, the half dtype, or why it cannot be told.
@@ -134,7 +133,7 @@ def _statistics_dtype(low: Probe, model: Model, found: Findings) -> torch.dtype 
     return f"a {_name(half)} input gives outputs that differ by more than its rounding"
 
 
-def _is_double(single: Probe, model: Model, found: Findings) -> bool:
+def _is_double(single: ForeignLayer, model: Model, found: Evidence) -> bool:
     """Whether float32 inputs far from 0 are normalized without rounding of the statistics."""
     if not _set(single, found.roles, neutral=True):
         return False
@@ -147,7 +146,7 @@ def _is_double(single: Probe, model: Model, found: Findings) -> bool:
     return _agreement(got, expected) >= 0.97
 
 
-def _read_weight_cast(found: Findings, low: Probe, model: Model) -> None:
+def _read_weight_cast(found: Evidence, low: ForeignLayer, model: Model) -> None:
     """Whether the weight multiplies before or after the result is cast back to half precision."""
     report, roles = found.report, found.roles
     half = low.dtype

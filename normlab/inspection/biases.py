@@ -3,61 +3,55 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from normlab.inspection.report import Finding
+from normlab.inspection.model_run import Found, FoundNorm, ModelRun
 from normlab.inspection.rules import probing_shape
-from normlab.inspection.seen import Seen
 from normlab.inspection.tracing import run_once
-from normlab.probing import copy_module
+from normlab.probing import ForeignLayer
 from normlab.probing.arguments import tensors_in
 
 
-def check_biases(seen: Seen) -> Iterator[Finding]:
+def cancelled_bias(run: ModelRun) -> Found:
     """Biases that change nothing, since the norm behind them subtracts them again."""
     before: list[Tensor] | None = None
-    for norm in seen.norms:
-        address, layer = seen.trace.calls[norm.module].layout[0], seen.layers[norm.module]
-        found = norm.fingerprint
-        still = not seen.modules[norm.module].training and found.running_statistics
-        if not found.centered or still:
+    for norm in run.norms:
+        if not norm.fingerprint.centered or norm.uses_running:
             continue
-        for call in seen.trace.calls.values():
+        for call in run.trace.calls.values():
             bias = getattr(call.module, "bias", None)
-            feeds = call.returned is not None and call.returned[0] == address
-            if not feeds or call.name == norm.module or not isinstance(bias, nn.Parameter):
+            feeds = call.returned is not None and call.returned[0] == norm.call.layout[0]
+            if not feeds or call.name == norm.path or not isinstance(bias, nn.Parameter):
                 continue
-            if not _is_removed(layer, bias, probing_shape(norm, layer)):
+            if not _is_removed(norm, bias):
                 continue
             if before is None:
-                before = _outputs(seen)
-            if before and _is_without_effect(bias, before, seen):
-                yield Finding(
-                    "cancelled_bias",
+                before = _outputs(run)
+            if before and _is_without_effect(bias, before, run):
+                yield (
                     (call.name,),
                     "its bias has no effect: the norm right behind it subtracts the mean. "
                     "Construct it with bias=False",
                 )
 
 
-def _is_removed(layer: nn.Module, bias: Tensor, shape: tuple[int, ...]) -> bool:
+def _is_removed(norm: FoundNorm, bias: Tensor) -> bool:
     """Whether the norm, without zeros in its weight, gives the same for another bias."""
-    probe = copy_module(layer)
+    shape, size, training = probing_shape(norm), bias.numel(), norm.module.training
     g = torch.Generator().manual_seed(3)
-    x = torch.randn(shape, generator=g).to(bias.device, bias.dtype)
-    drawn = torch.randn(bias.shape, generator=g).to(bias.device, bias.dtype)
-    channels = [a for a in (1, len(shape) - 1) if a > 0 and shape[a] == bias.numel()]
+    x, drawn = torch.randn(shape, generator=g), torch.randn(size, generator=g)
+    channels = [a for a in (1, len(shape) - 1) if a > 0 and shape[a] == size]
     try:
-        with torch.no_grad():
-            for p in probe.parameters():
-                p.fill_(1.0)
-            before = probe(x)
+        with ForeignLayer.open(norm.layer, shape) as layer:
+            layer.dtype = bias.dtype
+            for tensor in layer.tensors.values():
+                tensor.fill_(1.0)
+            before = layer.measure(x, training=training)
             for axis in channels:
-                view = [bias.numel() if a == axis else 1 for a in range(len(shape))]
-                after = probe(x + drawn.view(view))
+                view = [size if a == axis else 1 for a in range(len(shape))]
+                after = layer.measure(x + drawn.view(view), training=training)
                 if float((after - before).abs().max()) <= 1e-3 * float(before.abs().max()):
                     return True
     except Exception:  # a layer may refuse fewer samples; then the model decides
@@ -65,21 +59,21 @@ def _is_removed(layer: nn.Module, bias: Tensor, shape: tuple[int, ...]) -> bool:
     return not channels
 
 
-def _outputs(seen: Seen) -> list[Tensor]:
+def _outputs(run: ModelRun) -> list[Tensor]:
     """All floating tensors that the model gives; none where it raises."""
     with contextlib.suppress(Exception):  # it ran in evaluation mode only
-        output = run_once(seen.model, seen.example)
+        output = run_once(run.model, run.example)
         return [t.double() for _, t in tensors_in(output) if t.is_floating_point()]
     return []
 
 
-def _is_without_effect(bias: nn.Parameter, before: list[Tensor], seen: Seen) -> bool:
+def _is_without_effect(bias: nn.Parameter, before: list[Tensor], run: ModelRun) -> bool:
     """Whether another bias leaves the output of the model, which it may reach around the norm."""
     kept = bias.data.clone()
     g = torch.Generator().manual_seed(3)
     try:
         bias.data.add_(torch.randn(bias.shape, generator=g).to(bias.device, bias.dtype))
-        after = _outputs(seen)
+        after = _outputs(run)
     finally:
         bias.data.copy_(kept)
     # an output whose length depends on its values has changed where its length has

@@ -9,17 +9,14 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from normlab.checks import check_layer
-from normlab.inspection import biases, devices, padding, rules, usage
 from normlab.inspection.catalogue import RULES
+from normlab.inspection.devices import without_data_parallel
 from normlab.inspection.memory import watch_memory
-from normlab.inspection.recognition import Recognized, finite, recognize
+from normlab.inspection.model_run import ModelRun, read_state
+from normlab.inspection.recognition import recognize
 from normlab.inspection.report import Examination, Finding, grouped
-from normlab.inspection.seen import Seen, read_state
-from normlab.inspection.tracing import Example, ModuleCall, trace_model
+from normlab.inspection.tracing import Example, trace_model
 from normlab.probing import preserve_state, uncompiled
-from normlab.probing.arguments import OneTensor
-from normlab.probing.state import preserve_buffers
 
 
 def doctor(
@@ -71,72 +68,31 @@ def doctor(
     _check_model(model)
     _check_rules(ignore=ignore, select=select)
     wanted = (set(select) or set(RULES)) - set(ignore)
-    given, model = model, devices.without_data_parallel(model)
-    example, out = Example.of(example_input), Examination()
+    given, model = model, without_data_parallel(model)
+    example, notes = Example.of(example_input), list[str]()
     peak = watch_memory()
     with preserve_state([model]), uncompiled():
         state = read_state(model)
-        trace = trace_model(model, example, notes=out.notes)
-        as_it_is = not out.notes
-        modules = dict(model.named_modules())
-        found = recognize(trace, modules, progress)
-        half = _under_autocast(model, example, out)
-        norms = [norm for norm in found.norms if norm.module in modules]
-        recomputed, partial = frozenset[str](), frozenset[str]()
-        watched = [norm.module for norm in devices.updating(norms, modules)]
-        if watched and as_it_is and "recomputed_batch_norm" in wanted:
-            recomputed = devices.find_recomputed(model, example, watched, out.notes)
-        if "partial_gradients" in wanted:
-            partial = devices.find_partial(model, norms)
-        seen = Seen(
-            model,
-            example,
-            state,
-            trace,
-            half,
-            norms,
-            [norm for norm in found.norms if norm.module not in modules],
-            found.layers,
-            modules,
-            optimizer,
-            given,
-            recomputed,
-            partial,
+        trace = trace_model(model, example, notes=notes)
+        modules, as_it_is = dict(model.named_modules()), not notes
+        run = ModelRun(
+            given, model, example, optimizer, state, trace, as_it_is, modules, notes=notes
         )
-        findings = [finding for rule in _RULES for finding in rule(seen)]
-        findings += _conform(found, out)
-    out.findings = grouped(f for f in findings if f.rule in wanted)
-    out.norms, out.unknown, out.reasons = found.norms, list(found.unknown), found.unknown
-    if found.of_weights:
-        count, first = len(found.of_weights), found.of_weights[0]
-        out.notes.append(
+        recognize(run, progress)
+        findings = [
+            Finding(name, rule.severity, modules, message, rule.page)
+            for name, rule in RULES.items()
+            if name in wanted
+            for modules, message in rule.find(run)
+        ]
+    if run.of_weights:
+        count, first = len(run.of_weights), run.of_weights[0]
+        notes.append(
             f"{count} module{'s normalize' if count > 1 else ' normalizes'} a weight and not the "
             f"input (weight standardization), the first {first or '(the model)'}"
         )
-    out.peak_memory = peak()
-    return out
-
-
-_RULES = (
-    rules.check_state,
-    rules.check_counts,
-    rules.check_frozen,
-    rules.check_eps,
-    rules.check_wrong_axes,
-    padding.check_padding,
-    biases.check_biases,
-    rules.check_optimizer,
-    rules.check_half_precision,
-    usage.check_unused,
-    usage.check_shared,
-    usage.check_doubled,
-    usage.check_dropout,
-    usage.check_momentum,
-    usage.check_weights,
-    devices.check_data_parallel,
-    devices.check_recomputed,
-    devices.check_partial_gradients,
-)
+    unknown = run.unknown
+    return Examination(grouped(findings), run.reports, list(unknown), unknown, notes, peak())
 
 
 def _check_model(model: Any) -> None:
@@ -161,58 +117,3 @@ def _check_rules(**given: Collection[str]) -> None:
         for name in names:
             if name not in RULES:
                 raise ValueError(f"{argument}: got {name!r}; expected one of {', '.join(RULES)}")
-
-
-def _under_autocast(model: nn.Module, example: Example, out: Examination) -> dict[str, ModuleCall]:
-    other = (torch.float16, torch.bfloat16, torch.float64)
-    if any(t.dtype in other for t in example.tensors().values()):
-        return {}
-    try:
-        with preserve_buffers([model]):
-            return trace_model(model, example, half=True).calls
-    except ValueError as error:
-        out.notes.append(f"not run under autocast: {error}")
-        return {}
-
-
-_CONVENTIONS = ("eps", "eps_placement", "divisor", "weight_offset", "weight_cast", "num_groups")
-
-
-def _conform(found: Recognized, out: Examination) -> list[Finding]:
-    """Compare each kind of norm once with the formula that its conventions declare."""
-    findings = []
-    for norm, alike in rules.one_of_each(found.norms):
-        print_ = norm.fingerprint
-        record = norm.record
-        usual = print_.nearest_torch is not None or print_.eps_placement != "inside"
-        usual |= record.torch is None  # so that none of torch's layers comes nearest
-        own = "threshold" if record.has_threshold else None  # a part of the norm
-        after = print_.followed_by not in (None, own) or print_.modulated
-        if not usual or after or print_.eps is None or norm.module.endswith("()"):
-            continue
-        given = {name: getattr(print_, name) for name in _CONVENTIONS}
-        conventions = {name: value for name, value in given.items() if value is not None}
-        layer = found.layers[norm.module]
-        if isinstance(layer, OneTensor) and layer.has_others:
-            continue
-        if devices.process_count() > 1 and devices.is_shared(layer):
-            out.notes.append(f"{norm.module}: normlab.parallel.check_parallel is what checks it")
-            continue
-        try:
-            with finite(layer) as clean:
-                report = check_layer(
-                    clean,
-                    like=str(print_.family),
-                    shape=rules.probing_shape(norm, layer),
-                    **conventions,
-                )
-        except (ValueError, TypeError, RuntimeError) as error:
-            out.notes.append(f"{norm.module} could not be checked: {error}")
-            continue
-        modules = tuple(n.module for n in alike)
-        for failure in report.failures:
-            # half precision matters where the model runs in it: the rule half_statistics
-            if "float16" not in failure.check:
-                message = f"{failure.check}: {failure.message}"
-                findings.append(Finding("does_not_conform", modules, message))
-    return findings

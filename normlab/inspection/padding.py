@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from torch import Tensor, nn
 
-from normlab.inspection.report import Finding
-from normlab.inspection.seen import Seen
+from normlab.inspection.model_run import Found, ModelRun
 from normlab.inspection.tracing import Example
 
 
@@ -41,22 +38,21 @@ def find_padding(model: nn.Module, example: Example) -> tuple[Tensor, str] | Non
     return None
 
 
-def check_padding(seen: Seen) -> Iterator[Finding]:
+def padding_in_statistics(run: ModelRun) -> Found:
     """Norms that average over the axis of the padded positions."""
-    padding = find_padding(seen.model, seen.example)
+    padding = find_padding(run.model, run.example)
     if padding is None:
         return
     mask, how = padding
     rows, steps = mask.shape
     share = float(mask.double().mean())
-    for norm in (*seen.norms, *seen.functions):
+    for norm in run.reports:
         axes, shape = norm.fingerprint.reduced_axes or (), norm.shape
         over_steps = shape[0] == rows and any(shape[a] == steps for a in axes if a > 0)
         flattened = shape[0] == rows * steps and 0 in axes
         channels = norm.record.trailing and axes == (len(shape) - 1,)
         if (over_steps or flattened) and not channels:
-            yield Finding(
-                "padding_in_statistics",
+            yield (
                 (norm.module,),
                 f"{share:.0%} of the positions are padding ({how}), and its statistics over axes "
                 f"{axes} take them in: the result depends on how far a batch was padded. Mask the "

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,71 +16,43 @@ from normlab.inspection.candidates import (
     is_scripted,
     may_be_norm,
 )
+from normlab.inspection.model_run import FoundNorm, ModelRun
 from normlab.inspection.report import Norm
-from normlab.inspection.tracing import FunctionCall, ModuleCall, Trace
+from normlab.inspection.tracing import FunctionCall, ModuleCall
 from normlab.norms import NORMS
-from normlab.probing import copy_module
 from normlab.probing.arguments import OneTensor
-from normlab.probing.state import preserve_state, tensors_of
+from normlab.probing.state import finite, tensors_of
 
 
-@dataclasses.dataclass
-class Recognized:
-    """What was found in a model."""
-
-    #: understood, in the order of their first call
-    norms: list[Norm] = dataclasses.field(default_factory=list)
-    #: path of a module or a call -> why it looks like a norm and is none that is known
-    unknown: dict[str, str] = dataclasses.field(default_factory=dict)
-    #: path of a norm -> what was probed: the module, or a call as a module
-    layers: dict[str, nn.Module] = dataclasses.field(default_factory=dict)
-    #: paths of modules that normalize a weight
-    of_weights: list[str] = dataclasses.field(default_factory=list)
-
-    def has_inside(self, name: str) -> bool:
-        """Whether a norm, or what looks like one, lies inside of this module."""
-        prefix = f"{name}." if name else ""
-        known = (*(norm.module for norm in self.norms), *self.unknown)
-        return any(other.startswith(prefix) and other != name for other in known)
-
-    def is_inside(self, name: str) -> bool:
-        """Whether this is a norm, or lies inside of one."""
-        known = (*(norm.module for norm in self.norms), *self.unknown)
-        return any(name == other or name.startswith(f"{other}.") or not other for other in known)
-
-
-def recognize(
-    trace: Trace, modules: dict[str, nn.Module], progress: Callable[[int, int], None] | None = None
-) -> Recognized:
-    """Identify everything that may be a norm in a traced model, with its modules by path."""
-    found, known = Recognized(), Kinds()
+def recognize(run: ModelRun, progress: Callable[[int, int], None] | None = None) -> None:
+    """Identify everything that may be a norm in a model that was run."""
+    trace, known = run.trace, Kinds()
     calls = [c for c in trace.calls.values() if may_be_norm(c.name, c.module)]
     for k, call in enumerate(calls):
         if progress is not None:
             progress(k, len(calls))
-        if not found.has_inside(call.name):
-            _look_at(call, found, known)
-    for name, module in modules.items():
+        if not run.has_inside(call.name):
+            _look_at(call, run, known)
+    for name, module in run.modules.items():
+        owner = name.rpartition(".")[0]
         if (
             name in trace.entered
             and name not in trace.calls
             and is_named_norm(name, module)
             and not isinstance(module, nn.Identity)
             and not has_matrices(module)
-            and not found.has_inside(name)
+            and not run.has_inside(name)
             and not any(True for _ in module.children())
         ):
-            found.unknown[name] = "it was not given a tensor as an argument"
-        elif is_scripted(module) and {name, name.rpartition(".")[0]} & trace.entered == {
-            name.rpartition(".")[0]
-        }:
-            found.unknown[name] = "it is scripted, so that nothing can be seen inside of it"
+            run.unknown[name] = "it was not given a tensor as an argument"
+        elif is_scripted(module) and owner in trace.entered and name not in trace.entered:
+            run.unknown[name] = "it is scripted, so that nothing can be seen inside of it"
     for function in trace.functions.values():
-        _look_at_function(function, found, known)
-    return found
+        if not run.is_inside(function.owner):
+            _look_at_function(function, run, known)
 
 
-def _look_at(call: ModuleCall, found: Recognized, known: Kinds) -> None:
+def _look_at(call: ModuleCall, run: ModelRun, known: Kinds) -> None:
     named = is_named_norm(call.name, call.module)
     fingerprint: Fingerprint | None = None
     if call.returned is None:
@@ -95,32 +66,27 @@ def _look_at(call: ModuleCall, found: Recognized, known: Kinds) -> None:
         if fingerprint is not None and fingerprint.family == "identity":
             return
         if fingerprint is not None and fingerprint.family is not None:
-            kind = type(call.module).__name__
-            found.norms.append(Norm(call.name, kind, call.shape, fingerprint))
-            found.layers[call.name] = layer
+            run.norms.append(FoundNorm(call.name, call.module, call, layer, fingerprint))
             return
     resembles = fingerprint is not None and fingerprint.resembles_norm
     if resembles or (named and not has_matrices(call.module)):
-        found.unknown[call.name] = reason
+        run.unknown[call.name] = reason
 
 
-def _look_at_function(call: FunctionCall, found: Recognized, known: Kinds) -> None:
-    if found.is_inside(call.owner):
-        return
+def _look_at_function(call: FunctionCall, run: ModelRun, known: Kinds) -> None:
     if call.of_weights:
-        found.of_weights.append(call.owner)
+        run.of_weights.append(call.owner)
         return
     if not call.whole:
-        found.unknown[call.name] = "a norm may be written by hand around this call"
+        run.unknown[call.name] = "a norm may be written by hand around this call"
         return
     layer = OneTensor(call.function, call.arguments)
     fingerprint, reason = known.identify(layer, call.shape, None, alone=False)
     if fingerprint is not None and fingerprint.family in NORMS:
         kind = call.name.rpartition(".")[2]
-        found.norms.append(Norm(call.name, kind, call.shape, fingerprint))
-        found.layers[call.name] = layer
+        run.functions.append(Norm(call.name, kind, call.shape, fingerprint))
     else:
-        found.unknown[call.name] = reason
+        run.unknown[call.name] = reason
 
 
 def small_shape(shape: tuple[int, ...], kept: set[int]) -> tuple[int, ...]:
@@ -207,19 +173,3 @@ def _key(layer: nn.Module) -> Any:
         if t.is_floating_point()
     )
     return tuple(parts), tensors
-
-
-@contextlib.contextmanager
-def finite(module: nn.Module) -> Iterator[nn.Module]:
-    """A copy without NaN, infinities and negative variances, so that they hide nothing else."""
-    copied: nn.Module | None = None
-    with contextlib.suppress(Exception):  # a module may refuse; then the original is put back
-        copied = copy_module(module)
-    with contextlib.nullcontext() if copied is not None else preserve_state([module]):
-        layer = copied if copied is not None else module
-        for name, tensor in (*layer.named_parameters(), *layer.named_buffers()):
-            if tensor.is_floating_point():
-                tensor.data.nan_to_num_(nan=1.0, posinf=1.0, neginf=1.0)
-                if "var" in name:
-                    tensor.data.abs_()
-        yield layer

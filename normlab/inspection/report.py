@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 from normlab import norms
 from normlab.fingerprint import Fingerprint
-from normlab.inspection.catalogue import RULES, Severity
+
+Severity = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True)
@@ -17,23 +18,17 @@ class Finding:
 
     Attributes:
         rule: short name of the rule.
+        severity: "error": outputs are wrong; "warning": look at it; "note": may be meant so.
         modules: paths in the model; "" is the model itself.
         message: what is wrong, and the remedy.
+        page: of the book and the place in it, such as "debugging#debugging-eval".
     """
 
     rule: str
+    severity: Severity
     modules: tuple[str, ...]
     message: str
-
-    @property
-    def severity(self) -> Severity:
-        """ "error": outputs are wrong; "warning": look at it; "note": may be meant so."""
-        return RULES[self.rule].severity
-
-    @property
-    def page(self) -> str:
-        """Page of the book and the place in it, such as "debugging#debugging-eval"."""
-        return RULES[self.rule].page
+    page: str
 
     @property
     def module(self) -> str:
@@ -42,13 +37,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {
-            "rule": self.rule,
-            "severity": self.severity,
-            "modules": list(self.modules),
-            "message": self.message,
-            "page": self.page,
-        }
+        return asdict(self) | {"modules": list(self.modules)}
 
 
 def grouped(findings: Iterable[Finding]) -> list[Finding]:

@@ -1,9 +1,9 @@
-"""What usually goes wrong around norms, one function a rule."""
+"""What usually goes wrong around norms: their state, their inputs, their axes and dtypes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,81 +11,87 @@ from torch import Tensor, nn
 
 from normlab.fingerprint import identify
 from normlab.inspection.candidates import is_torch_norm
+from normlab.inspection.model_run import Found, FoundNorm, ModelRun, of_each_norm
 from normlab.inspection.recognition import small_shape
-from normlab.inspection.report import Finding, Norm
-from normlab.inspection.seen import Seen
-from normlab.probing.arguments import OneTensor
-
-_CONVOLUTIONS = nn.modules.conv._ConvNd
+from normlab.inspection.tracing import run_under_autocast
+from normlab.probing.arguments import Around, OneTensor
 
 
-def _uses_batch(norm: Norm, module: nn.Module) -> bool:
-    """Whether the norm takes statistics over the batch in the mode that it is in."""
-    found = norm.fingerprint
-    return norm.record.over_batch and (module.training or not found.running_statistics)
+def not_finite(run: ModelRun) -> Found:
+    """NaN or infinities before the model was run."""
+    for path, name in run.state.not_finite:
+        yield (
+            (path,),
+            f"{name} has entries that are NaN or infinite. Load an earlier state and look for "
+            "the step that spoiled it; running statistics do not recover from a NaN",
+        )
 
 
-def check_counts(seen: Seen) -> Iterator[Finding]:
-    """Statistics over a batch of one, and over one element."""
-    for norm in seen.norms:
-        positions = math.prod(norm.shape[2:])
-        if norm.shape[0] == 1 and _uses_batch(norm, seen.modules[norm.module]):
-            what = (
-                "training raises, since there is one value per channel"
-                if positions == 1
-                else "each sample is normalized by itself, unlike in evaluation"
-            )
-            yield Finding(
-                "batch_of_one",
-                (norm.module,),
-                f"a batch norm receives a batch of one: {what}. Train with larger batches "
-                "(drop_last=True in the loader), or use a group norm",
-            )
-        elif norm.record.needs_positions and positions == 1:
-            yield Finding(
-                "one_element",
-                (norm.module,),
-                "each statistic is taken over one element, so the output does not depend on the "
-                "input. Normalize before the positions are pooled, or use a layer norm",
-            )
+def negative_variance(run: ModelRun) -> Found:
+    """Running variances below 0 before the model was run."""
+    for path, name in run.state.negative:
+        yield (
+            (path,),
+            f"{name} has negative entries. Load an earlier state, or check how it was averaged",
+        )
 
 
-def check_frozen(seen: Seen) -> Iterator[Finding]:
+@of_each_norm
+def stale_statistics(norm: FoundNorm, run: ModelRun) -> str | None:
+    """Running statistics that are used and never moved."""
+    if not norm.uses_running or norm.path not in run.state.fresh:
+        return None
+    return (
+        "it is in evaluation mode, but its running statistics are those of a new layer. "
+        "Load a trained state, or run some batches in training mode first"
+    )
+
+
+@of_each_norm
+def batch_of_one(norm: FoundNorm, run: ModelRun) -> str | None:
+    """Statistics over a batch of one."""
+    if norm.call.shape[0] != 1 or not norm.uses_batch:
+        return None
+    what = (
+        "training raises, since there is one value per channel"
+        if math.prod(norm.call.shape[2:]) == 1
+        else "each sample is normalized by itself, unlike in evaluation"
+    )
+    return (
+        f"a batch norm receives a batch of one: {what}. Train with larger batches "
+        "(drop_last=True in the loader), or use a group norm"
+    )
+
+
+@of_each_norm
+def one_element(norm: FoundNorm, run: ModelRun) -> str | None:
+    """Statistics over one element."""
+    if not norm.record.needs_positions or math.prod(norm.call.shape[2:]) != 1:
+        return None
+    return (
+        "each statistic is taken over one element, so the output does not depend on the "
+        "input. Normalize before the positions are pooled, or use a layer norm"
+    )
+
+
+@of_each_norm
+def frozen_but_updating(norm: FoundNorm, run: ModelRun) -> str | None:
     """Frozen by `requires_grad=False`, and still following the batches."""
-    for norm in seen.norms:
-        module = seen.modules[norm.module]
-        parameters = list(module.parameters())
-        if not norm.fingerprint.running_statistics or not module.training or not parameters:
-            continue
-        if not any(p.requires_grad for p in parameters):
-            yield Finding(
-                "frozen_but_updating",
-                (norm.module,),
-                "its weight and bias are frozen (requires_grad=False), but in training mode it "
-                "uses the batch's statistics and keeps moving its running ones. Call .eval() on "
-                "it after every model.train()",
-            )
+    parameters = list(norm.module.parameters())
+    if not norm.records_batch or not parameters or any(p.requires_grad for p in parameters):
+        return None
+    return (
+        "its weight and bias are frozen (requires_grad=False), but in training mode it "
+        "uses the batch's statistics and keeps moving its running ones. Call .eval() on "
+        "it after every model.train()"
+    )
 
 
-def check_state(seen: Seen) -> Iterator[Finding]:
-    """What the state held before the model was run, and running statistics that never moved."""
-    yield from seen.state.findings
-    for norm in seen.norms:
-        still = not seen.modules[norm.module].training and norm.fingerprint.running_statistics
-        if still and norm.module in seen.state.fresh:
-            yield Finding(
-                "stale_statistics",
-                (norm.module,),
-                "it is in evaluation mode, but its running statistics are those of a new layer. "
-                "Load a trained state, or run some batches in training mode first",
-            )
-
-
-def check_eps(seen: Seen) -> Iterator[Finding]:
+def two_eps(run: ModelRun) -> Found:
     """Two eps among the norms of one family, each said in the units in which it is passed."""
     by_family: dict[str, dict[float, list[str]]] = {}
     said: dict[tuple[str, float], str] = {}
-    for norm in (*seen.norms, *seen.functions):
+    for norm in run.reports:
         found = norm.fingerprint
         if found.family is None or found.eps is None:
             continue
@@ -99,8 +105,7 @@ def check_eps(seen: Seen) -> Iterator[Finding]:
             others = ", ".join(
                 f"{said[family, e]} ({len(n)}×)" for e, n in known.items() if e != rare
             )
-            yield Finding(
-                "two_eps",
+            yield (
                 tuple(known[rare]),
                 f"the layers of family {family} have different eps: {said[family, rare]} here "
                 f"({len(known[rare])}×), {others} elsewhere. Pass the same eps to all, the one "
@@ -108,115 +113,101 @@ def check_eps(seen: Seen) -> Iterator[Finding]:
             )
 
 
-def check_wrong_axes(seen: Seen) -> Iterator[Finding]:
+@of_each_norm
+def wrong_axes(norm: FoundNorm, run: ModelRun) -> str | None:
     """A layer or RMS norm over the last axis of what a convolution lays out as (N, C, *)."""
-    order = list(seen.trace.calls)
-    for norm in seen.norms:
-        found, ndim = norm.fingerprint, len(norm.shape)
-        trailing = norm.record.trailing and ndim >= 3
-        if not trailing or set(found.reduced_axes or ()) & {0, 1}:
-            continue
-        here = seen.trace.calls[norm.module]
-        before = [seen.trace.calls[n] for n in order[: order.index(norm.module)]]
-        maps = [c for c in before if isinstance(c.module, _CONVOLUTIONS) and c.returned]
-        if not maps or maps[-1].returned is None:
-            continue
-        _, strides, shape, _ = maps[-1].returned
-        moved = norm.shape == (shape[0], *shape[2:], shape[1])  # channels last, by its shape
-        if norm.shape == shape and (not moved or here.layout[1] == strides):
-            yield Finding(
-                "wrong_axes",
-                (norm.module,),
-                "it receives (N, C, *), as a convolution before it lays it out, and takes "
-                f"statistics over axes {found.reduced_axes}: over positions, not channels. Move "
-                "the channels last and back (x.movedim(1, -1)), or use GroupNorm(1, C)",
-            )
+    axes, here = norm.fingerprint.reduced_axes, norm.call
+    if not norm.record.trailing or len(here.shape) < 3 or set(axes or ()) & {0, 1}:
+        return None
+    order = list(run.trace.calls)
+    before = [run.trace.calls[n] for n in order[: order.index(norm.path)]]
+    maps = [c for c in before if isinstance(c.module, nn.modules.conv._ConvNd) and c.returned]
+    if not maps or maps[-1].returned is None:
+        return None
+    _, strides, shape, _ = maps[-1].returned
+    moved = here.shape == (shape[0], *shape[2:], shape[1])  # channels last, by its shape
+    if here.shape != shape or (moved and here.layout[1] != strides):
+        return None
+    return (
+        "it receives (N, C, *), as a convolution before it lays it out, and takes "
+        f"statistics over axes {axes}: over positions, not channels. Move "
+        "the channels last and back (x.movedim(1, -1)), or use GroupNorm(1, C)"
+    )
 
 
-def check_optimizer(seen: Seen) -> Iterator[Finding]:
+@of_each_norm
+def decayed_norm(norm: FoundNorm, run: ModelRun) -> str | None:
     """Weight decay on the parameters of norms."""
-    decayed = {
-        id(p): group["weight_decay"]
-        for group in (seen.optimizer.param_groups if seen.optimizer else ())
-        if group.get("weight_decay", 0)
-        for p in group["params"]
-    }
-    for norm in seen.norms:
-        parameters = seen.modules[norm.module].named_parameters()
-        hit = {name: decayed[id(p)] for name, p in parameters if id(p) in decayed}
-        if hit:
-            decay = ", ".join(f"{d:g}" for d in sorted(set(hit.values())))
-            yield Finding(
-                "decayed_norm",
-                (norm.module,),
-                f"weight decay {decay} acts on its {' and '.join(hit)}: it pulls the scale of the "
-                "features toward 0. Put the parameters of norms in a group with weight_decay=0",
-            )
+    groups = run.optimizer.param_groups if run.optimizer else ()
+    decays = {id(p): group.get("weight_decay", 0) for group in groups for p in group["params"]}
+    hit = {name: decays.get(id(p), 0) for name, p in norm.module.named_parameters()}
+    hit = {name: decay for name, decay in hit.items() if decay}
+    if not hit:
+        return None
+    decay = ", ".join(f"{d:g}" for d in sorted(set(hit.values())))
+    return (
+        f"weight decay {decay} acts on its {' and '.join(hit)}: it pulls the scale of the "
+        "features toward 0. Put the parameters of norms in a group with weight_decay=0"
+    )
 
 
-class _UnderAutocast(nn.Module):
-    def __init__(self, module: nn.Module, device: str):
-        super().__init__()
-        self.module, self.device = module, device
-
-    def forward(self, x: Tensor) -> Any:
-        with torch.autocast(self.device, dtype=torch.bfloat16):
-            return self.module(x)
-
-
-def one_of_each(norms: Iterable[Norm]) -> list[tuple[Norm, list[Norm]]]:
+def one_of_each(norms: Iterable[FoundNorm]) -> list[tuple[FoundNorm, list[FoundNorm]]]:
     """The smallest norm of each class and set of conventions, with all that are like it."""
-    by_kind: dict[Any, list[Norm]] = {}
+    by_kind: dict[Any, list[FoundNorm]] = {}
     for norm in norms:
         found = norm.fingerprint
         said = found.to_dict()
         sizes = ("nearest_torch", "equivalents", "reasons", "notes", "num_groups")
         conventions = tuple(str(v) for k, v in said.items() if k not in sizes)
-        key = norm.kind, len(norm.shape), conventions, found.nearest_torch is None
+        key = norm.report.kind, len(norm.call.shape), conventions, found.nearest_torch is None
         by_kind.setdefault(key, []).append(norm)
     return [(min(alike, key=_features), alike) for alike in by_kind.values()]
 
 
-def _features(norm: Norm) -> int:
-    return math.prod(norm.shape[1:])
+def _features(norm: FoundNorm) -> int:
+    return math.prod(norm.call.shape[1:])
 
 
-def probing_shape(norm: Norm, layer: nn.Module) -> tuple[int, ...]:
+def probing_shape(norm: FoundNorm) -> tuple[int, ...]:
     """The shape of its input, with few samples and positions where the layer takes them."""
-    if isinstance(layer, OneTensor) and layer.has_others:
-        return norm.shape
+    if isinstance(norm.layer, OneTensor) and norm.layer.has_others:
+        return norm.call.shape
     axes = set(norm.fingerprint.reduced_axes or ()) if norm.record.trailing else {1}
-    return small_shape(norm.shape, {norm.shape[a] for a in axes})
+    return small_shape(norm.call.shape, {norm.call.shape[a] for a in axes})
 
 
-def check_half_precision(seen: Seen) -> Iterator[Finding]:
+def half_statistics(run: ModelRun) -> Found:
     """Statistics in half precision where the norm gets a half-precision input.
 
     That is so under autocast, or where the whole model has 16 bits. Torch's own layers are left
     out: their kernels choose by device.
     """
     half = (torch.bfloat16, torch.float16)
-    for norm, alike in one_of_each(seen.norms):
-        module, under = seen.modules[norm.module], seen.under_autocast.get(norm.module)
+    under_autocast = run_under_autocast(run.model, run.example, run.notes)
+    for norm, alike in one_of_each(run.norms):
+        module, under = norm.module, under_autocast.get(norm.path)
         if is_torch_norm(module):
             continue
-        always = seen.trace.calls[norm.module].dtype in half
+        always = norm.call.dtype in half
         if not always and (under is None or under.dtype not in half):
             continue
-        layer = seen.layers[norm.module]
         found = norm.fingerprint
         if not always:
             device = next((p.device.type for p in module.parameters()), "cpu")
+
+            def half_input(layer: Any, x: Tensor, device: str = device) -> Any:
+                with torch.autocast(device, dtype=torch.bfloat16):
+                    return layer(x)
+
             try:
-                found = identify(_UnderAutocast(layer, device), shape=probing_shape(norm, layer))
+                found = identify(Around(norm.layer, half_input), shape=probing_shape(norm))
             except ValueError:  # it cannot be called so; the run under autocast has said it
                 continue
         if found.statistics_dtype in half:
             name = str(found.statistics_dtype).removeprefix("torch.")
             where = "" if always else "under autocast "
-            yield Finding(
-                "half_statistics",
-                tuple(n.module for n in alike),
+            yield (
+                tuple(n.path for n in alike),
                 f"{where}its input is {name}, and so are its statistics. Cast up first "
                 "(x.float()), and back at the end",
             )

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from normlab.inspection.candidates import may_be_norm
 from normlab.probing.arguments import Arguments, Path, first_tensor, tensors_in
+from normlab.probing.state import preserve_buffers
 
 # Functions of torch that normalize; those of the records are called like them.
 NORM_CALLS = {
@@ -276,3 +277,18 @@ def trace_model(
         f"example_input: the model raises {type(errors[-1]).__name__}: {errors[-1]}. Pass what it "
         "takes: a tensor, a tuple of arguments, or a dict of named ones"
     )
+
+
+def run_under_autocast(
+    model: nn.Module, example: Example, notes: list[str]
+) -> dict[str, ModuleCall]:
+    """Calls of a run in bfloat16, by path; none, and a note, where there is no such run."""
+    other = (torch.float16, torch.bfloat16, torch.float64)
+    if any(t.dtype in other for t in example.tensors().values()):
+        return {}
+    try:
+        with preserve_buffers([model]):
+            return trace_model(model, example, half=True).calls
+    except ValueError as error:
+        notes.append(f"not run under autocast: {error}")
+        return {}

@@ -17,7 +17,7 @@ from normlab.layers.validation import (
     check_running_pair,
 )
 from normlab.parallel.collectives import Group, KeepsGroup, group_size
-from normlab.parallel.moments import group_moments, standardize
+from normlab.parallel.moments import group_moments, normalize
 
 
 def sync_batch_norm(
@@ -100,40 +100,27 @@ def sync_batch_norm(
         update_running_statistics(
             running_mean, running_var, mean, var, count=count, momentum=momentum
         )
-    y = standardize(x, moments, eps)
     per_channel = (1, -1) + (1,) * (x.dim() - 2)
-    if weight is not None:
-        y = y * weight.view(per_channel)
-    if bias is not None:
-        y = y + bias.view(per_channel)
-    return y.to(input.dtype)
+    affine = (None if p is None else p.view(per_channel) for p in (weight, bias))
+    return normalize(x, moments, eps, *affine).to(input.dtype)
 
 
 class SyncBatchNorm(KeepsGroup, RunningNorm):
-    r"""Batch norm over several processes; the signature of :class:`torch.nn.SyncBatchNorm`.
+    """Module around :func:`sync_batch_norm`, with the signature of :class:`torch.nn.SyncBatchNorm`.
 
-    It runs on any device that the backend of the group serves; gloo serves a CPU.
+    It runs on any device that the backend of the group serves; gloo serves a CPU. Without running
+    statistics evaluation uses the batch, too, that of this process alone.
 
     Args:
         num_features: C.
         eps: keeps the root away from zero; units of x².
         momentum: weight of the new batch; None for the plain average over all batches.
         affine: learn a weight (and bias) per channel.
-        track_running_stats: keep buffers; without them evaluation uses the batch, too, that of
-            this process alone.
+        track_running_stats: keep running statistics.
         process_group: the processes that share the batch; None for all.
         device: of parameters and buffers.
         dtype: of parameters and buffers.
         bias: learn a bias; without effect if `affine` is False.
-
-    Shape:
-        input (n, C, \*); returns the same shape.
-
-    Raises:
-        ShapeError: all that :func:`sync_batch_norm` raises.
-
-    Source:
-        peng2018megdet.
     """
 
     def __init__(

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from normlab.checks.report import CheckFailed, Failure, Report
 from normlab.checks.tolerances import error_budget, max_error
 from normlab.norms import NORMS
-from normlab.parallel import cases, mistakes
-from normlab.parallel.answering import Answer, answer, evaluate, is_function
-from normlab.parallel.cases import Case, Divided, Values
+from normlab.parallel import mistakes
+from normlab.parallel.division import (
+    HEAD_DIM,
+    Divided,
+    Division,
+    Values,
+    differentiate,
+    double,
+    make_divisions,
+    one_process,
+)
 from normlab.parallel.gradients import reduce_norm_gradients
 from normlab.parallel.processes import Processes, RankFailed
+from normlab.probing import ForeignFunction, ForeignModule, ForeignNorm
 
 _LIMIT = 1e-12
+_EPS = 1e-3  # of functions
 # of what torch does not have either, there is no form for several processes
 SUPPORTED = tuple(n for n, r in NORMS.items() if (r.over_batch or r.trailing) and r.torch)
 
@@ -68,7 +80,7 @@ def check_parallel(
     if like not in SUPPORTED:
         raise ValueError(f"like: got {like!r}; expected one of {', '.join(map(repr, SUPPORTED))}")
     if over is None:
-        over = "features" if is_function(layer) else "tokens"
+        over = "features" if _is_function(layer) else "tokens"
         over = "samples" if NORMS[like].over_batch else over
     if over not in get_args(Divided) or (over == "samples") != NORMS[like].over_batch:
         others = ", ".join(repr(d) for d in get_args(Divided) if d != "samples")
@@ -76,7 +88,7 @@ def check_parallel(
             f"over: got {over!r} for {like}; expected 'samples' for a norm over the batch, "
             f"one of {others} for the others"
         )
-    if "heads" in over and is_function(layer):
+    if "heads" in over and _is_function(layer):
         raise ValueError(
             f"layer: got a function over {over!r}; expected a module, its class or a factory"
         )
@@ -85,9 +97,9 @@ def check_parallel(
     report = Report(like)
     pool = processes or Processes(world_size, time_limit=60, patience=5)
     try:
-        for case in cases.make_cases(like, over, pool.world_size):
+        for division in make_divisions(like, over, pool.world_size):
             report.cases += 1
-            if not _examine(layer, case, reduce, pool, report):
+            if not _examine(layer, division, reduce, pool, report):
                 break
     finally:
         if processes is None:
@@ -97,74 +109,122 @@ def check_parallel(
     return report
 
 
+def _is_function(layer: Any) -> bool:
+    """Whether it normalizes tensors itself, rather than making a module that does."""
+    if inspect.isclass(layer) or isinstance(layer, nn.Module):
+        return False
+    return "weight" in inspect.signature(layer).parameters
+
+
+class Answer(NamedTuple):
+    """What one process found; a weight gradient is complete on each where `reduced` is set."""
+
+    values: Values
+    eps: float | None
+    reduced: bool
+
+
+def _share_of(layer: Any, whole: Division) -> tuple[ForeignNorm, Division, float | None]:
+    """The norm on this process, its share, and the eps of the norm."""
+    share, record = whole.share(dist.get_rank()), NORMS[whole.like]
+    if _is_function(layer):
+        order = [role for role in record.roles if role != "normalized_shape"]  # the last axis
+        return ForeignFunction(layer, whole.like, [share.case], _EPS, order), share, _EPS
+    if not isinstance(layer, nn.Module):
+        sizes = (HEAD_DIM, share.heads) if share.over == "all heads" else (share.x.shape[1],)
+        layer = layer(*sizes)
+    return ForeignModule(layer, whole.like, [share.case]), share, getattr(layer, "eps", record.eps)
+
+
+def answer(layer: Any, whole: Division, reduce: Callable[[nn.Module], Any]) -> Answer:
+    """On one process: its share, forward and backward."""
+    norm, share, eps = _share_of(layer, whole)
+    reduced = isinstance(norm, ForeignModule) and whole.axis == 0
+    values = differentiate(norm, share, reduce if reduced else None)
+    return Answer(values, eps, reduced)
+
+
+def evaluate(layer: Any, whole: Division) -> torch.Size | None:
+    """On rank 0 alone, a batch norm in evaluation, which has to send nothing: shape of its output.
+
+    None on the other ranks.
+    """
+    if dist.get_rank() != 0:
+        return None
+    norm, share, _ = _share_of(layer, whole)
+    running = share.x.new_zeros(share.x.shape[1]), share.x.new_ones(share.x.shape[1])
+    y, _ = norm(share.case, share.x, *share.parameters, training=False, running=running)
+    return y.shape
+
+
 def _examine(
-    layer: Any, case: Case, reduce: Callable[..., Any], pool: Processes, report: Report
+    layer: Any, division: Division, reduce: Callable[..., Any], pool: Processes, report: Report
 ) -> bool:
-    """Run one case; whether the next one is worth running."""
+    """Run one division; whether the next one is worth running."""
     name = getattr(getattr(layer, "func", layer), "__name__", type(layer).__name__)
-    _note(report, "runs", case, "", None)
+    _note(report, "runs", division, "", None)
     try:
-        answers = pool.run(answer, layer, case, reduce)
-        alone = pool.run(evaluate, layer, case) if case.over == "samples" else []
+        answers = pool.run(answer, layer, division, reduce)
+        alone = pool.run(evaluate, layer, division) if division.over == "samples" else []
     except (RankFailed, TimeoutError) as error:
         waited = isinstance(error, TimeoutError) or bool(error.waited and error.finished)
         in_evaluation = "in evaluate" in str(error)
         kind = "sends_in_evaluation" if in_evaluation else "skips_collective"
         kind = kind if waited else "raises"
-        _note(report, "runs", case, f"{name}: {mistakes.SENTENCES[kind]}. {error}", kind)
+        _note(report, "runs", division, f"{name}: {mistakes.SENTENCES[kind]}. {error}", kind)
         return not waited
-    if case.offset and report.failures:
+    if division.offset and report.failures:
         return True  # what is wrong around zero says nothing new around a large mean
     failed = {f.check for f in report.failures}
-    for check, message, mistake in _compare(case, answers, alone):
+    for check, message, mistake in _compare(division, answers):
         if check == "running statistics" and "output" in failed:
             continue  # wrong statistics are wrong when recorded, too
-        _note(report, check, case, message, mistake)
+        _note(report, check, division, message, mistake)
+    if alone and "output" in report.checks and not division.offset:
+        same = alone[0] == answers[0].values.y.shape
+        _note(report, "evaluation", division, "" if same else "another shape", None)
     return True
 
 
-def _note(report: Report, check: str, case: Case, message: str, mistake: str | None) -> None:
+def _note(
+    report: Report, check: str, division: Division, message: str, mistake: str | None
+) -> None:
     """Record a check and its first failure, or the first that names a mistake."""
     if check not in report.checks:
         report.checks.append(check)
     before = [f for f in report.failures if f.check == check]
     if message and (not before or (mistake is not None and before[0].mistake is None)):
         report.failures[:] = [f for f in report.failures if f.check != check]
-        report.failures.append(Failure(check, f"with {case}: {message}", mistake))
+        report.failures.append(Failure(check, f"with {division}: {message}", mistake))
 
 
 def _compare(
-    case: Case, answers: Sequence[Answer], alone: Sequence[Tensor | None]
+    division: Division, answers: Sequence[Answer]
 ) -> Iterator[tuple[str, str, str | None]]:
     """Each check, with a sentence and the mistake where it fails."""
-    found = [a.values for a in answers]
-    exact = cases.double(case)
-    eps = answers[0].eps
-    right = cases.one_process(exact, eps)
-    singles = [cases.one_process(case, eps, torchs=t) for t in (False, True) if case.offset]
-    number = torch.finfo(case.x.dtype).eps if eps is None else eps
-    y, dx = (torch.cat([getattr(v, n) for v in found], case.axis) for n in ("y", "dx"))
-    right_output = _near(y, right.y, [s.y for s in singles])
-    if singles:
-        near = right_output and _near(dx, right.dx, [s.dx for s in singles])
+    exact, eps = double(division), answers[0].eps
+    right = one_process(exact, eps)
+    y, dx = (
+        torch.cat([getattr(a.values, name) for a in answers], division.axis) for name in ("y", "dx")
+    )
+    if division.offset:
+        singles = [one_process(division, eps, torchs=t) for t in (False, True)]
+        near = _near(y, right.y, [s.y for s in singles])
+        near = near and _near(dx, right.dx, [s.dx for s in singles])
         named = mistakes.SENTENCES["cancellation"], "cancellation"
         yield ("output", *(("", None) if near else named))
         return
-    wrong = mistakes.wrong_outputs(exact, number)
-    yield ("output", *_verdict(y, right.y, wrong))
-    if right_output:
-        yield (
-            "input gradient",
-            *_verdict(dx, right.dx, mistakes.wrong_input_gradients(exact, right.dx, number)),
-        )
-        for name in ("dweight", "dbias"):
-            if found[0]._asdict()[name] is not None:
-                yield _compare_parameter(name, exact, answers, right, number)
-        if found[0].running_mean is not None and right.running_mean is not None:
-            yield _compare_running(exact, found, right)
-    if alone:
-        assert alone[0] is not None
-        yield "evaluation", "" if alone[0].shape == found[0].y.shape else "another shape", None
+    number = torch.finfo(division.x.dtype).eps if eps is None else eps
+    yield ("output", *_verdict(y, right.y, mistakes.wrong_outputs(exact, number)))
+    if not _near(y, right.y):
+        return
+    wrong = mistakes.wrong_input_gradients(exact, right.dx, number)
+    yield ("input gradient", *_verdict(dx, right.dx, wrong))
+    for name in ("dweight", "dbias"):
+        if getattr(answers[0].values, name) is not None:
+            yield _compare_parameter(name, exact, answers, right, number)
+    if right.running_mean is not None and answers[0].values.running_mean is not None:
+        yield _compare_running(exact, answers, right)
 
 
 def _near(got: Tensor, right: Tensor, singles: Sequence[Tensor] = ()) -> bool:
@@ -190,19 +250,19 @@ def _verdict(
 
 
 def _compare_parameter(
-    name: str, case: Case, answers: Sequence[Answer], right: Values, eps: float
+    name: str, whole: Division, answers: Sequence[Answer], right: Values, eps: float
 ) -> tuple[str, str, str | None]:
     check = {"dweight": "weight gradient", "dbias": "bias gradient"}[name]
-    expected: Tensor = right._asdict()[name]
-    parts = [a.values._asdict()[name] for a in answers]
+    expected: Tensor = getattr(right, name)
+    parts = [getattr(a.values, name) for a in answers]
     size = len(parts)
     if not answers[0].reduced:
-        whole = torch.cat(parts) if case.axis == 1 else torch.stack(parts).sum(0)
+        together = torch.cat(parts) if whole.axis == 1 else torch.stack(parts).sum(0)
         factors = {"reduced_twice": size * expected, "averaged": expected / size}
-        return check, *_verdict(whole, expected, iter(factors.items()))
-    known = dict(mistakes.wrong_sums(case, expected, eps, name[1:]))
+        return check, *_verdict(together, expected, iter(factors.items()))
+    known = dict(mistakes.wrong_sums(whole, expected, eps, name[1:]))
     for rank, got in enumerate(parts):
-        known["partial"] = mistakes.part_of_weight_gradient(case, rank, eps)[name == "dbias"]
+        known["partial"] = mistakes.part_of_weight_gradient(whole, rank, eps)[name == "dbias"]
         sentence, mistake = _verdict(got, expected, iter(known.items()))
         if sentence:
             return check, f"on rank {rank}: {sentence}", mistake
@@ -210,16 +270,16 @@ def _compare_parameter(
 
 
 def _compare_running(
-    case: Case, found: Sequence[Values], right: Values
+    whole: Division, answers: Sequence[Answer], right: Values
 ) -> tuple[str, str, str | None]:
-    assert right.running_mean is not None and right.running_var is not None
-    expected = torch.cat([right.running_mean, right.running_var])
-    for rank, values in enumerate(found):
+    def joined(values: Values) -> Tensor:
         assert values.running_mean is not None and values.running_var is not None
-        got = torch.cat([values.running_mean, values.running_var])
-        wrong = mistakes.wrong_running(case, rank, right)
+        return torch.cat([values.running_mean, values.running_var])
+
+    for rank, one in enumerate(answers):
+        wrong = mistakes.wrong_running(whole, rank, right)
         known = ((mistake, torch.cat([mean, var])) for mistake, mean, var in wrong)
-        sentence, mistake = _verdict(got, expected, known)
+        sentence, mistake = _verdict(joined(one.values), joined(right), known)
         if sentence:
             return "running statistics", f"on rank {rank}: {sentence}", mistake
     return "running statistics", "", None

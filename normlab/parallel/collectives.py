@@ -16,8 +16,7 @@ Group = dist.ProcessGroup | None
 def group_size(group: Group = None) -> int:
     """Number of processes of a group; 1 where no process group was initialized.
 
-    Args:
-        group: None for all processes.
+    Here and in all functions of this package, the group None is that of all processes.
 
     Raises:
         ValueError: this process is not a member of `group`.
@@ -78,14 +77,8 @@ def sum_over_group(x: Tensor, group: Group = None) -> Tensor:
     """Sum a tensor over the processes of a group: one all-reduce forward, one backward.
 
     The result is used by every process. What reaches `x` on one of them is therefore the sum of
-    the gradients of all; with the identity backward, each would get only its own.
-
-    Args:
-        x: of the same shape on each process.
-        group: None for all processes.
-
-    Shape:
-        returns the shape of `x`.
+    the gradients of all; with the identity backward, each would get only its own. `x` has the same
+    shape on each process.
 
     Source:
         shoeybi2019megatron, for the pair of identity and all-reduce.
@@ -96,14 +89,8 @@ def sum_over_group(x: Tensor, group: Group = None) -> Tensor:
 def share_with_group(tensors: Sequence[Tensor], group: Group = None) -> tuple[Tensor, ...]:
     """Use parameters of which each process has a copy: their gradients are summed over the group.
 
-    Nothing is sent forward; one all-reduce backward serves all tensors.
-
-    Args:
-        tensors: of one dtype, equal on all processes.
-        group: None for all processes.
-
-    Shape:
-        returns a tensor of the same shape for each.
+    Nothing is sent forward; one all-reduce backward serves all tensors, which are of one dtype and
+    equal on all processes.
 
     Source:
         shoeybi2019megatron.
@@ -116,12 +103,8 @@ def share_with_group(tensors: Sequence[Tensor], group: Group = None) -> tuple[Te
 def gather_from_group(x: Tensor, group: Group = None) -> Tensor:
     """Stack the tensors of all processes of a group, without a gradient: one all-gather.
 
-    Args:
-        x: of the same shape on each process.
-        group: None for all processes.
-
     Shape:
-        returns (processes, \\*shape of x), equal on all of them.
+        x the same on each process; returns (processes, \\*shape of x), equal on all of them.
     """
     x = x.detach().contiguous()
     size = group_size(group)

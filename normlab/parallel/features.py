@@ -8,7 +8,7 @@ from torch import Tensor
 from normlab.layers.standardization import accumulation_dtype
 from normlab.layers.validation import check_dtypes, check_normalized_shape
 from normlab.parallel.collectives import Group, sum_over_group
-from normlab.parallel.moments import group_moments, standardize
+from normlab.parallel.moments import group_moments, normalize
 
 
 def rms_norm(
@@ -80,17 +80,7 @@ def layer_norm(
         eps: keeps the root away from zero.
         group: the processes that share the features; None for all.
 
-    Shape:
-        input (\*, h), where h may differ between processes and may be 0; weight and bias (h,);
-        returns the shape of `input`.
-
-    Raises:
-        ShapeError: `weight` or `bias` is not (h,).
-        DtypeError: integer input, or parameters of an unfit dtype.
-        ValueError: this process is not a member of `group`.
-
-    Units:
-        `eps` has the units of x².
+    Shape, errors and units are those of :func:`rms_norm`.
 
     Conventions:
         divisor H, the features of all processes; `eps` inside the root; 16-bit input is computed
@@ -107,9 +97,4 @@ def layer_norm(
     check_normalized_shape(input, input.shape[-1:], weight=weight, bias=bias)
     check_dtypes(input, weight=weight, bias=bias)
     x = input.to(accumulation_dtype(input.dtype))
-    y = standardize(x, group_moments(x, (-1,), group), eps)
-    if weight is not None:
-        y = y * weight
-    if bias is not None:
-        y = y + bias
-    return y.to(input.dtype)
+    return normalize(x, group_moments(x, (-1,), group), eps, weight, bias).to(input.dtype)

@@ -74,10 +74,6 @@ def find_partial_gradients(model: nn.Module, group: Group = None) -> tuple[str, 
     These gradients are parts of one, and a step with them makes the copies differ. A parameter
     that is divided among the processes has other values on each and is not listed.
 
-    Args:
-        model: with gradients.
-        group: None for all processes.
-
     Returns:
         Names, in the order of the model, equal on all processes.
 

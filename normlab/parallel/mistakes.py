@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normlab.norms import NORMS
-from normlab.parallel.cases import MOMENTUM, Case, Values, one_process, scalar
+from normlab.parallel.division import MOMENTUM, Division, Values, one_process, scalar
 from normlab.parallel.moments import merge_moments
 
 # mistake -> what is wrong and what would be right; the keys are `Failure.mistake`
@@ -82,7 +82,7 @@ class _Parts(NamedTuple):
     vars: Tensor
 
 
-def _measure(case: Case) -> _Parts:
+def _measure(case: Division) -> _Parts:
     axis = case.axis
     centered = NORMS[case.like].centered
     means, spreads = [], []
@@ -95,18 +95,18 @@ def _measure(case: Case) -> _Parts:
     return _Parts(counts, torch.stack(means), torch.stack(spreads))
 
 
-def _normalize(case: Case, mean: Tensor, var: Tensor, eps: float) -> Tensor:
+def _normalize(case: Division, mean: Tensor, var: Tensor, eps: float) -> Tensor:
     y = (case.x - mean) * torch.rsqrt(var + eps) * case.weight
     return y if case.bias is None else y + case.bias
 
 
-def _expand(case: Case, parts: Tensor) -> Tensor:
+def _expand(case: Division, parts: Tensor) -> Tensor:
     """One entry for each cell of the divided axis, from one for each share."""
     pairs = zip(parts, case.shards, strict=True)
     return torch.cat([p.repeat_interleave(n, case.axis) for p, n in pairs], case.axis)
 
 
-def wrong_outputs(case: Case, eps: float) -> Iterator[tuple[str, Tensor]]:
+def wrong_outputs(case: Division, eps: float) -> Iterator[tuple[str, Tensor]]:
     """Mistake, and the whole output that it gives."""
     yield from _wrong_heads(case, eps)
     if case.axis == 0 and case.over != "samples":
@@ -122,7 +122,7 @@ def wrong_outputs(case: Case, eps: float) -> Iterator[tuple[str, Tensor]]:
     yield "spread_missing", _normalize(case, mean, (n * spreads).sum(0) / counts.sum(), eps)
 
 
-def _wrong_heads(case: Case, eps: float) -> Iterator[tuple[str, Tensor]]:
+def _wrong_heads(case: Division, eps: float) -> Iterator[tuple[str, Tensor]]:
     """The two QK norms taken for each other, and weights of other heads."""
     if case.heads is None:
         return
@@ -144,7 +144,9 @@ def _wrong_heads(case: Case, eps: float) -> Iterator[tuple[str, Tensor]]:
         yield "weight_misplaced", y if case.bias is None else y + case.bias[first]
 
 
-def wrong_input_gradients(case: Case, right: Tensor, eps: float) -> Iterator[tuple[str, Tensor]]:
+def wrong_input_gradients(
+    case: Division, right: Tensor, eps: float
+) -> Iterator[tuple[str, Tensor]]:
     """Mistake, and the whole input gradient that it gives where the output is right."""
     if case.axis == 0 and case.over != "samples":
         return
@@ -161,7 +163,7 @@ def wrong_input_gradients(case: Case, right: Tensor, eps: float) -> Iterator[tup
     yield "local_count", direct + local * (right - direct)
 
 
-def _own_gradient(case: Case, rank: int, eps: float, once: bool) -> Tensor:
+def _own_gradient(case: Division, rank: int, eps: float, once: bool) -> Tensor:
     """Gradient of one process's outputs by its own cells, through the statistics of all.
 
     Where mean and deviations are sent one after the other, the deviations of the other processes
@@ -179,7 +181,7 @@ def _own_gradient(case: Case, rank: int, eps: float, once: bool) -> Tensor:
     return torch.autograd.grad(scalar(y, share.dy * share.weight), own)[0]
 
 
-def wrong_running(case: Case, rank: int, right: Values) -> Iterator[tuple[str, Tensor, Tensor]]:
+def wrong_running(case: Division, rank: int, right: Values) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Mistake, and the running mean and variance that it gives on one process."""
     assert right.running_mean is not None and right.running_var is not None
     counts, means, spreads = _measure(case)
@@ -194,14 +196,16 @@ def wrong_running(case: Case, rank: int, right: Values) -> Iterator[tuple[str, T
     yield "running_var_biased", right.running_mean, kept + biased
 
 
-def part_of_weight_gradient(case: Case, rank: int, eps: float) -> tuple[Tensor, Tensor]:
+def part_of_weight_gradient(case: Division, rank: int, eps: float) -> tuple[Tensor, Tensor]:
     """What one process's own samples or tokens give to the gradients of weight and bias."""
     x_hat = one_process(case, eps, affine=False).y
     dy, x_hat = (t.split(case.shards, 0)[rank] for t in (case.dy, x_hat))
     return (dy * x_hat).sum(0), dy.sum(0)
 
 
-def wrong_sums(case: Case, expected: Tensor, eps: float, name: str) -> Iterator[tuple[str, Tensor]]:
+def wrong_sums(
+    case: Division, expected: Tensor, eps: float, name: str
+) -> Iterator[tuple[str, Tensor]]:
     """Mistake, and the gradient of "weight" or "bias" that it gives where the processes sum it."""
     size = len(case.shards)
     yield "averaged", expected / size

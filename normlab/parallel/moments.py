@@ -41,8 +41,7 @@ def merge_moments(counts: Tensor, means: Tensor, squares: Tensor) -> tuple[Tenso
         counts (R,), means and squares (R, \*); returns count (), mean (\*), biased variance (\*).
 
     Conventions:
-        the sum of squares itself is never formed, so nothing cancels where the mean is large.
-        No cell at all gives mean 0 and variance 0.
+        nothing cancels where the mean is large. No cell at all gives mean 0 and variance 0.
 
     Source:
         chan1983algorithms, Eq. 2.1, for any number of sets at once.
@@ -101,8 +100,8 @@ def group_moments(x: Tensor, dims: Sequence[int], group: Group = None) -> Moment
     r"""Count, mean and biased variance over the axes `dims` of the tensors of all processes.
 
     A process sends its mean, its sum of squared deviations and its count: 2K + 1 numbers for K
-    means. Backward, each process has the gradient that its own cells' outputs send to the mean
-    and to the variance. These are summed over the group, 2K numbers, and a cell receives
+    means. Backward, the gradients that the cells of all processes send to the mean and to the
+    variance are summed over the group, 2K numbers, and a cell receives
 
     .. math:: \frac{\partial \mu}{\partial x} = \frac1n, \qquad
               \frac{\partial \sigma^2}{\partial x} = \frac{2 (x - \mu)}{n}
@@ -111,10 +110,6 @@ def group_moments(x: Tensor, dims: Sequence[int], group: Group = None) -> Moment
         x: the cells of this process, already in their accumulation dtype.
         dims: axes that share one mean; their sizes may differ between processes and may be 0,
             those of all other axes are equal.
-        group: None for all processes.
-
-    Returns:
-        Moments of size 1 along `dims`, equal on all processes.
 
     Conventions:
         what is sent is float64: no count is rounded, and no mean of float32 or 16-bit cells.
@@ -128,6 +123,14 @@ def group_moments(x: Tensor, dims: Sequence[int], group: Group = None) -> Moment
     return Moments(*cast("tuple[Tensor, Tensor, Tensor]", found))
 
 
-def standardize(x: Tensor, moments: Moments, eps: float) -> Tensor:
-    """Center `x` and divide by the root of variance plus `eps`, in the dtype of `x`."""
-    return center(x, moments.mean) * torch.rsqrt(moments.var + eps).to(x.dtype)
+def normalize(
+    x: Tensor, moments: Moments, eps: float, weight: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    """Center `x`, divide by the root of variance plus `eps`, and apply weight and bias.
+
+    In the dtype of `x`; weight and bias are broadcast against it.
+    """
+    y = center(x, moments.mean) * torch.rsqrt(moments.var + eps).to(x.dtype)
+    if weight is not None:
+        y = y * weight
+    return y if bias is None else y + bias

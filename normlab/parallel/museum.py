@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from normlab.parallel.cases import Divided
+from normlab.parallel.division import Divided
 
 
 @dataclass(frozen=True)

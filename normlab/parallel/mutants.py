@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from normlab.layers import LayerNorm, RMSNorm
-from normlab.parallel.cases import Divided
 from normlab.parallel.collectives import group_size, sum_over_group
+from normlab.parallel.division import Divided
 from normlab.parallel.gradients import reduce_norm_gradients
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,19 +14,24 @@ from normlab.parallel.collectives import Group, KeepsGroup, share_with_group
 from normlab.parallel.features import rms_norm
 
 
-class SequenceParallelLayerNorm(KeepsGroup, layer_file.LayerNorm):
+class _SequenceParallel(KeepsGroup):
+    """The constructor of a norm, with a group."""
+
+    gradients_are_complete = True
+
+    def __init__(self, *args: Any, process_group: Group = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.process_group = process_group
+
+
+class SequenceParallelLayerNorm(_SequenceParallel, layer_file.LayerNorm):
     r"""Layer norm where each process has other tokens and a copy of weight and bias.
 
     Forward sends nothing. Backward sums the gradients of weight and bias over the group, in one
     all-reduce, so that the copies stay equal.
 
     Args:
-        normalized_shape: the last sizes of the input; an int stands for one axis.
-        eps: keeps the root away from zero; units of x².
-        elementwise_affine: learn a weight (and bias) per feature.
-        bias: learn a bias; without effect if `elementwise_affine` is False.
-        device: of the parameters.
-        dtype: of the parameters.
+        args, kwargs: those of :class:`normlab.layers.LayerNorm`.
         process_group: the processes that share the sequence; None for all.
 
     Shape:
@@ -40,61 +45,19 @@ class SequenceParallelLayerNorm(KeepsGroup, layer_file.LayerNorm):
         korthikanti2023reducing.
     """
 
-    gradients_are_complete = True
-
-    def __init__(
-        self,
-        normalized_shape: int | Sequence[int],
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        process_group: torch.distributed.ProcessGroup | None = None,
-    ) -> None:
-        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
-        self.process_group = process_group
-
     def forward(self, input: Tensor) -> Tensor:
         """Normalize the tokens of this process."""
         weight, bias = _shared(self.process_group, self.weight, self.bias)
         return layer_file.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
 
 
-class SequenceParallelRMSNorm(KeepsGroup, rms_file.RMSNorm):
-    r"""RMS norm where each process has other tokens and a copy of the weight.
+class SequenceParallelRMSNorm(_SequenceParallel, rms_file.RMSNorm):
+    """RMS norm, otherwise as :class:`SequenceParallelLayerNorm`.
 
     Args:
-        normalized_shape: the last sizes of the input; an int stands for one axis.
-        eps: units of x²; None for the machine epsilon.
-        elementwise_affine: learn a weight per feature.
-        device: of the weight.
-        dtype: of the weight.
+        args, kwargs: those of :class:`normlab.layers.RMSNorm`.
         process_group: the processes that share the sequence; None for all.
-
-    Shape:
-        input (\*, normalized_shape), with any number of tokens; returns the same shape.
-
-    Conventions:
-        as :class:`SequenceParallelLayerNorm`.
-
-    Source:
-        korthikanti2023reducing.
     """
-
-    gradients_are_complete = True
-
-    def __init__(
-        self,
-        normalized_shape: int | Sequence[int],
-        eps: float | None = None,
-        elementwise_affine: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        process_group: torch.distributed.ProcessGroup | None = None,
-    ) -> None:
-        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
-        self.process_group = process_group
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize the tokens of this process."""

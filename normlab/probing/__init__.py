@@ -1,21 +1,24 @@
-"""Calls a layer that nobody has written down: its shapes, parameters, eps and state, by probing."""
+"""Calls a layer that nobody has written down: its shapes, parameters, eps and state, by probing.
 
-from normlab.probing.functions import FunctionSubject
-from normlab.probing.modules import AnySubject, ModuleSubject, make_subject
-from normlab.probing.opening import choose_probe, open_probe, uncompiled
-from normlab.probing.probe import NoNorm, Probe
-from normlab.probing.state import copy_module, preserve_state
+:class:`ForeignLayer` is any layer, called with a tensor and left as it was. :func:`as_norm` gives
+one that is called as a norm of a family, with weights and statistics of the caller's choosing.
+"""
+
+from normlab.probing.functions import ForeignFunction
+from normlab.probing.inputs import choose_input
+from normlab.probing.layer import ForeignLayer, NoNorm
+from normlab.probing.modules import ForeignModule, ForeignNorm, as_norm
+from normlab.probing.state import copy_module, preserve_state, uncompiled
 
 __all__ = [
-    "AnySubject",
-    "FunctionSubject",
-    "ModuleSubject",
+    "ForeignFunction",
+    "ForeignLayer",
+    "ForeignModule",
+    "ForeignNorm",
     "NoNorm",
-    "Probe",
-    "choose_probe",
+    "as_norm",
+    "choose_input",
     "copy_module",
-    "make_subject",
-    "open_probe",
     "preserve_state",
     "uncompiled",
 ]

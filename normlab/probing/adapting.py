@@ -11,25 +11,25 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from normlab.norms import NORMS
+from normlab.probing.arguments import Around
 
 _SELECTION = re.compile(r"(\[(-?\d+|'[^']*'|\"[^\"]*\")\]|\.[A-Za-z_]\w*)+")
 
 
-def _selection(select: str | None) -> CodeType | None:
-    if select is None:
-        return None
-    if not _SELECTION.fullmatch(select):
+def _selection(select: str | None) -> CodeType:
+    """What picks the part that counts, of a result."""
+    if select is not None and not _SELECTION.fullmatch(select):
         raise ValueError(f"select: got {select!r}; expected what stands behind a result, as '[0]'")
-    return compile(f"result{select}", "select", "eval")
+    return compile(f"result{select or ''}", "select", "eval")
 
 
-def _call(call: str | None, roles: tuple[str, ...]) -> tuple[CodeType, list[str]]:
+def _call(call: str, roles: tuple[str, ...]) -> tuple[CodeType, list[str]]:
     """The call as code, and the parameters of the norm in it."""
     try:
-        tree = ast.parse(call or "f(x)", mode="eval")
+        tree = ast.parse(call, mode="eval")
     except SyntaxError as error:
         raise ValueError(f"call: got {call!r}; expected a call, as 'f(x, weight)'") from error
     names = dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
@@ -41,22 +41,6 @@ def _call(call: str | None, roles: tuple[str, ...]) -> tuple[CodeType, list[str]
             f"and any of {', '.join(roles)}, as 'f(x, weight)'"
         )
     return compile(tree, "call", "eval"), [n for n in names if n in roles]
-
-
-class _Adapted(nn.Module):
-    """A module under another way to call it."""
-
-    def __init__(self, layer: nn.Module, call: str | None, select: str | None):
-        super().__init__()
-        self.layer = layer
-        self.call, self.select = call, select
-
-    def forward(self, x: Tensor) -> Any:
-        """The result that counts, of the call that was given."""
-        code, _ = _call(self.call, ())
-        result = eval(code, {"f": self.layer, "x": x, "torch": torch})
-        chosen = _selection(self.select)
-        return result if chosen is None else eval(chosen, {"result": result})
 
 
 def adapt(
@@ -83,20 +67,21 @@ def adapt(
     if call is None and select is None:
         return layer
     chosen = _selection(select)
+
+    def evaluate(code: CodeType, **names: Any) -> Any:
+        return eval(chosen, {"result": eval(code, {"torch": torch, **names})})
+
+    code, roles = _call(call or "f(x)", () if isinstance(layer, nn.Module) else NORMS[like].roles)
     if isinstance(layer, nn.Module):
-        _call(call, ())
-        return _Adapted(layer, call, select)
+        return Around(layer, lambda f, x: evaluate(code, f=f, x=x))
     if call is None:
 
         def selected(*args: Any, **kwargs: Any) -> Any:
-            result = layer(*args, **kwargs)
-            return result if chosen is None else eval(chosen, {"result": result})
+            return eval(chosen, {"result": layer(*args, **kwargs)})
 
         with contextlib.suppress(TypeError, ValueError):  # a C function without a signature
             selected.__signature__ = inspect.signature(layer)  # type: ignore[attr-defined]
         return selected
-    code, roles = _call(call, NORMS[like].roles)
-    names = ["x", *roles]
     by_name = inspect.Parameter.KEYWORD_ONLY
     signature = inspect.Signature(
         [inspect.Parameter("x", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
@@ -106,9 +91,7 @@ def adapt(
     def called(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        given = {name: bound.arguments[name] for name in names}
-        result = eval(code, {"f": layer, "torch": torch} | given)
-        return result if chosen is None else eval(chosen, {"result": result})
+        return evaluate(code, f=layer, **bound.arguments)
 
     called.__signature__ = signature  # type: ignore[attr-defined]
     return called

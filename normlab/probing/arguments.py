@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ Slot = int | str
 Path = tuple[Any, ...]
 
 # names under which an input is usually passed, before any other
-_INPUTS = ("input", "x", "hidden_states", "inputs", "hidden_state")
+INPUTS = ("input", "x", "hidden_states", "inputs", "hidden_state")
 
 
 def tensors_in(value: Any, path: Path = ()) -> Iterator[tuple[Path, Tensor]]:
@@ -44,7 +44,7 @@ def first_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Slot
     for k, value in enumerate(args):
         if isinstance(value, Tensor):
             return k, value
-    for name in (*_INPUTS, *kwargs):
+    for name in (*INPUTS, *kwargs):
         if isinstance(kwargs.get(name), Tensor):
             return name, kwargs[name]
     return None
@@ -52,54 +52,35 @@ def first_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Slot
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a call but one tensor."""
+    """The arguments of a call, in one of whose places a tensor is put."""
 
     slot: Slot  #: position or name of that tensor
-    before: tuple[Any, ...] = ()  #: positional arguments in front of it
-    after: tuple[Any, ...] = ()  #: positional arguments behind it
-    named: tuple[tuple[str, Any], ...] = ()  #: arguments by name
+    args: tuple[Any, ...] = (None,)  #: positional ones; what stands in the slot is not used
+    named: Mapping[str, Any] = field(default_factory=dict)  #: those by name, without the slot
 
     @classmethod
     def without(cls, slot: Slot, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
         """All but the argument at `slot`."""
         if isinstance(slot, int):
-            return cls(slot, tuple(args[:slot]), tuple(args[slot + 1 :]), tuple(kwargs.items()))
-        return cls(slot, tuple(args), (), tuple((k, v) for k, v in kwargs.items() if k != slot))
+            return cls(slot, (*args[:slot], None, *args[slot + 1 :]), dict(kwargs))
+        return cls(slot, tuple(args), {k: v for k, v in kwargs.items() if k != slot})
 
     @property
     def plain(self) -> bool:
         """Whether the tensor is the only argument, and positional."""
-        return self.slot == 0 and not (self.before or self.after or self.named)
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """The other tensors."""
-        return [t for _, t in tensors_in((self.before, self.after, [v for _, v in self.named]))]
-
-    def replaced(self, kind: type, by: Callable[[Any], Any]) -> Arguments:
-        """The arguments with all of one kind in them replaced by others."""
-        others = _replaced((self.before, self.after, self.named), kind, by)
-        return Arguments(self.slot, *others)
-
-    def call(self, function: Callable[..., Any], x: Tensor) -> Any:
-        """The call again, with `x` in the place of the tensor."""
-        named = dict(self.named)
-        if isinstance(self.slot, str):
-            return function(*self.before, **{self.slot: x}, **named)
-        return function(*self.before, x, *self.after, **named)
+        return self.slot == 0 and len(self.args) == 1 and not self.named
 
 
-@dataclass(frozen=True)
-class _Held:
-    """Stands for the tensor that a module holds."""
-
-    name: str
+class _Held(str):
+    """Name of a tensor that a module holds, in its place among the arguments."""
 
 
 def _replaced(value: Any, kind: type, by: Callable[[Any], Any]) -> Any:
-    """The value with all of one kind in it, also in tuples and lists, replaced by others."""
+    """The value with all of one kind in it, also in tuples, lists and dicts, replaced by others."""
     if isinstance(value, kind):
         return by(value)
+    if type(value) is dict:
+        return {k: _replaced(v, kind, by) for k, v in value.items()}
     if type(value) is tuple:
         return tuple(_replaced(v, kind, by) for v in value)
     return [_replaced(v, kind, by) for v in value] if isinstance(value, list) else value
@@ -110,24 +91,25 @@ class OneTensor(nn.Module):
 
     def __init__(self, function: Callable[..., Any], arguments: Arguments, result: Path = ()):
         super().__init__()
-        self.function = function
-        self.result = result
+        self.function, self.slot, self.result = function, arguments.slot, result
 
         def keep(tensor: Tensor) -> _Held:
             name = f"argument_{len(self._parameters) + len(self._buffers)}"
-            copy = tensor.detach().clone()
+            copied = tensor.detach().clone()
             if isinstance(tensor, nn.Parameter):
-                self.register_parameter(name, nn.Parameter(copy))
+                self.register_parameter(name, nn.Parameter(copied))
             else:
-                self.register_buffer(name, copy)
+                self.register_buffer(name, copied)
             return _Held(name)
 
-        self.arguments = arguments.replaced(Tensor, keep)
+        given = list(arguments.args), dict(arguments.named)
+        self.args, self.named = _replaced(given, Tensor, keep)
 
     def forward(self, x: Tensor) -> Any:
         """Call it again with `x`."""
-        filled = self.arguments.replaced(_Held, lambda held: getattr(self, held.name))
-        return pick(filled.call(self.function, x), self.result)
+        given = _replaced((self.args, self.named), _Held, lambda name: getattr(self, name))
+        given[isinstance(self.slot, str)][self.slot] = x
+        return pick(self.function(*given[0], **given[1]), self.result)
 
     @property
     def has_others(self) -> bool:
@@ -143,3 +125,15 @@ class OneTensor(nn.Module):
         for name in alike:
             other.get_buffer(name).zero_()
         return other
+
+
+class Around(nn.Module):
+    """A layer with something done before or behind it: `how(layer, x)`."""
+
+    def __init__(self, layer: Callable[..., Any], how: Callable[[Callable[..., Any], Tensor], Any]):
+        super().__init__()
+        self.layer, self.how = layer, how
+
+    def forward(self, x: Tensor) -> Any:
+        """Call it in this way."""
+        return self.how(self.layer, x)

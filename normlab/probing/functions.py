@@ -1,4 +1,4 @@
-"""A plain function as a subject of the checks: how it wants to be called."""
+"""A plain function, called as a norm of a family: how it wants to be called."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from normlab.norms import NORMS, Case
+from normlab.probing.arguments import INPUTS
 from normlab.probing.names import NAMES
 
 
@@ -32,7 +33,7 @@ def _input_index(parameters: list[inspect.Parameter]) -> int:
     known = {name for role in ("weight", "bias") for name in NAMES[role]}
     if parameters and parameters[0].name.lower() in known:
         names = [p.name.lower() for p in parameters]
-        return next((k for k, name in enumerate(names) if name in _INPUTS), 0)
+        return next((k for k, name in enumerate(names) if name in INPUTS), 0)
     return 0
 
 
@@ -54,15 +55,26 @@ def _roles(parameters: list[inspect.Parameter], like: str) -> list[str] | None:
 UNBOUND = -32.0
 # bounds of r and d that leave nothing to correct
 NO_CORRECTION = (1.0, 0.0)
-_INPUTS = ("x", "input", "inputs", "hidden_states")
 
 
-class FunctionSubject:
-    """A plain function, called in the parameter order of `torch.nn.functional`.
+class ForeignFunction:
+    """A plain function, called as a norm of a family in the order of `torch.nn.functional`.
 
     Where every parameter has a name that says what it is, the names count, so that a function
     of (x, weight, bias) or with keyword-only parameters is called as it wants to be.
+
+    Args:
+        function: of an input and parameters.
+        like: family.
+        cases: inputs that it is called with; None for those of the record.
+        eps: given where the function asks for one and the caller names none.
+        order: of the parameters after the input, where their names do not say it; None for that
+            of the record.
     """
+
+    declared_eps: float | None = None
+    fixed: frozenset[str] = frozenset()
+    scope: Any = None
 
     def __init__(
         self,
@@ -70,14 +82,13 @@ class FunctionSubject:
         like: str,
         cases: Sequence[Case] | None,
         eps: float | None,
+        order: Sequence[str] | None = None,
     ):
         self.function = function
         self.like = like
-        self.declared_eps = None
         self.expected_eps = eps
         self.needs_running = NORMS[like].has_correction
-        self.fixed: set[str] = set()
-        self.scope: Any = None
+        self._order = tuple(order or NORMS[like].roles)
         self._parameters = _signature(function)
         self._before = 0  # how many parameters stand in front of the input
         if self._parameters:
@@ -85,7 +96,7 @@ class FunctionSubject:
             self._parameters.insert(0, self._parameters.pop(self._before))
         self._roles = None if self._parameters is None else _roles(self._parameters, like)
         norm = NORMS[like]
-        known = self.known = norm.roles if self._roles is None else tuple(self._roles)
+        known = self.known = self._order if self._roles is None else tuple(self._roles)
         self.has_running = "running_mean" in known and "running_var" in known
         self.has_training = "training" in known
         self.has_threshold = "threshold" in known
@@ -104,8 +115,7 @@ class FunctionSubject:
     def admits_none(self, role: str) -> bool:
         """Whether the signature lets an argument be None: by its default or its annotation."""
         parameters = [] if self._parameters is None else self._parameters[1:]
-        roles = NORMS[self.like].roles if self._roles is None else self._roles
-        for p, its_role in zip(parameters, roles, strict=False):
+        for p, its_role in zip(parameters, self.known, strict=False):
             if its_role == role and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
                 annotation = "" if p.annotation is p.empty else str(p.annotation)
                 return p.default is None or "None" in annotation or "Optional" in annotation
@@ -150,7 +160,7 @@ class FunctionSubject:
 
     def _call(self, x: Tensor, values: dict[str, Any]) -> Tensor:
         if self._parameters is None or self._roles is None:
-            *roles, last = NORMS[self.like].roles
+            *roles, last = self._order
             if last == "eps" and values["eps"] is None:
                 return self.function(x, *(values[r] for r in roles))
             eps = self.expected_eps if values["eps"] is None else values["eps"]

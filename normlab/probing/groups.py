@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normlab.probing.probe import NoNorm, Probe
+from normlab.probing.layer import ForeignLayer, NoNorm
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Groups:
         return (d if centered else x) / var.sqrt(), var
 
 
-class StridedGroups(NoNorm):
+class InterleavedGroups(NoNorm):
     """Every G-th cell of an axis of the input shares statistics, in G groups."""
 
     def __init__(self, axis: int, groups: int):
@@ -63,34 +63,34 @@ class StridedGroups(NoNorm):
         self.axis, self.groups = axis, groups
 
 
-def moved_outputs(probe: Probe, cell: tuple[int, ...], *, training: bool = True) -> Tensor:
+def moved_outputs(layer: ForeignLayer, cell: tuple[int, ...], *, training: bool = True) -> Tensor:
     """Outputs that change when one input becomes by far the largest."""
-    moved = torch.zeros(probe.shape, dtype=torch.bool)
-    half = probe.dtype in (torch.bfloat16, torch.float16)
-    large = 100.0 if probe.dtype == torch.float16 else 5 * math.sqrt(math.prod(probe.shape))
+    moved = torch.zeros(layer.shape, dtype=torch.bool)
+    half = layer.dtype in (torch.bfloat16, torch.float16)
+    large = 100.0 if layer.dtype == torch.float16 else 5 * math.sqrt(math.prod(layer.shape))
     for seed in range(11, 16 if half else 13):
-        x = probe.input(seed)
-        before = probe.measure(x, training=training)
+        x = layer.input(seed)
+        before = layer.measure(x, training=training)
         x[cell] = large
-        after = probe.measure(x, training=training)
+        after = layer.measure(x, training=training)
         # a matrix product or a float32 step inside may change far outputs in the last place
         tolerance = 0.0 if half else 1e-6 * float(before.abs().max())
         moved |= ~((after - before).abs() <= tolerance)
     return moved
 
 
-def find_groups(probe: Probe) -> Groups:
+def find_groups(layer: ForeignLayer) -> Groups:
     """Move single inputs and see which outputs follow.
 
     Raises:
         NoNorm: the outputs that move are not boxes, or not the same for all cells.
     """
     cells = [
-        tuple(0 for _ in probe.shape),
-        tuple(size - 1 for size in probe.shape),
-        tuple(size // 2 for size in probe.shape),
+        tuple(0 for _ in layer.shape),
+        tuple(size - 1 for size in layer.shape),
+        tuple(size // 2 for size in layer.shape),
     ]
-    found = [_box(moved_outputs(probe, cell), cell) for cell in dict.fromkeys(cells)]
+    found = [_box(moved_outputs(layer, cell), cell) for cell in dict.fromkeys(cells)]
     if any(other != found[0] for other in found):
         raise NoNorm("inputs at different places share statistics with different neighbors")
     return found[0]
@@ -121,7 +121,7 @@ def _box(moved: Tensor, cell: tuple[int, ...]) -> Groups:
             if split is None and size % width == 0 and not aligned:
                 every = torch.arange(size) % stride == cell[axis] % stride
                 if torch.equal(seen, every):
-                    raise StridedGroups(axis, stride)
+                    raise InterleavedGroups(axis, stride)
             if split is not None or not aligned:
                 raise NoNorm(
                     "the outputs that follow one input are no blocks of equal size: windows that "

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from normlab.probing.groups import Groups
-from normlab.probing.probe import Probe
+from normlab.probing.layer import ForeignLayer
 
 LARGE = 1e8  # so large that no eps is seen, and its square fits float32
 _PLACES: tuple[Literal["inside", "outside", "clamp"], ...] = ("inside", "outside", "clamp")
@@ -77,7 +77,7 @@ def eps_in_root(root: Tensor, var: Tensor, placement: str) -> Tensor:
 
 
 def fit_affine(
-    probe: Probe,
+    layer: ForeignLayer,
     groups: Groups,
     centered: bool | None = None,
     *,
@@ -96,9 +96,9 @@ def fit_affine(
     """
     inputs, odd, even = [], [], []
     for seed in range(21, 26):
-        x = scale * (probe.input(seed) + 0.5 + (seed % 3))
-        x = x.to(probe.dtype).double()  # as the layer receives it
-        halves = probe.halves(x)
+        x = scale * (layer.input(seed) + 0.5 + (seed % 3))
+        x = x.to(layer.dtype).double()  # as the layer receives it
+        halves = layer.halves(x)
         inputs.append(x)
         odd.append(halves[0])
         even.append(halves[1])
@@ -118,13 +118,13 @@ def fit_affine(
 
 
 def _ratios(
-    probe: Probe, groups: Groups, affine: Affine, scale: float, seed: int
+    layer: ForeignLayer, groups: Groups, affine: Affine, scale: float, seed: int
 ) -> tuple[Tensor, Tensor]:
     """How much smaller the normalized input is than without eps, per group; its mean square."""
-    x = (scale * probe.input(seed)).to(probe.dtype).double()
+    x = (scale * layer.input(seed)).to(layer.dtype).double()
     x_hat, var = groups.standardize(x, centered=affine.centered)
     expected = affine.factor * x_hat
-    got = probe.measure(x) - affine.summand
+    got = layer.measure(x) - affine.summand
     ratio = groups.mean(got * expected) / groups.mean(expected.square())
     return _one_each(groups, ratio), _one_each(groups, var)
 
@@ -144,18 +144,18 @@ def _eps_from(ratio: Tensor, var: Tensor, placement: str) -> tuple[float, float]
     return middle, float((predicted - ratio).abs().max())
 
 
-def measure_eps(probe: Probe, groups: Groups, affine: Affine, noise: float) -> Eps | str:
+def measure_eps(layer: ForeignLayer, groups: Groups, affine: Affine, noise: float) -> Eps | str:
     """Make the input small until the output gives way: the eps, or why it cannot be told.
 
     The noise is the relative error of the outputs.
     """
 
     def ratios(scale: float, seed: int = 31) -> tuple[Tensor, Tensor]:
-        return _ratios(probe, groups, affine, scale, seed)
+        return _ratios(layer, groups, affine, scale, seed)
 
-    scale = _transition(ratios, probe.dtype, exact=noise < 1e-10)
+    scale = _transition(ratios, layer.dtype, exact=noise < 1e-10)
     if scale is None:
-        if not bool(probe.measure(torch.zeros(probe.shape)).isfinite().all()):
+        if not bool(layer.measure(torch.zeros(layer.shape)).isfinite().all()):
             return Eps(0.0, None, 0.0)
         return (
             "too small to see: the output keeps its size down to the smallest inputs that the "

@@ -1,4 +1,4 @@
-"""A module as a subject of the checks: where its parameters and buffers are, and its shape."""
+"""A module, called as a norm of a family: where its parameters and buffers are, and its inputs."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from normlab.norms import NORMS, Case
-from normlab.probing.functions import NO_CORRECTION, UNBOUND, FunctionSubject
+from normlab.probing.functions import NO_CORRECTION, UNBOUND, ForeignFunction
+from normlab.probing.inputs import find_cases
+from normlab.probing.layer import ForeignLayer
 from normlab.probing.names import find_attribute, find_name, find_running_names, set_attribute
 from normlab.probing.parameters import find_kinds
-from normlab.probing.probe import Probe
 from normlab.probing.running import find_running
-from normlab.probing.shapes import find_cases
 from normlab.probing.state import copy_module, tensors_of
 
 
-class ModuleSubject:
-    """A module, copied before every use; its parameters are found by name or by their effect."""
+class ForeignModule:
+    """A module, copied before every use; its parameters are found by name, or by their effect.
 
-    def __init__(
-        self, module: nn.Module, like: str, shape: Sequence[int] | None, num_groups: int | None
-    ):
+    Args:
+        module: it is copied.
+        like: family.
+        cases: inputs that it is called with. They are enough where all tensors have usual names;
+            else :meth:`explore` finds inputs and tensors by calling it.
+    """
+
+    has_training = True
+    scope: Any = None
+
+    def __init__(self, module: nn.Module, like: str, cases: Sequence[Case] = ()):
         self.attached = [n for n, t in tensors_of(module).items() if t.grad_fn is not None]
         self.module = copy_module(module).cpu()
         for p in self.module.parameters():  # a frozen parameter is no wrong norm
@@ -35,44 +43,59 @@ class ModuleSubject:
         self._kept: dict[torch.dtype, nn.Module] | None = (
             {} if any(hasattr(m, "_orig_mod") for m in module.modules()) else None
         )
-        self.like = like
-        self.scope: Any = None
+        self.like, self.cases = like, list(cases)
         parameters = dict(self.module.named_parameters())
         tensors = tensors_of(self.module)
-        plain = {n: t for n, t in tensors.items() if n not in parameters and t.numel() > 1}
+        self._plain = {n: t for n, t in tensors.items() if n not in parameters and t.numel() > 1}
         self.weight_name, self.bias_name = (
-            find_name(parameters, role) or find_name(plain, role) for role in ("weight", "bias")
+            find_name(parameters, role) or find_name(self._plain, role)
+            for role in ("weight", "bias")
         )
+        self.mean_name, self.var_name = self._named_running() if cases else (None, None)
         self.threshold_name = self._lower_threshold(parameters)
         self.has_bounds = self._bound(self.module, NO_CORRECTION)
         self.declared_eps = find_attribute(self.module, "eps")
-        main = tensors[self.weight_name] if self.weight_name else None
+
+    def explore(self, shape: Sequence[int] | None, num_groups: int | None) -> ForeignModule:
+        """Find inputs that it takes, and parameters and running statistics, by calling it.
+
+        Raises:
+            ValueError: the shape of an input cannot be inferred.
+        """
+        parameters = dict(self.module.named_parameters())
+        main = tensors_of(self.module)[self.weight_name] if self.weight_name else None
         if main is None:
             main = next((p for p in parameters.values() if p.numel() > 1), None)
         copied = self.with_dtype(torch.float32)
-        probe = Probe(copied, [copied], ())
+        layer = ForeignLayer(copied, [copied], ())
         with torch.no_grad():
-            self.cases = find_cases(probe, like, shape, main, num_groups)
-            probe.shape = self.cases[0].shape
+            self.cases = find_cases(layer, self.like, shape, main, num_groups)
+            layer.shape = self.cases[0].shape
             with contextlib.suppress(Exception):  # reported by the checks, which call it, too
-                self._find_parameters(probe)
-            self.mean_name, self.var_name = self._find_running(probe, plain)
+                self._find_parameters(layer)
+            self.mean_name, self.var_name = self._find_running(layer)
         weight, bias = self.weight_name is not None, self.bias_name is not None
         self.cases = [dataclasses.replace(c, weight=weight, bias=bias) for c in self.cases]
-        self.has_running = self.mean_name is not None and self.var_name is not None
-        self.has_training = True
-        self.fixed = {
-            key
-            for key, name in (("dweight", self.weight_name), ("dbias", self.bias_name))
-            if name is not None and name not in parameters
-        }
+        return self
 
-    def _find_parameters(self, probe: Probe) -> None:
+    @property
+    def has_running(self) -> bool:
+        """Whether it keeps a running mean and variance."""
+        return self.mean_name is not None and self.var_name is not None
+
+    @property
+    def fixed(self) -> set[str]:
+        """Gradients that it cannot have, of a weight or bias that is a buffer."""
+        parameters = dict(self.module.named_parameters())
+        named = {"dweight": self.weight_name, "dbias": self.bias_name}
+        return {key for key, name in named.items() if name and name not in parameters}
+
+    def _find_parameters(self, layer: ForeignLayer) -> None:
         """Tell weight and bias by their effect, where a name is unusual."""
         if self.weight_name is not None and self.bias_name is not None:
             return
         known = self.weight_name, self.bias_name
-        for name, kind in find_kinds(probe).items():
+        for name, kind in find_kinds(layer).items():
             if kind == "weight" and self.weight_name is None and name not in known:
                 self.weight_name = name
             elif kind == "bias" and self.bias_name is None and name not in known:
@@ -101,18 +124,20 @@ class ModuleSubject:
         """Whether the module has a learned lower bound of its output."""
         return self.threshold_name is not None
 
-    def _find_running(
-        self, probe: Probe, plain: Mapping[str, Tensor]
-    ) -> tuple[str | None, str | None]:
-        """Running mean and variance: by name, else by their effect."""
+    def _named_running(self) -> tuple[str | None, str | None]:
+        """Running mean and variance, by name."""
         if not NORMS[self.like].has_running:
             return None, None
         size, parameters = self.cases[0].parameter_shape[0], (self.weight_name, self.bias_name)
-        sized = [n for n, t in plain.items() if t.numel() == size and n not in parameters]
-        mean, var = find_running_names(sized)
-        if mean is None or var is None:
+        sized = [n for n, t in self._plain.items() if t.numel() == size and n not in parameters]
+        return find_running_names(sized)
+
+    def _find_running(self, layer: ForeignLayer) -> tuple[str | None, str | None]:
+        """Running mean and variance: by name, else by their effect."""
+        mean, var = self._named_running()
+        if NORMS[self.like].has_running and (mean is None or var is None):
             with contextlib.suppress(Exception):  # reported by the checks, which call it, too
-                found = find_running(probe)
+                found = find_running(layer)
                 return (found.mean, found.var) if found else (mean, var)
         return mean, var
 
@@ -138,13 +163,6 @@ class ModuleSubject:
         """A parameter, buffer or plain attribute of a copy."""
         return tensors_of(module)[name]
 
-    def _fill(self, module: nn.Module, name: str | None, value: Tensor | None) -> None:
-        if name is None or value is None:
-            return
-        target = tensors_of(module)[name]
-        with torch.no_grad():
-            target.copy_(value.reshape(target.shape))
-
     def prepare(
         self,
         dtype: torch.dtype,
@@ -157,13 +175,24 @@ class ModuleSubject:
         """A copy with these parameters and buffers."""
         module = self.with_dtype(dtype)
         self._bound(module, bounds)
-        self._fill(module, self.weight_name, weight)
-        self._fill(module, self.bias_name, bias)
-        self._fill(module, self.threshold_name, threshold)
-        if running is not None:
-            self._fill(module, self.mean_name, running[0])
-            self._fill(module, self.var_name, running[1])
+        tensors, (mean, var) = tensors_of(module), running or (None, None)
+        given = {
+            self.weight_name: weight,
+            self.bias_name: bias,
+            self.threshold_name: threshold,
+            self.mean_name: mean,
+            self.var_name: var,
+        }
+        with torch.no_grad():
+            for name, value in given.items():
+                if name is not None and value is not None:
+                    tensors[name].copy_(value.reshape(tensors[name].shape))
         return module
+
+    def leaves_of(self, module: nn.Module) -> list[Tensor | None]:
+        """Weight, bias and threshold of a copy, None where they are no parameters."""
+        named = dict(module.named_parameters())
+        return [named.get(n or "") for n in (self.weight_name, self.bias_name, self.threshold_name)]
 
     def running_of(self, module: nn.Module) -> tuple[Tensor, Tensor] | None:
         """The running statistics of a copy, flattened."""
@@ -189,28 +218,24 @@ class ModuleSubject:
         dtype = x.dtype if half_parameters else torch.float32
         module = self.prepare(dtype, weight, bias, running, threshold, bounds).train(training)
         y = module(x)
-        named: Mapping[str, Tensor] = dict(module.named_parameters())
-        names = (self.weight_name, self.bias_name, self.threshold_name)
-        leaves = [named.get(name or "") for name in names]
-        if running is not None:
-            after = self.running_of(module)
-            if after is not None:
-                running[0].copy_(after[0].detach())
-                running[1].copy_(after[1].detach())
-        return y, leaves
+        after = self.running_of(module)
+        if running is not None and after is not None:
+            running[0].copy_(after[0].detach())
+            running[1].copy_(after[1].detach())
+        return y, self.leaves_of(module)
 
 
-AnySubject = FunctionSubject | ModuleSubject
+ForeignNorm = ForeignFunction | ForeignModule
 
 
-def make_subject(
+def as_norm(
     layer: Callable[..., Tensor],
     like: str,
     shape: Sequence[int] | None,
     num_groups: int | None,
     eps: float | None,
-) -> AnySubject:
-    """Wrap a module or a function.
+) -> ForeignNorm:
+    """A module or a function, to be called as a norm of a family.
 
     Raises:
         TypeError: `layer` is a class, or cannot be called.
@@ -224,7 +249,7 @@ def make_subject(
     if isinstance(layer, nn.Module):
         if any(is_lazy(t) for t in (*layer.parameters(), *layer.buffers())):
             raise ValueError("layer: its parameters have no shape yet; call it on an input first")
-        return ModuleSubject(layer, like, shape, num_groups)
+        return ForeignModule(layer, like).explore(shape, num_groups)
     cases, norm = None, NORMS[like]
     if shape is not None:
         shape = tuple(shape)
@@ -238,4 +263,4 @@ def make_subject(
             Case((3, size), (size,), num_groups=num_groups),
             Case((2, size, 6, 5), (size,), num_groups=num_groups),
         ]
-    return FunctionSubject(layer, like, cases, eps)
+    return ForeignFunction(layer, like, cases, eps)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from normlab.probing.groups import Groups
+from normlab.probing.layer import ForeignLayer
 from normlab.probing.measurements import Affine, fit_affine
-from normlab.probing.probe import Probe
 
 Kind = Literal["weight", "bias"]
 
@@ -49,32 +49,32 @@ def constant(values: Tensor, tolerance: float) -> float | None:
     return float(values.mean())
 
 
-def find_kinds(probe: Probe) -> dict[str, Kind]:
+def find_kinds(layer: ForeignLayer) -> dict[str, Kind]:
     """Which parameters multiply, and which are only added, whatever else the layer does.
 
     A weight moves what changes its sign with the input, a bias what does not.
     """
-    x = probe.input(7)
-    before = probe.halves(x)
-    rounding = max(1e-5, 8 * torch.finfo(probe.dtype).eps)
+    x = layer.input(7)
+    before = layer.halves(x)
+    rounding = max(1e-5, 8 * torch.finfo(layer.dtype).eps)
     noise = rounding * sum(float(half.abs().max()) for half in before)
     kinds: dict[str, Kind] = {}
-    for name in probe.tensors:
-        with probe.moved(name):
-            after = probe.halves(x)
+    for name in layer.tensors:
+        with layer.moved(name):
+            after = layer.halves(x)
         odd, even = (float((a - b).abs().max()) > noise for a, b in zip(after, before, strict=True))
         if odd or even:
             kinds[name] = "weight" if odd else "bias"
     return kinds
 
 
-def find_roles(probe: Probe, groups: Groups, affine: Affine) -> dict[str, Role]:
+def find_roles(layer: ForeignLayer, groups: Groups, affine: Affine) -> dict[str, Role]:
     """Move each weight and bias and see how factors and summands follow."""
     roles = {}
-    for name, kind in find_kinds(probe).items():
-        value = probe.tensors[name].detach().cpu().double()
-        with probe.moved(name) as move:
-            after = fit_affine(probe, groups, affine.centered)
+    for name, kind in find_kinds(layer).items():
+        value = layer.tensors[name].detach().cpu().double()
+        with layer.moved(name) as move:
+            after = fit_affine(layer, groups, affine.centered)
         if after.error <= max(100 * affine.error, 1e-9):
             role = _role(kind, value, move, affine, after)
             if role is not None:

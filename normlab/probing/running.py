@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from normlab.probing.probe import Probe
+from normlab.probing.layer import ForeignLayer
 from normlab.probing.state import tensors_of
 
 
@@ -34,8 +34,8 @@ class Running:
         return self.momentum is None and math.isclose(second, first / (1 + first), rel_tol=1e-4)
 
 
-def _buffers(probe: Probe) -> dict[str, Tensor]:
-    module = probe.modules[0]
+def _buffers(layer: ForeignLayer) -> dict[str, Tensor]:
+    module = layer.modules[0]
     parameters = dict(module.named_parameters())
     return {
         name: tensor.detach().clone().cpu().double().flatten()
@@ -44,19 +44,19 @@ def _buffers(probe: Probe) -> dict[str, Tensor]:
     }
 
 
-def find_running(probe: Probe) -> Running | None:
+def find_running(layer: ForeignLayer) -> Running | None:
     """Give two batches in training and see which buffer moves toward the mean of each.
 
     The buffers are left as the two calls make them.
     """
-    if len(probe.modules) != 1:
+    if len(layer.modules) != 1:
         return None
     rates: list[dict[str, float]] = []
     for seed in (61, 62):
-        x = 2 * probe.input(seed) + 3
-        before = _buffers(probe)
-        probe(x, keep=True)
-        after, mean = _buffers(probe), x.mean([a for a in range(x.dim()) if a != 1])
+        x = 2 * layer.input(seed) + 3
+        before = _buffers(layer)
+        layer(x, keep=True)
+        after, mean = _buffers(layer), x.mean([a for a in range(x.dim()) if a != 1])
         rates.append({})
         for name, old in before.items():
             if old.shape != mean.shape or name not in after:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import io
 import random
+import sys
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
@@ -117,3 +118,33 @@ def preserve_state(modules: Sequence[nn.Module], tensors: Sequence[Tensor] = ())
                 part.training = mode
             random.setstate(streams[0])
             np.random.set_state(streams[1])  # noqa: NPY002
+
+
+@contextlib.contextmanager
+def finite(module: nn.Module) -> Iterator[nn.Module]:
+    """A copy without NaN, infinities and negative variances, so that they hide nothing else."""
+    copied: nn.Module | None = None
+    with contextlib.suppress(Exception):  # a module may refuse; then the original is put back
+        copied = copy_module(module)
+    with contextlib.nullcontext() if copied is not None else preserve_state([module]):
+        layer = copied if copied is not None else module
+        for name, tensor in (*layer.named_parameters(), *layer.named_buffers()):
+            if tensor.is_floating_point():
+                tensor.data.nan_to_num_(nan=1.0, posinf=1.0, neginf=1.0)
+                if "var" in name:
+                    tensor.data.abs_()
+        yield layer
+
+
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """What torch.compile was given runs as it is, so that not every shape is compiled anew.
+
+    Without the compiler in memory nothing is compiled, and importing it takes seconds.
+    """
+    with (
+        torch.compiler.set_stance("force_eager")
+        if "torch._dynamo" in sys.modules
+        else contextlib.nullcontext()
+    ):
+        yield

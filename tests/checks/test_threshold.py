@@ -11,7 +11,7 @@ from normlab import layers
 from normlab.checks import check_layer
 from normlab.checks.threshold import check_threshold
 from normlab.norms import NORMS
-from normlab.probing.modules import make_subject
+from normlab.probing.modules import as_norm
 
 FRN = "filter_response_norm"
 
@@ -104,6 +104,6 @@ def test_norms_without_a_bound_are_not_asked():
     class Report:
         checks: list[str] = []  # noqa: RUF012
 
-    check_threshold(make_subject(nn.LayerNorm(4), "layer_norm", None, None, None), Report())
+    check_threshold(as_norm(nn.LayerNorm(4), "layer_norm", None, None, None), Report())
     assert Report.checks == []
     assert [name for name, norm in NORMS.items() if norm.has_threshold] == [FRN]

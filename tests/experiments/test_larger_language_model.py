@@ -23,8 +23,6 @@ from normlab.experiments.data.library import PINNED, Library, load_library
 from normlab.experiments.networks.decoder import CausalAttention
 from normlab.experiments.today import larger_language_model as larger
 
-pytestmark = pytest.mark.starts("normlab")
-
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = {"layers": 1, "width": 16, "heads": 2, "length": 8, "batch_size": 2, "steps": 12}
 WORDS |= {"warmup": 3, "points": 3, "held_out": 2, "checkpoint_minutes": 1e-9}

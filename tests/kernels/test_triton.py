@@ -16,8 +16,6 @@ import torch
 
 from normlab import kernels
 
-pytestmark = pytest.mark.starts("normlab", "tests/kernels")
-
 pytest.importorskip("triton", reason="Triton has no wheels for this platform")
 
 TESTS = Path(__file__).with_name("interpreted_triton.py")

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from normlab import doctor, layers, parallel
-from normlab.parallel.cases import scalar
+from normlab.parallel.division import scalar
 
 
 class WithActivation(nn.BatchNorm1d):

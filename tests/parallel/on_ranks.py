@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from normlab import parallel
 from normlab.parallel import plain
-from normlab.parallel.cases import scalar
+from normlab.parallel.division import scalar
 
 EPS = 1e-5
 

@@ -16,7 +16,7 @@ from normlab.parallel.mistakes import SENTENCES
 RIGHT = [
     (parallel.sync_batch_norm, "batch_norm"),
     (parallel.SyncBatchNorm, "batch_norm"),
-    (functools.partial(parallel.SyncBatchNorm, eps=1e-2), "batch_norm"),
+    (functools.partial(parallel.SyncBatchNorm, eps=1e-2, momentum=None), "batch_norm"),
     (parallel.rms_norm, "rms_norm"),
     (parallel.layer_norm, "layer_norm"),
     (parallel.SequenceParallelLayerNorm, "layer_norm"),

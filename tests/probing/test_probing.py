@@ -11,10 +11,19 @@ from torch import nn
 from torch_version import script
 
 from normlab import check_layer, doctor, identify
-from normlab.probing import NoNorm, Probe, choose_probe, copy_module, make_subject, open_probe
+from normlab.norms import Case
+from normlab.probing import (
+    ForeignFunction,
+    ForeignLayer,
+    NoNorm,
+    as_norm,
+    choose_input,
+    copy_module,
+)
+from normlab.probing.arguments import Arguments, OneTensor
+from normlab.probing.inputs import shorten
 from normlab.probing.measurements import eps_in_root
 from normlab.probing.names import find_attribute, find_name, find_running_names
-from normlab.probing.opening import shorten
 from normlab.probing.parameters import find_kinds
 from normlab.probing.running import find_running
 from normlab.probing.state import preserve_buffers
@@ -47,22 +56,22 @@ class Nameless(nn.Module):
 
 
 def opened(module, shape=(5, 6)):
-    return Probe(module, [module], shape)
+    return ForeignLayer(module, [module], shape)
 
 
 def test_parameters_are_told_by_their_effect():
     with torch.no_grad():
         assert find_kinds(opened(Nameless())) == {"p0": "bias", "p1": "weight"}
-        subject = make_subject(Nameless(), "batch_norm", (5, 6), None, None)
-    assert (subject.weight_name, subject.bias_name) == ("p1", "p0")
-    assert (subject.mean_name, subject.var_name) == ("s1", "s0")
+        norm = as_norm(Nameless(), "batch_norm", (5, 6), None, None)
+    assert (norm.weight_name, norm.bias_name) == ("p1", "p0")
+    assert (norm.mean_name, norm.var_name) == ("s1", "s0")
     report = check_layer(Nameless(), like="batch_norm", shape=(5, 6))
     assert report.passed, str(report)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_parameters_are_told_in_every_dtype(dtype):
-    with open_probe(nn.LayerNorm(6), (5, 6)) as probe:
+    with ForeignLayer.open(nn.LayerNorm(6), (5, 6)) as probe:
         assert find_kinds(probe.at(dtype)) == {"weight": "weight", "bias": "bias"}
 
 
@@ -116,6 +125,46 @@ def test_eps_is_read_from_the_root(place):
     assert not torch.allclose(eps_in_root(root[other], var, place), torch.full_like(var, eps))
 
 
+def test_a_call_is_repeated_with_other_values_for_one_tensor():
+    def layer(a, x, *, parts):
+        return {"y": a * x + parts["more"][0], "n": 3}
+
+    arguments = Arguments.without(1, (2.0, torch.ones(3)), {"parts": {"more": [torch.ones(3)]}})
+    call = OneTensor(layer, arguments, ("y",))
+    assert torch.equal(call(torch.full((3,), 5.0)), torch.full((3,), 11.0))
+    assert call.has_others
+    alone = call.without_residual((3,))
+    assert torch.equal(alone(torch.full((3,), 5.0)), torch.full((3,), 10.0))
+    assert not arguments.plain
+    by_name = OneTensor(F.silu, Arguments.without("input", (), {"input": torch.ones(3)}))
+    assert torch.equal(by_name(torch.zeros(3)), torch.zeros(3))
+
+
+def test_something_is_done_around_a_layer_and_its_copies():
+    layer = nn.BatchNorm1d(6)
+    with ForeignLayer.open(layer, (5, 6)) as foreign, torch.no_grad():
+        twice = foreign.around(lambda f, x: f(2 * x) + 1)
+        x = foreign.input(0)
+        torch.testing.assert_close(
+            twice.measure(x), foreign.measure(2 * x) + 1, rtol=1e-5, atol=1e-6
+        )
+        torch.testing.assert_close(
+            twice.at(torch.float64).measure(x), twice.measure(x), rtol=1e-5, atol=1e-6
+        )
+        assert set(twice.tensors) == {"layer.weight", "layer.bias"}
+
+
+def test_parameters_without_a_telling_name_come_in_the_order_that_is_given():
+    def rms(x, weight, eps, **rest):
+        return F.rms_norm(x, weight.shape, weight, eps)
+
+    case = Case((4, 6), (6,), bias=False)
+    norm = ForeignFunction(rms, "rms_norm", [case], 1e-3, order=["weight", "eps"])
+    x, weight = torch.randn(4, 6), torch.full((6,), 2.0)
+    y, _ = norm(case, x, weight, None, eps=1e-3)
+    assert torch.equal(y, rms(x, weight, 1e-3))
+
+
 def test_names():
     assert find_name(["inner.beta", "inner.gamma"], "weight") == "inner.gamma"
     assert find_name(["scale", "weight"], "weight") == "weight"
@@ -128,15 +177,18 @@ def test_names():
     assert find_attribute(nn.Linear(2, 2), "eps") is None
 
 
-def test_the_probe_is_as_wide_and_as_small_as_the_layer_allows():
-    with open_probe(nn.LayerNorm(6), (1, 6)) as probe:
-        chosen = choose_probe(probe)
+def test_inputs_are_as_wide_and_as_small_as_the_layer_allows():
+    with ForeignLayer.open(nn.LayerNorm(6), (1, 6)) as probe:
+        chosen = choose_input(probe)
         assert (chosen.dtype, chosen.shape) == (torch.float64, (2, 6))
         large = probe.with_shape((90, 100, 6))
         assert shorten(large, range(3)) == (4, 100, 6)
         assert shorten(large, [1]) == (90, 5, 6)
-    with open_probe(lambda x: x.mean(-1), (3, 6)) as probe, pytest.raises(NoNorm, match=r"\(3,\)"):
-        choose_probe(probe)
+    with (
+        ForeignLayer.open(lambda x: x.mean(-1), (3, 6)) as probe,
+        pytest.raises(NoNorm, match=r"\(3,\)"),
+    ):
+        choose_input(probe)
 
 
 def test_a_shape_without_channels_is_refused():
@@ -232,11 +284,29 @@ class Restless(nn.Module):
         return self.norm(x)
 
 
+def identify_and_fail(module):
+    """After some calls the layer raises; what was moved by then has to be put back."""
+    calls = []
+
+    def layer(x):
+        calls.append(x)
+        if len(calls) > 40:
+            raise RuntimeError("enough")
+        return module(x)
+
+    with pytest.raises(RuntimeError, match="enough"):
+        identify(layer, shape=(5, 6))
+
+
 CALLS = {
     "identify": lambda module: identify(module, shape=(5, 6)),
     "identify a function": lambda module: identify(lambda x: module(x), shape=(5, 6)),
     # given up after the parameters were moved
     "identify no norm": lambda module: identify(lambda x: module(x).tanh(), shape=(5, 6)),
+    "identify what stands before a function": lambda module: identify(
+        lambda x: module(x).relu(), shape=(5, 6)
+    ),
+    "identify what raises": lambda module: identify_and_fail(module),
     "doctor": lambda module: doctor(nn.Sequential(module), torch.ones(5, 6)),
 }
 

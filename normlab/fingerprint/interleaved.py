@@ -6,41 +6,37 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from normlab.fingerprint.report import Fingerprint
 from normlab.norms import NORMS
-from normlab.probing.groups import StridedGroups
-from normlab.probing.probe import Probe
+from normlab.probing.arguments import Around
+from normlab.probing.groups import InterleavedGroups
 
 Layer = Callable[[Tensor], Any]
 
 
-class _Sorted(nn.Module):
+def _sorted(layer: Layer, axis: int, order: Tensor) -> Around:
     """A layer whose channels are given, and returned, with those of a group side by side."""
+    back = order.argsort()
 
-    def __init__(self, layer: Layer, axis: int, order: Tensor):
-        super().__init__()
-        self.layer, self.axis = layer, axis
-        self.order = order.tolist()
-        self.back = order.argsort().tolist()
+    def call(layer: Layer, x: Tensor) -> Any:
+        y = layer(x.index_select(axis, back.to(x.device)))
+        return y.index_select(axis, order.to(x.device))
 
-    def forward(self, x: Tensor) -> Any:
-        """Call the layer in its own order."""
-        back, order = (torch.tensor(o, device=x.device) for o in (self.back, self.order))
-        return self.layer(x.index_select(self.axis, back)).index_select(self.axis, order)
+    return Around(layer, call)
 
 
-def read_strided(
-    layer: Layer, probe: Probe, strided: StridedGroups, read: Callable[[Layer], Fingerprint]
+def read_interleaved(
+    layer: Layer, size: int, seen: InterleavedGroups, read: Callable[[Layer], Fingerprint]
 ) -> Fingerprint | None:
     """What a norm over every G-th channel is, but for its order; None where it is something else.
 
-    The groups were seen in the probe, and `read` identifies the layer once they are in order.
+    `size` is that of the axis of channels, and `read` identifies the layer once they are in order.
     """
-    axis, groups, size = strided.axis, strided.groups, probe.shape[strided.axis]
+    axis, groups = seen.axis, seen.groups
     order = torch.arange(size).view(-1, groups).mT.flatten()
-    found = read(_Sorted(layer, axis, order))
+    found = read(_sorted(layer, axis, order))
     record = NORMS.get(str(found.family))
     if record is None or not record.grouped or found.num_groups != groups:
         return None

@@ -1,17 +1,20 @@
-"""A layer that is called many times and comes out as it went in."""
+"""A layer of unknown making: called as often as one likes, and left as it was."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import inspect
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from normlab.probing.arguments import pick
-from normlab.probing.state import copy_module, preserve_buffers
+from normlab.probing.arguments import Around, pick
+from normlab.probing.state import copy_module, preserve_buffers, preserve_state
 
 
 class NoNorm(Exception):
@@ -31,12 +34,34 @@ def _move(tensor: Tensor, seed: int) -> None:
     tensor.copy_((tensor.detach().cpu().double() + move).to(tensor.dtype))
 
 
-class Probe:
+def _captured(function: Any) -> Iterator[tuple[str, Any]]:
+    """Values that a function uses besides its arguments: closed over, bound, global, defaults."""
+    if isinstance(function, functools.partial):
+        yield from ((str(k), v) for k, v in enumerate(function.args))
+        yield from function.keywords.items()
+        for inner in (*function.args, *function.keywords.values()):
+            if inspect.isfunction(inner):
+                yield from _captured(inner)
+        function = function.func
+    if inspect.ismethod(function):
+        yield "self", function.__self__
+        if not isinstance(function.__self__, nn.Module):
+            yield from getattr(function.__self__, "__dict__", {}).items()
+        function = function.__func__
+    if inspect.isfunction(function):
+        variables = inspect.getclosurevars(function)
+        yield from {**variables.globals, **variables.nonlocals}.items()
+        yield from ((f"default {k}", v) for k, v in enumerate(function.__defaults__ or ()))
+    elif not isinstance(function, nn.Module):
+        yield from getattr(function, "__dict__", {}).items()
+
+
+class ForeignLayer:
     """A layer, called with inputs of one shape and dtype; its buffers are put back after a call.
 
     Attributes:
-        call: takes a tensor.
-        modules: those that `call` uses; their mode is switched.
+        function: takes a tensor.
+        modules: those that `function` uses; their mode is switched.
         shape: of the inputs.
         loose: tensors that a function closes over, by name.
         tensors: these, and floating parameters, by name.
@@ -48,7 +73,7 @@ class Probe:
 
     def __init__(
         self,
-        call: Callable[[Tensor], Any],
+        function: Callable[[Tensor], Any],
         modules: Sequence[nn.Module],
         shape: Sequence[int],
         loose: dict[str, Tensor] | None = None,
@@ -57,7 +82,7 @@ class Probe:
         copies: bool = False,
         result: tuple[Any, ...] = (),
     ):
-        self.call = call
+        self.function = function
         self.result = result
         self.copies = copies
         self.modules = list(modules)
@@ -73,11 +98,49 @@ class Probe:
         first = next(iter((*self.tensors.values(), *buffers)), None)
         self.device = torch.device("cpu") if first is None else first.device
 
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, layer: Callable[[Tensor], Any], shape: Sequence[int]) -> Iterator[ForeignLayer]:
+        """Prepare a module or a function, and leave it, and the random streams, as they were.
+
+        A module is copied. What cannot be copied, and the modules and tensors that a function
+        closes over, are used as they are and put back at the end.
+
+        Raises:
+            TypeError: `layer` is a class, or cannot be called.
+        """
+        if isinstance(layer, type):
+            raise TypeError(f"layer: got the class {layer.__name__}; construct it first")
+        if not callable(layer):
+            raise TypeError(f"layer: got {layer!r}; expected a module or a function of one tensor")
+        modules: list[nn.Module] = []
+        loose: dict[str, Tensor] = {}
+        copies = False
+        if isinstance(layer, nn.Module):
+            with contextlib.suppress(Exception):  # a module may refuse to be copied
+                layer, copies = copy_module(layer), True
+            modules = [layer]
+        else:
+            for name, value in _captured(layer):
+                if isinstance(value, nn.Module):
+                    modules.append(value)
+                elif isinstance(value, Tensor) and value.is_floating_point():
+                    loose[name] = value
+        device = next((p.device.type for m in modules for p in m.parameters()), "cpu")
+        with (
+            warnings.catch_warnings(),
+            torch.no_grad(),
+            torch.autocast(device, enabled=False),
+            preserve_state(modules, list(loose.values())),
+        ):
+            warnings.simplefilter("ignore")
+            yield cls(layer, modules, shape, loose, copies=copies)
+
     def __call__(self, x: Tensor, *, training: bool = True, keep: bool = False) -> Any:
         """What the layer returns for `x`.
 
         Args:
-            x: converted to this probe's dtype.
+            x: converted to this layer's dtype.
             training: mode of the modules.
             keep: leave the buffers as the call has made them.
         """
@@ -85,12 +148,12 @@ class Probe:
             module.train(training)
         given = x.to(self.device, self.dtype, copy=True)
         if keep:
-            return pick(self.call(given), self.result)
+            return pick(self.function(given), self.result)
         with preserve_buffers(self.modules, list(self.loose.values())):
-            return pick(self.call(given), self.result)
+            return pick(self.function(given), self.result)
 
     def input(self, seed: int) -> Tensor:
-        """An input of this probe's shape, in float64."""
+        """An input of this layer's shape, in float64."""
         return make_input(self.shape, seed)
 
     def measure(self, x: Tensor, *, training: bool = True) -> Tensor:
@@ -122,28 +185,34 @@ class Probe:
         """Whether an input of this shape gives one tensor of the same shape."""
         return not self.refusal(shape)
 
-    def with_shape(self, shape: Sequence[int]) -> Probe:
+    def with_shape(self, shape: Sequence[int]) -> ForeignLayer:
         """The same layer, called with another shape."""
         other = copy.copy(self)
         other.shape = tuple(shape)
         return other
 
-    def fresh(self) -> Probe:
+    def fresh(self) -> ForeignLayer:
         """A copy in the dtype that the parameters have."""
         if not self.copies:
             return self.with_shape(self.shape)
         module = copy_module(self.modules[0])
-        return Probe(
+        return ForeignLayer(
             module, [module], self.shape, dtype=self.dtype, copies=True, result=self.result
         )
 
-    def at(self, dtype: torch.dtype) -> Probe:
+    def at(self, dtype: torch.dtype) -> ForeignLayer:
         """A copy that takes inputs of another dtype; a plain function stays what it is."""
-        probe = self.fresh()
-        for module in probe.modules if self.copies else []:
+        other = self.fresh()
+        for module in other.modules if self.copies else []:
             module.to(dtype)
-        probe.dtype = dtype
-        return probe
+        other.dtype = dtype
+        return other
+
+    def around(self, how: Callable[[Callable[..., Any], Tensor], Any]) -> ForeignLayer:
+        """The layer with something done before or behind it: `how(layer, x)`."""
+        layer = Around(self.function, how)
+        modules = [layer] if self.copies else self.modules
+        return ForeignLayer(layer, modules, self.shape, self.loose, self.dtype, copies=self.copies)
 
     def values(self) -> dict[str, Tensor]:
         """What the parameters hold."""

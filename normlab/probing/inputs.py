@@ -1,15 +1,69 @@
-"""Which input does a module take, and which axes are its own? Read off its parameters."""
+"""Which inputs does a layer take? Their dtype and shape, and the axes that are its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from normlab.norms import NORMS, Case
+from normlab.probing.arguments import pick, tensors_in
+from normlab.probing.layer import ForeignLayer, NoNorm
 from normlab.probing.names import find_attribute
-from normlab.probing.opening import shorten
-from normlab.probing.probe import Probe
+
+_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_LARGE = 50_000
+
+
+def choose_input(original: ForeignLayer) -> ForeignLayer:
+    """The layer in the widest dtype that it takes, with a shape that shows most.
+
+    Axes of size 1 are made larger and very large ones smaller, where the layer allows it.
+
+    Raises:
+        NoNorm: the output is no tensor of the input's shape.
+        ValueError: every call fails.
+    """
+    error: Exception | None = None
+    enlarged = tuple(max(size, 2) for size in original.shape)
+    for dtype in _DTYPES:
+        layer = original.at(dtype)
+        for layer.shape in dict.fromkeys((enlarged, original.shape)):
+            try:
+                y = layer(layer.input(1))
+            except Exception as raised:  # a layer may refuse an input in any way
+                error = error if dtype != torch.float32 and error is not None else raised
+                continue
+            inside = [p for p, t in tensors_in(y) if p and t.shape == layer.shape]
+            if inside:  # a residual may come back beside the output
+                layer.result = original.result = inside[0]
+                y = pick(y, layer.result)
+            if isinstance(y, Tensor) and y.shape == layer.shape and y.is_floating_point():
+                layer.shape = shorten(layer, range(len(layer.shape)))
+                return layer
+            if layer.shape == original.shape:
+                got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+                raise NoNorm(
+                    f"an input of shape {layer.shape} gives {got}; a norm gives a tensor of the "
+                    "input's shape (wrap what returns more: `lambda x: layer(x)[0]`)"
+                )
+    raise ValueError(
+        f"layer: a call with an input of shape {original.shape} failed, in every dtype: "
+        f"{type(error).__name__}: {error}. Pass the shape of an input that it takes, and "
+        "wrap a layer that needs more than one argument: `lambda x: layer(x, other)`"
+    )
+
+
+def shorten(layer: ForeignLayer, axes: Iterable[int]) -> tuple[int, ...]:
+    """The shape with those of some axes cut that the layer lets go, where it is very large."""
+    shape = layer.shape
+    for axis in axes:
+        cut = (*shape[:axis], min(shape[axis], 4 + axis), *shape[axis + 1 :])
+        if math.prod(shape) > _LARGE and layer.accepts(cut):
+            shape = cut
+    return shape
 
 
 def _parameter_shape(
@@ -96,7 +150,7 @@ def _check_fit(
 
 
 def find_cases(
-    probe: Probe,
+    layer: ForeignLayer,
     like: str,
     shape: Sequence[int] | None,
     parameter: Tensor | None,
@@ -114,7 +168,7 @@ def find_cases(
     Raises:
         ValueError: shape or number of groups cannot be inferred.
     """
-    module, norm = probe.modules[0], NORMS[like]
+    module, norm = layer.modules[0], NORMS[like]
     own = norm.parameters in ("channel", "shape")  # else the weight says nothing of the axes
     parameter_shape = _parameter_shape(module, like, parameter if own else None)
     if parameter_shape is None and shape is None and not own:
@@ -128,8 +182,8 @@ def find_cases(
     missing: list[tuple[int, ...]] = []
     said: list[str] = []
     if shape is not None:
-        probe.shape = tuple(shape)
-        shapes = [shorten(probe, [0])]
+        layer.shape = tuple(shape)
+        shapes = [shorten(layer, [0])]
         if parameter_shape is not None and norm.trailing:
             channels_first = _channels_first(shapes[0], parameter_shape)
     elif parameter_shape is not None:
@@ -139,7 +193,7 @@ def find_cases(
             volumes = not norm.trailing and len(candidate) == 5
             if shapes and (first != channels_first or volumes or not several):
                 break
-            said.append(probe.refusal(candidate))
+            said.append(layer.refusal(candidate))
             # what is right for rows may take wrong axes where there are more
             if not said[-1]:
                 shapes, channels_first = [*shapes, candidate], first

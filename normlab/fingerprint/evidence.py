@@ -1,32 +1,32 @@
-"""One identification: the layer, and what was measured so far."""
+"""What was measured of a layer, so far."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from normlab.fingerprint.following import Following
+from normlab.fingerprint.function_behind import FunctionBehind, with_function
 from normlab.fingerprint.report import Fingerprint
 from normlab.probing.groups import Groups
+from normlab.probing.inputs import choose_input
+from normlab.probing.layer import ForeignLayer
 from normlab.probing.measurements import Affine, Eps, Model
-from normlab.probing.opening import choose_probe
 from normlab.probing.parameters import Role, allowance
-from normlab.probing.probe import Probe
 from normlab.probing.running import Running
 
 
-class Findings:
-    """Filled step by step, by one function a field."""
+class Evidence:
+    """A layer and what was measured of it, step by step."""
 
     groups: Groups  #: cells that share statistics
     affine: Affine  #: fit at large inputs
     roles: dict[str, Role]  #: what each parameter does
     has_weight: bool  #: whether there are factors
 
-    def __init__(self, original: Probe):
+    def __init__(self, original: ForeignLayer):
         self.report = Fingerprint()  #: for the caller
         self.real_shape = original.shape  #: that was asked about
-        self.probe = choose_probe(original)  #: in the dtype of the probing, with random parameters
+        self.probe = choose_input(original)  #: in the dtype of the probing, with random parameters
         #: with parameters of their own dtype, and the shape of the probing
         self.layer = original.with_shape(self.probe.shape)
         self.own = self.probe.values()  #: parameters as they came
@@ -38,8 +38,8 @@ class Findings:
         self.eps_doubt = 0.0  #: relative uncertainty of `eps_value`
         self.eps_follows_dtype = False  #: whether float32 and float64 have different ones
         self.running: Running | None = None  #: running statistics that move as torch's do
-        #: function that follows the norm, which is taken away from `probe` and `layer`
-        self.following: Following | None = None
+        #: function behind the norm, which is taken away from `probe` and `layer`
+        self.behind: FunctionBehind | None = None
         self.spread = "mean square"  #: or "sum of squares", where n is left out
         self.is_scalar = False  #: the weight is one number for all
 
@@ -80,9 +80,13 @@ class Findings:
 
     def finish(self, y: Tensor) -> Tensor:
         """The output of the whole layer, from that of the norm."""
-        return y if self.following is None else self.following.function(y)
+        return y if self.behind is None else self.behind.function(y)
 
-    def copy(self, values: dict[str, Tensor], dtype: torch.dtype | None = None) -> Probe:
+    def whole(self) -> ForeignLayer:
+        """A copy of the layer in its own dtype, with the function behind the norm."""
+        return self.layer.fresh() if self.behind is None else with_function(self.layer)
+
+    def copy(self, values: dict[str, Tensor], dtype: torch.dtype | None = None) -> ForeignLayer:
         """The layer, never called before, with these parameters."""
         probe = self.layer.at(dtype or self.probe.dtype)
         probe.assign(values)

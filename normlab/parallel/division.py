@@ -1,4 +1,4 @@
-"""What a norm over several processes is compared with: one process that has everything."""
+"""A whole that is divided among processes, and what a norm gives for it or for a share of it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from normlab import layers
-from normlab.norms import NORMS
+from normlab.norms import NORMS, Case
+from normlab.probing import ForeignFunction, ForeignNorm
 
 Divided = Literal["samples", "features", "tokens", "heads", "all heads"]
 MOMENTUM = 0.1
@@ -19,7 +20,7 @@ _SAMPLES, _TOKENS, HEAD_DIM = 2, 3, 4
 
 
 @dataclass(frozen=True)
-class Case:
+class Division:
     """A whole, and how it is divided."""
 
     like: str  #: key of :data:`normlab.norms.NORMS`
@@ -32,6 +33,17 @@ class Case:
     bias: Tensor | None  #: the same, or None
     dy: Tensor  #: upstream gradient
     offset: float = 0.0  #: mean of x; 0 for float64 cases
+
+    @property
+    def parameters(self) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias."""
+        return self.weight, self.bias
+
+    @property
+    def case(self) -> Case:
+        """What the input looks like to a norm."""
+        shape = tuple(self.x.shape)
+        return Case(shape, shape[1:], bias=self.bias is not None)
 
     @property
     def axis(self) -> int:
@@ -63,7 +75,7 @@ class Case:
             return y
         return y.transpose(*((0, 1) if self.axis == 0 else (1, 2))).reshape(self.x.shape)
 
-    def share(self, rank: int) -> Case:
+    def share(self, rank: int) -> Division:
         """What one process has."""
 
         def cut(t: Any) -> Any:
@@ -89,22 +101,22 @@ class Values(NamedTuple):
     running_var: Tensor | None = None  #: after the case, or None
 
 
-def make_cases(like: str, over: Divided, world_size: int) -> Iterator[Case]:
+def make_divisions(like: str, over: Divided, world_size: int) -> Iterator[Division]:
     """Equal, uneven, empty and smallest shares in float64, and a large mean in float32."""
     uneven = tuple((5, 3, 4, 2)[r % 4] for r in range(world_size))
     empty = (*(7,) * (world_size - 1), 0)
     for seed, shards in enumerate(((4,) * world_size, uneven, empty, (1,) * world_size)):
         if world_size > 1 or sum(shards) > 1:
-            yield _make_case(like, over, shards, seed)
-    yield _make_case(like, over, tuple(8 * n for n in uneven), 4, offset=1e4)
+            yield _make_division(like, over, shards, seed)
+    yield _make_division(like, over, tuple(8 * n for n in uneven), 4, offset=1e4)
 
 
-def _make_case(
+def _make_division(
     like: str, over: Divided, shards: tuple[int, ...], seed: int, offset: float = 0.0
-) -> Case:
+) -> Division:
     g = torch.Generator().manual_seed(seed)
     empty = torch.empty(0, 0)
-    blank = Case(like, over, shards, empty, empty, None, empty)
+    blank = Division(like, over, shards, empty, empty, None, empty)
     shards = tuple(n * blank.unit for n in shards)
     rows = _SAMPLES * _TOKENS if over == "all heads" else 3
     columns = HEAD_DIM if over == "heads" else 6
@@ -116,7 +128,9 @@ def _make_case(
     dy = torch.randn(shape, generator=g, dtype=torch.float64)
     weight, bias = torch.randn(2, shape[1], generator=g, dtype=torch.float64)
     x, weight, bias, dy = (t.to(dtype) for t in (x, 1.5 + weight / 2, bias, dy))
-    return Case(like, over, shards, x, weight, bias if NORMS[like].has_bias else None, dy, offset)
+    return Division(
+        like, over, shards, x, weight, bias if NORMS[like].has_bias else None, dy, offset
+    )
 
 
 def scalar(y: Tensor, dy: Tensor) -> Tensor:
@@ -127,35 +141,53 @@ def scalar(y: Tensor, dy: Tensor) -> Tensor:
 
 
 def one_process(
-    case: Case, eps: float | None, *, affine: bool = True, torchs: bool = False
+    whole: Division, eps: float | None, *, affine: bool = True, torchs: bool = False
 ) -> Values:
     """What one process finds for the whole, by :mod:`normlab.layers` or by torch's function."""
-    function = NORMS[case.like].torch_function() if torchs else getattr(layers, case.like)
+    function = NORMS[whole.like].torch_function() if torchs else getattr(layers, whole.like)
     assert function is not None
-    return differentiate(function, case, eps, affine=affine)
+    if not affine:
+        whole = replace(whole, weight=torch.ones_like(whole.weight), bias=None)
+    return differentiate(ForeignFunction(function, whole.like, [whole.case], eps), whole)
 
 
 def differentiate(
-    function: Callable[..., Tensor], case: Case, eps: float | None, *, affine: bool = True
+    norm: ForeignNorm, share: Division, reduce: Callable[[nn.Module], Any] | None = None
 ) -> Values:
-    """What a function gives for a case, called with its input and the arguments of the norm."""
-    record = NORMS[case.like]
-    x = case.x.clone().requires_grad_()
-    weight = case.weight.clone().requires_grad_() if affine else None
-    bias = case.bias.clone().requires_grad_() if affine and case.bias is not None else None
-    size = case.x.shape[1]
-    mean, var = x.new_zeros(size), x.new_ones(size)
-    values = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var, "eps": eps}
-    y = function(x, *record.arguments(normalized_shape=(size,), momentum=MOMENTUM, **values))
-    leaves = [t for t in (x, weight, bias) if t is not None]
-    dx, *rest = torch.autograd.grad(scalar(y, case.dy), leaves)
-    dweight, dbias, *_ = (*rest, None, None)
-    running = (mean, var) if record.has_running else (None, None)
-    return Values(y.detach(), dx, dweight, dbias, *running)
+    """What a norm gives for a share, or for the whole, forward and backward.
+
+    Args:
+        norm: a function or a module.
+        share: what it is given.
+        reduce: what a training step calls on a module between `backward` and the step.
+    """
+    x = share.x.clone().requires_grad_()
+    parameters = [None if t is None else t.clone().requires_grad_() for t in share.parameters]
+    running = x.new_zeros(x.shape[1]), x.new_ones(x.shape[1])
+    if isinstance(norm, ForeignFunction):
+        y, leaves = norm(
+            share.case, x, *parameters, running=running, momentum=MOMENTUM, eps=norm.expected_eps
+        )
+        scalar(y, share.dy).backward()
+    else:
+        module = norm.prepare(x.dtype, *share.parameters, running).train()
+        part: Any
+        for part in module.modules():
+            if hasattr(part, "momentum"):
+                part.momentum = MOMENTUM
+        y = share.collect(module(share.arrange(x)))
+        scalar(y, share.dy).backward()
+        if reduce is not None:
+            reduce(module)
+        leaves, running = norm.leaves_of(module), norm.running_of(module) or running
+    grads = (None if p is None or p.grad is None else p.grad.flatten() for p in leaves[:2])
+    statistics = running if NORMS[share.like].has_running else (None, None)
+    assert x.grad is not None
+    return Values(y.detach(), x.grad, *grads, *statistics)
 
 
-def double(case: Case) -> Case:
-    """The same case in float64."""
+def double(case: Division) -> Division:
+    """The same in float64."""
     bias = None if case.bias is None else case.bias.double()
     x, weight, dy = case.x.double(), case.weight.double(), case.dy.double()
     return replace(case, x=x, weight=weight, bias=bias, dy=dy)

@@ -1,0 +1,47 @@
+"""Does each norm of a model compute what its conventions say?"""
+
+from __future__ import annotations
+
+from normlab.checks import check_layer
+from normlab.inspection.devices import is_shared, process_count
+from normlab.inspection.model_run import Found, FoundNorm, ModelRun
+from normlab.inspection.rules import one_of_each, probing_shape
+from normlab.probing.arguments import OneTensor
+from normlab.probing.state import finite
+
+_CONVENTIONS = ("eps", "eps_placement", "divisor", "weight_offset", "weight_cast", "num_groups")
+
+
+def _can_be_checked(norm: FoundNorm) -> bool:
+    """Whether there is a formula for it, with one input."""
+    found, record, layer = norm.fingerprint, norm.record, norm.layer
+    usual = found.nearest_torch is not None or found.eps_placement != "inside"
+    usual |= record.torch is None  # so that none of torch's layers comes nearest
+    own = "threshold" if record.has_threshold else None  # a part of the norm
+    after = found.followed_by not in (None, own) or found.modulated
+    alone = not (isinstance(layer, OneTensor) and layer.has_others)
+    return usual and not after and found.eps is not None and alone
+
+
+def does_not_conform(run: ModelRun) -> Found:
+    """Each kind of norm once, compared with the formula that its conventions declare."""
+    for norm, alike in one_of_each(run.norms):
+        if not _can_be_checked(norm):
+            continue
+        if process_count() > 1 and is_shared(norm.layer):
+            run.notes.append(f"{norm.path}: normlab.parallel.check_parallel is what checks it")
+            continue
+        given = {name: getattr(norm.fingerprint, name) for name in _CONVENTIONS}
+        conventions = {name: value for name, value in given.items() if value is not None}
+        like, shape = str(norm.fingerprint.family), probing_shape(norm)
+        try:
+            with finite(norm.layer) as clean:
+                report = check_layer(clean, like=like, shape=shape, **conventions)
+        except (ValueError, TypeError, RuntimeError) as error:
+            run.notes.append(f"{norm.path} could not be checked: {error}")
+            continue
+        modules = tuple(n.path for n in alike)
+        for failure in report.failures:
+            # half precision matters where the model runs in it: the rule half_statistics
+            if "float16" not in failure.check:
+                yield modules, f"{failure.check}: {failure.message}"
