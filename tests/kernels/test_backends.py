@@ -19,8 +19,6 @@ from normlab import kernels, layers
 from normlab.kernels import chunked, functions, numba_loops, triton_rows
 from normlab.kernels.differentiation import compute
 
-pytestmark = pytest.mark.starts("normlab")
-
 ONE_EACH = [layer(6, 40), rms(6, 40), batch(6, 4, 10), group(2, 6, 4, 10), instance(6, 4, 10)]
 MODULES = [chunked, numba_loops]
 

@@ -1,4 +1,4 @@
-"""RMS norm in Triton, in the fewest lines: one program a row; `normlab.kernels.triton` has more."""
+"""RMS norm in Triton, in the fewest lines: one program a row; `triton_programs` has more."""
 
 from __future__ import annotations
 
