@@ -10,9 +10,7 @@ import torch
 
 from normlab import layers
 from normlab.checks import conformance
-from normlab.checks.mutants import mutants
-from normlab.checks.mutants.any_family import make_wrong
-from normlab.checks.mutants.modules import WrongModule
+from normlab.checks.mutants import WrongModule, make_wrong, mutants
 from normlab.norms import NORMS, Case, label_cells, label_parameters, reduced_axes
 
 CASES = [

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.checks.candidates import Diagnosis, conventions, other_axes, other_groups, structure
+from normlab.checks.candidates import Diagnosis, forward_candidates, other_axes, other_groups
 from normlab.checks.formula import Formula
 from normlab.checks.tolerances import max_error
 from normlab.probing.measurements import eps_in_root, shortest
@@ -117,7 +117,7 @@ def explain_forward(evidence: Sequence[Evidence]) -> Diagnosis:
     # what is most wrong comes first, so that most candidates fall at the first call
     evidence = sorted(evidence, key=_excess, reverse=True)
     right = evidence[0].formula
-    atoms = [*conventions(right), *structure(right)]
+    atoms = forward_candidates(right)
     if all(torch.equal(e.got, e.x.to(e.got.dtype)) for e in seen):
         return Diagnosis("identity", "the input is returned as it is: nothing is normalized")
     for cost in (1, 2, 3):

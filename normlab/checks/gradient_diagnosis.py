@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from normlab.checks.candidates import Diagnosis
+from normlab.checks.changes import gradient
 from normlab.checks.diagnosis import Evidence
 from normlab.checks.formula import Formula
+from normlab.checks.mistakes import wrong_gradients
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS
 
@@ -26,42 +28,14 @@ def explain_gradient(e: Evidence) -> Diagnosis:
 
 def _wrong_gradients(e: Evidence) -> Iterator[tuple[str, str, Tensor]]:
     """Mistake, sentence, and the gradient by the input that it gives."""
-
-    def gradient(weight: Tensor | None = e.weight, **changes: object) -> Tensor:
-        x = e.x.clone().requires_grad_()
-        y = e.formula.replace(**changes)(x, weight, e.bias)
-        return torch.autograd.grad(y, x, e.dy)[0]
-
-    centered = NORMS[e.formula.like].centered
-    text = "mean and variance are cut from the graph (constants in the backward pass)"
-    if not centered:
-        text = "the root mean square is cut from the graph: the term that comes through the "
-        text += "variance is missing (a constant in the backward pass)"
-    yield "detached_statistics", text, gradient(detach_mean=True, detach_var=True)
-    if centered:
-        text = "the term that comes through the mean is missing"
-        yield "missing_mean_term", text, gradient(detach_mean=True)
-    text = "the term that comes through the variance is missing"
-    yield "missing_projection_term", text, gradient(detach_var=True)
-    if e.weight is not None:
-        factor = (e.weight + e.formula.weight_offset).view(e.formula.parameter_view(e.x))
-        text = "the weight is applied after the projection; it belongs before it"
-        yield "weight_after_projection", text, gradient(None) * factor
-        text = "the weight is missing in the gradient by the input"
-        yield "missing_weight", text, gradient(None)
-        if e.formula.weight_offset:
-            text = "the backward pass multiplies by weight, not by 1 + weight"
-            yield "weight_offset_forgotten", text, gradient(weight_offset=0.0)
-    text = "the division by the standard deviation is missing"
-    yield "missing_rstd", text, gradient() * _spread(e)
-
-
-def _spread(e: Evidence) -> Tensor:
-    """The denominator of each entry."""
-    view, _ = e.formula.view(e.x)
-    _, var, count = e.formula.statistics(e.x)
-    denominator = e.formula.denominator(var, count)
-    return denominator.expand(view.shape).reshape(e.x.shape)
+    assert e.dy is not None
+    given = e.x, e.weight, e.bias, e.dy
+    right = gradient(e.formula, *given)
+    for mistake in wrong_gradients(e.formula):
+        changed = e.formula.replace(**mistake.changes)
+        value = (mistake.gradient or gradient)(changed, *given)
+        if max_error(value, right) > e.budget:  # else it is right for this call
+            yield mistake.name, mistake.sentence(e.formula), value
 
 
 def _terms(e: Evidence) -> dict[str, Tensor]:

@@ -16,8 +16,6 @@ KINDS: dict[str, tuple[str, ...]] = {
         "ordinary input",
         "small input",
         "input near eps",
-        "threshold",
-        "correction",
         "large input",
         "float64 input",
         "weight of either sign",
@@ -30,8 +28,6 @@ KINDS: dict[str, tuple[str, ...]] = {
         "gradient, small input",
         "gradient, input near eps",
         "gradient, shifted input",
-        "gradient, threshold",
-        "gradient, correction",
     ),
     "half precision": (
         "bfloat16, unit input",

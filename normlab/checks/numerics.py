@@ -27,6 +27,7 @@ from normlab.checks.inputs import (
     observe,
     oracle,
 )
+from normlab.checks.mistakes import MISTAKES
 from normlab.checks.refusals import attribute_refusal, call_each, charge_refusals, takes
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
@@ -264,11 +265,7 @@ def _check_forward(
             report.notes.append("gradients and other inputs, because the output is wrong")
             return None
     if cancels:
-        sentence = (
-            "the error grows with the mean: the variance looks like mean(x²) - mean(x)² in one "
-            "pass, which cancels"
-        )
         report.failures.append(
-            excess_failure(SHIFTED.name, Diagnosis("one_pass", sentence), shifted)
+            excess_failure(SHIFTED.name, Diagnosis("one_pass", MISTAKES["one_pass"].says), shifted)
         )
     return actual

@@ -9,64 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from normlab.checks.report import Failure, Report
+from normlab.checks.residual_mistakes import BLOCK_MISTAKES, GAINS, INIT_MISTAKES, Formula, Map
 from normlab.layers import LayerNorm
 
 __all__ = ["ResidualName", "check_deep_norm_init", "check_residual"]
 
 ResidualName = Literal["post_norm", "pre_norm", "deep_norm"]
-Map = Callable[[Tensor], Tensor]
-Formula = Callable[[Tensor, Map, Map, float], Tensor]  # of x, F, norm, alpha
-
 FORMULAS: dict[str, Formula] = {
     "post_norm": lambda x, f, norm, a: norm(x + f(x)),
     "pre_norm": lambda x, f, norm, a: x + f(norm(x)),
     "deep_norm": lambda x, f, norm, a: norm(a * x + f(x)),
-}
-
-# name of the mistake -> sentence and formula; the first one that explains the output is reported
-MISTAKES: dict[str, tuple[str, Formula]] = {
-    "alpha on the branch": (
-        "alpha multiplies the branch, norm(x + alpha F(x)); it belongs to the skip",
-        lambda x, f, norm, a: norm(x + a * f(x)),
-    ),
-    "alpha on the sum": (
-        "alpha multiplies the sum, norm(alpha (x + F(x))), and the norm divides it out again; "
-        "it belongs to the skip alone",
-        lambda x, f, norm, a: norm(a * (x + f(x))),
-    ),
-    "one over alpha": (
-        "the skip is divided by alpha, norm(x / alpha + F(x)); multiply it",
-        lambda x, f, norm, a: norm(x / a + f(x)),
-    ),
-    "no residual": (
-        "the branch is missing, norm(alpha x): there is no residual sum",
-        lambda x, f, norm, a: norm(a * x),
-    ),
-    "no skip": (
-        "the skip is missing, norm(F(x)): there is no residual sum",
-        lambda x, f, norm, a: norm(f(x)),
-    ),
-    "skip outside the norm": (
-        "only the branch is normalized, alpha x + norm(F(x)); the norm belongs around the sum",
-        lambda x, f, norm, a: a * x + norm(f(x)),
-    ),
-    "second skip": (
-        "x is added once more after the norm, x + norm(alpha x + F(x))",
-        lambda x, f, norm, a: x + norm(a * x + f(x)),
-    ),
-    "no norm": ("nothing is normalized, alpha x + F(x)", lambda x, f, norm, a: a * x + f(x)),
-    "norm before the branch": (
-        "the norm stands before the branch, alpha x + F(norm(x)); here it comes after the sum",
-        lambda x, f, norm, a: a * x + f(norm(x)),
-    ),
-    "norm after the sum": (
-        "the norm stands after the sum, norm(x + F(x)); here it comes before the branch",
-        lambda x, f, norm, a: norm(x + f(x)),
-    ),
-    "skip behind the norm": (
-        "the skip takes the normalized input, norm(x) + F(norm(x)); it should take x",
-        lambda x, f, norm, a: norm(x) + f(norm(x)),
-    ),
 }
 
 
@@ -96,16 +48,15 @@ def _gradients(y: Tensor, dy: Tensor, x: Tensor, branch: nn.Module) -> list[Tens
 
 
 def _diagnose(got: Tensor, x: Tensor, branch: Map, norm: Map, like: str, alpha: float) -> Failure:
-    # the right place without alpha is a mistake of its own
-    if like == "deep_norm" and _same(got, norm(x + branch(x))):
-        return Failure("formula", "alpha is missing: this is Post-LN", "alpha missing")
-    for mistake, (sentence, formula) in MISTAKES.items():
-        if like != "deep_norm" and "alpha" in mistake:
-            continue
+    # without alpha, the right place is a mistake of its own, and comes first
+    names = ["alpha missing"] if like == "deep_norm" else []
+    names += [n for n in BLOCK_MISTAKES if like == "deep_norm" or "alpha" not in n]
+    for name in names:
+        mistake = BLOCK_MISTAKES[name]
         for factor in (alpha, 1.0):
-            if _same(got, formula(x, branch, norm, factor)):
-                sentence = sentence if factor != 1.0 else sentence.replace("alpha ", "")
-                return Failure("formula", sentence, mistake)
+            if _same(got, mistake.formula(x, branch, norm, factor)):
+                says = mistake.says if factor != 1.0 else mistake.says.replace("alpha ", "")
+                return Failure("formula", says, name)
     gap = (got - FORMULAS[like](x, branch, norm, alpha)).abs().max().item()
     return Failure("formula", f"off by {gap:.2g} from its formula; no known mistake explains it")
 
@@ -160,20 +111,10 @@ def check_residual(build: Callable[..., Any], *, like: ResidualName = "deep_norm
             return report
         ours, right = (_gradients(y, dy, x, branch) for y in (got, expected))
         if not all(_same(a, b) for a, b in zip(ours, right, strict=True)):
-            sentence = "the output is right and its gradient is not; is a part of it detached?"
-            report.failures.append(Failure("gradient", sentence, "gradient cut"))
+            says = BLOCK_MISTAKES["gradient cut"].says
+            report.failures.append(Failure("gradient", says, "gradient cut"))
             return report
     return report
-
-
-GAINS = {
-    "q_proj": ("query", False),
-    "k_proj": ("key", False),
-    "v_proj": ("value", True),
-    "out_proj": ("attention output", True),
-    "linear1": ("feed-forward", True),
-    "linear2": ("feed-forward", True),
-}
 
 
 def _gain(weight: Tensor) -> float:
@@ -186,29 +127,13 @@ def _close(a: float, b: float) -> bool:
     return abs(a / b - 1) < 0.05  # nine standard errors of 16384 entries
 
 
-def _name_mistake(gains: Mapping[str, float], beta: float) -> tuple[str, str]:
-    scaled = [name for name, (_, wanted) in GAINS.items() if wanted]
-    plain = [name for name in GAINS if name not in scaled]
-    if all(_close(gains[name], 1.0) for name in GAINS):
-        return "beta missing", "all matrices have gain 1; beta scales four of the six kinds"
-    for gain, mistake, sentence in (
-        (1 / beta, "beta inverted", "these matrices start larger, by 1 / beta, not smaller"),
-        (beta**0.5, "beta on the variance", "beta scales the variance; it scales the entries"),
-        (beta**2, "beta twice", "beta is applied twice"),
-    ):
-        if all(_close(gains[name], gain) for name in scaled):
-            return mistake, sentence
-    if all(_close(gains[name], beta) for name in plain):
-        return "beta on query and key", "query and key are scaled by beta; they keep gain 1"
-    kinds = {GAINS[name][0] for name in scaled if _close(gains[name], 1.0)}
-    for kind in ("value", "attention output", "feed-forward"):
-        if kinds == {kind}:
-            noun = "matrices" if kind == "feed-forward" else "projection"
-            return f"beta missing on the {kind} {noun}", f"the {kind} {noun} kept gain 1"
-    fan_in = all(_close(gains[n], beta) for n in ("v_proj", "out_proj"))
-    if fan_in and not any(_close(gains[n], beta) for n in ("linear1", "linear2")):
-        return "wrong fan", "not Xavier's rule: its variance is 2 over the sum of both fans"
-    return "", "gains are " + ", ".join(f"{name} {gains[name]:.2f}" for name in GAINS)
+def _explain_gains(
+    gains: Mapping[str, float], fans: Mapping[str, tuple[int, int]], beta: float
+) -> Failure:
+    for name, mistake in INIT_MISTAKES.items():
+        if all(_close(gains[m], mistake.gain(m, beta, *fans[m])) for m in GAINS):
+            return Failure("gains", mistake.says, name)
+    return Failure("gains", "gains are " + ", ".join(f"{m} {gains[m]:.2f}" for m in GAINS))
 
 
 def check_deep_norm_init(init: Callable[[nn.Module, float], Any], *, beta: float = 0.25) -> Report:
@@ -239,8 +164,8 @@ def check_deep_norm_init(init: Callable[[nn.Module, float], Any], *, beta: float
     gains = {name: _gain(weight) for name, weight in weights.items()}
     expected = {name: beta if scaled else 1.0 for name, (_, scaled) in GAINS.items()}
     if not all(_close(gains[name], expected[name]) for name in GAINS):
-        mistake, sentence = _name_mistake(gains, beta)
-        report.failures.append(Failure("gains", sentence, mistake or None))
+        report.failures.append(_explain_gains(gains, sizes, beta))
     if not all(torch.equal(block.get_parameter(n), b) for n, b in biases.items()):
-        report.failures.append(Failure("biases", "biases were changed", "biases changed"))
+        says = INIT_MISTAKES["biases changed"].says
+        report.failures.append(Failure("biases", says, "biases changed"))
     return report

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
 
+from normlab.checks.changes import update_running
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, formula_for, make_inputs
+from normlab.checks.mistakes import MISTAKES
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
@@ -17,6 +20,9 @@ from normlab.probing import ForeignFunction, ForeignNorm
 _STEPS = (1, 2, 5)
 # of the recorded statistics: with 8192 entries a channel Bessel's correction is 1e-4
 _ROUNDING = 1e-5
+# mistakes of the update, and of the variance that is recorded
+_RATES = ("momentum_reversed", "cumulative")
+_FACTORS = ("running_var_biased", "running_var_count", "running_var_twice")
 
 
 def close(got: Tensor, expected: Tensor, relative: float = 1e-4) -> bool:
@@ -55,23 +61,19 @@ def _declared_momentum(subject: ForeignNorm, declared: float | None) -> float | 
 
 
 def _expected(
-    formula: Formula, batches: list[Inputs], momentum: float | None, factor: float, start: Tensor
+    formula: Formula,
+    batches: list[Inputs],
+    momentum: float | None,
+    start: Tensor,
+    mistakes: Collection[str] = (),
 ) -> Tensor:
-    """Running mean and variance; `factor` multiplies the variance of the batch."""
-    mean, var = start[0].clone(), start[1].clone()
+    """Running mean and variance, perhaps with some mistakes."""
+    running = start[0].clone(), start[1].clone()
     for step, inputs in enumerate(batches, start=1):
-        weight = 1 / step if momentum is None else momentum
         shaped = formula_for(formula, inputs.case).replace(divisor="n")
-        batch_mean, batch_var, _ = shaped.statistics(inputs.x.double())
-        by_channel = (-1, len(mean))  # instance norm records the mean over the samples
-        mean = (1 - weight) * mean + weight * batch_mean.reshape(by_channel).mean(0)
-        var = (1 - weight) * var + weight * factor * batch_var.reshape(by_channel).mean(0)
-    return torch.stack([mean, var])
-
-
-def _bessel(formula: Formula, inputs: Inputs) -> float:
-    count = formula_for(formula, inputs.case).statistics(inputs.x.double())[2]
-    return count / (count - 1) if count > 1 else torch.nan
+        moments = shaped.statistics(inputs.x.double())
+        update_running(mistakes, running, *moments, momentum, step, inputs.x.shape[0])
+    return torch.stack(running)
 
 
 def _observe(
@@ -132,14 +134,10 @@ def check_running(
             return
         report.cases += 1
         if attached:
-            text = (
-                "the running statistics stay in the autograd graph, which grows with every "
-                "batch; update them without gradient"
-            )
-            report.failures.append(make_failure(check, text, "running_in_graph"))
+            says = MISTAKES["running_in_graph"].says
+            report.failures.append(make_failure(check, says, "running_in_graph"))
             return
-        bessel = _bessel(formula, batches[0])
-        right = (_expected(f, batches, momentum, bessel, start) for f in (formula, declared))
+        right = (_expected(f, batches, momentum, start) for f in (formula, declared))
         if not any(close(got, r, _ROUNDING) for r in right):
             name, text = _explain(declared, batches, momentum, start, got)
             if name is None:
@@ -153,41 +151,32 @@ def _explain(
     formula: Formula, batches: list[Inputs], momentum: float | None, start: Tensor, got: Tensor
 ) -> tuple[str | None, str]:
     """The mistake of the update, of the variance, or both, that gives these values."""
-    bessel = _bessel(formula, batches[0])
-    samples = batches[0].x.shape[0]
-    reversed_ = "momentum is the weight of the old value; in torch it is that of the new batch"
     rates: list[tuple[str, str, float | None]] = [("", "", momentum)]
     if momentum is not None:
-        rates.append(("momentum_reversed", reversed_, 1 - momentum))
-        text = "the update is a cumulative average; expected is an exponential one"
-        rates.append(("cumulative", text, None))
+        rates += [(name, MISTAKES[name].says, momentum) for name in _RATES]
     single = _estimate_rate(formula, batches, start, got)
     if single is not None:
         wanted = "1 / step" if momentum is None else f"{momentum:.3g}"
         rates.append(("other_momentum", f"momentum is {single:.3g}, expected {wanted}", single))
-    biased = "the running variance is the biased one; torch stores it times n / (n - 1)"
-    factors = [("", "", bessel), ("running_var_biased", biased, 1.0)]
-    if samples > 1:
-        text = "Bessel's correction of the running variance counts samples, not all positions"
-        factors.append(("running_var_count", text, samples / (samples - 1)))
-    text = "Bessel's correction is applied twice to the running variance"
-    factors.append(("running_var_twice", text, bessel * bessel))
+    factors = [("", ""), *((name, MISTAKES[name].says) for name in _FACTORS)]
     for rate_name, rate_text, rate in rates:
-        for factor_name, factor_text, factor in factors:
-            value = _expected(formula, batches, rate, factor, start)
+        for factor_name, factor_text in factors:
+            if factor_name == "running_var_count" and batches[0].x.shape[0] == 1:
+                continue
+            value = _expected(formula, batches, rate, start, (rate_name, factor_name))
             names = "+".join(n for n in (rate_name, factor_name) if n)
             if names and close(got, value, _ROUNDING):
                 return names, ", and ".join(t for t in (rate_text, factor_text) if t)
     if close(got, start):
-        return "not_updated", "the running statistics do not move"
-    right = _expected(formula, batches, momentum, bessel, start)
+        return "not_updated", MISTAKES["not_updated"].says
+    right = _expected(formula, batches, momentum, start)
     for row, what in ((0, "mean"), (1, "variance")):
         if close(got[1 - row], right[1 - row]) and close(got[row], start[row]):
             return "not_updated", f"the running {what} does not move"
     if momentum is not None and len(batches) == 1 and close(got[0], right[0]):
         added = (got[1] - right[1]) / (momentum * max(formula.eps, 1e-300))
         if ((added > 0.7) & (added < 1.6)).all():  # with Bessel's correction or without
-            return "running_var_with_eps", "eps is part of the running variance"
+            return "running_var_with_eps", MISTAKES["running_var_with_eps"].says
     return None, f"off by {max_error(got, right):.1e}, no known mistake explains it"
 
 
@@ -197,7 +186,7 @@ def _estimate_rate(
     """The weight of the new batch that the running mean shows after one step."""
     if len(batches) > 1:
         return None
-    target = _expected(formula, batches, 1.0, 1.0, start)[0]
+    target = _expected(formula, batches, 1.0, start)[0]
     toward = target - start[0]
     rate = float((got[0] - start[0]).dot(toward) / toward.square().sum())
     return rate if 1e-3 < rate < 1 else None

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from normlab.checks.candidates import Diagnosis, forward_candidates
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, formula_for, make_inputs, observe
+from normlab.checks.mistakes import MISTAKES
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.running import close, running_case
 from normlab.checks.tolerances import max_error
@@ -103,8 +105,7 @@ def _kept_from_before(subject: ForeignNorm) -> list[Failure]:
         expected = fresh(t.x.clone())
     if close(again, expected):
         return []
-    text = "evaluation after a step of training still uses what it kept from before that step"
-    return [make_failure("evaluation", text, "eval_stale")]
+    return [make_failure("evaluation", MISTAKES["eval_stale"].says, "eval_stale")]
 
 
 def _with_running(subject: ForeignNorm, case: Case, formula: Formula) -> list[Failure]:
@@ -133,8 +134,8 @@ def _with_running(subject: ForeignNorm, case: Case, formula: Formula) -> list[Fa
         else:
             found = []
         if changed:
-            text = "evaluation changes the running statistics"
-            found.append(Failure("evaluation", text, "eval_updates"))
+            says = MISTAKES["eval_updates"].says
+            found.append(Failure("evaluation", says, "eval_updates"))
         if found:
             return found
     return []
@@ -173,11 +174,7 @@ def _candidates(
     formula: Formula, t: Inputs, running: tuple[Tensor, Tensor]
 ) -> Iterator[tuple[str, str, Tensor]]:
     x, weight, bias = t.to(torch.float64)
-    yield (
-        "eval_uses_batch",
-        "evaluation normalizes with the statistics of the batch, not with the running ones",
-        formula(x, weight, bias),
-    )
+    yield "eval_uses_batch", MISTAKES["eval_uses_batch"].says, formula(x, weight, bias)
     mean, var, count = formula.statistics(x)
     by_channel = mean.flatten(), var.flatten()
     if len(by_channel[0]) == len(running[0]):
@@ -185,19 +182,10 @@ def _candidates(
         mixed = (by_channel[0], running[1]), (running[0], by_channel[1])
         for what, pair in zip(("mean", "variance"), mixed, strict=True):
             yield "eval_uses_batch", text.format(what), _evaluate(formula, t, pair)
-    for name, text, changes in (
-        ("eps_outside", "eps is added to the root", {"eps_placement": "outside"}),
-        ("eps_inside", "eps is inside the root", {"eps_placement": "inside"}),
-        ("eps_clamp", "eps is a lower bound of the root", {"eps_placement": "clamp"}),
-        ("other_eps", "eps is missing", {"eps": 0.0}),
-        ("uncentered_numerator", "the mean is not subtracted", {"center_numerator": False}),
-        ("weight_ignored", "the weight is not applied", {"affine_order": "no weight"}),
-        ("bias_ignored", "the bias is not added", {"affine_order": "no bias"}),
-        ("affine_ignored", "weight and bias are not applied", {"affine_order": "none"}),
-        ("no_root", "it divides by the variance, not by its root", {"root": "variance"}),
-    ):
-        changed = formula.replace(**changes)
-        yield name, f"in evaluation {text}", _evaluate(changed, t, running)
+    missing = Diagnosis("other_eps", "eps is missing", {"eps": 0.0})
+    for candidate in (*forward_candidates(formula), missing):
+        value = _evaluate(formula.replace(**(candidate.changes or {})), t, running)
+        yield str(candidate.mistake), f"in evaluation {candidate.sentence}", value
     factor = count / (count - 1) if count > 1 else 1.0
     for name, text, scale in (
         ("eval_bessel", "Bessel's correction is applied again to the running variance", factor),

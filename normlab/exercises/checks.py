@@ -14,9 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normlab.checks.conformance import check_layer
-from normlab.checks.mutants import LAYER_NORM_MUTANTS
-from normlab.checks.mutants.any_family import make_wrong
-from normlab.checks.mutants.with_running import make_wrong_running
+from normlab.checks.mistakes import MISTAKES
+from normlab.checks.mutants import LAYER_NORM_MUTANTS, LAYER_NORM_NAMES, find_mutant
 from normlab.exercises.grading import Answer, Grading, Question, grader, what_fails
 from normlab.layers import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from normlab.norms import NORMS
@@ -97,31 +96,33 @@ def _grade_check(answer: Answer, wrong: Iterable[str]) -> Grading:
         elif True in verdicts:
             hesitant.append(name)
     if alive:
-        yield f"{len(alive)} live: {', '.join(alive)}. {_HINTS[alive[0]]}"
+        yield f"{len(alive)} live: {', '.join(alive)}. {_hint(alive[0])}"
     if hesitant:
         yield f"{hesitant[0]} is rejected in some calls only; fix the seed of the input"
 
 
-_SMALL = "Where does eps show? Only where the variance is not large beside it"
-_SHIFTED = "A variance that cancels shows far from zero, and only beside a better computation"
 _GRADIENT = "Its output is right; ask for the gradient, from a random upstream gradient"
-_WEIGHT = f"{_GRADIENT}, and give it a weight that is not one number"
 _VALUES = "Its output is wrong for ordinary input; compare values, with few features, too"
+# what a mistake shows on -> where to look
 _HINTS = {
-    "eps_outside": _SMALL,
-    "other_eps": _SMALL,
-    "one_pass": _SHIFTED,
-    "detached_statistics": _GRADIENT,
-    "backward_without_mean_term": _GRADIENT,
-    "backward_without_projection_term": (
-        f"{_GRADIENT}. With weight 1 the gradient of y.sum() is zero in the right layer, and here"
+    "small inputs": "Where does eps show? Only where the variance is not large beside it",
+    "inputs far from zero": (
+        "A variance that cancels shows far from zero, and only beside a better computation"
     ),
-    "weight_after_projection": _WEIGHT,
-    "bessel_corrected": _VALUES,
-    "bessel_corrected_eps_outside": _VALUES,
-    "uncentered_numerator": _VALUES,
-    "wrong_axis": _VALUES,
+    "gradients": _GRADIENT,
 }
+_MORE = {
+    "missing_projection_term": (
+        "With weight 1 the gradient of y.sum() is zero in the right layer, and here"
+    ),
+    "weight_after_projection": "Give it a weight that is not one number",
+}
+
+
+def _hint(name: str) -> str:
+    mistake = MISTAKES[LAYER_NORM_NAMES[name]]
+    hint = _HINTS.get(mistake.shows_on, _VALUES)
+    return f"{hint}. {_MORE[mistake.name]}" if mistake.name in _MORE else hint
 
 
 @grader
@@ -156,10 +157,10 @@ def _right_group_norm(
 
 # one of them is right: a check that cries wolf costs as much as one that sleeps
 SUSPECTS: dict[str, tuple[str, Layer]] = {
-    "A": ("group_norm", make_wrong("group_norm", "wrong_grouping")),
-    "B": ("layer_norm", make_wrong("layer_norm", "averaged")),
+    "A": ("group_norm", find_mutant("group_norm", "wrong_grouping").make()),
+    "B": ("layer_norm", find_mutant("layer_norm", "averaged").make()),
     "C": ("group_norm", _right_group_norm),
-    "D": ("batch_norm", make_wrong_running("batch_norm", "running_var_biased")),
+    "D": ("batch_norm", find_mutant("batch_norm", "running_var_biased").make()),
 }
 _SUSPECTED = {"A": "grouping", "B": "weight gradient", "C": "right", "D": "running variance"}
 

@@ -99,7 +99,6 @@ class ForeignFunction:
         known = self.known = self._order if self._roles is None else tuple(self._roles)
         self.has_running = "running_mean" in known and "running_var" in known
         self.has_training = "training" in known
-        self.has_threshold = "threshold" in known
         self.has_momentum = "momentum" in known
         self.has_bounds = "r_max" in known and "d_max" in known
         self.takes_eps = "eps" in known and self._parameters is not None
@@ -133,10 +132,9 @@ class ForeignFunction:
         momentum: float = 0.1,
         eps: float | None = None,
         half_parameters: bool = True,
-        threshold: Tensor | None = None,
-        bounds: tuple[float, float] = NO_CORRECTION,
     ) -> tuple[Tensor, list[Tensor | None]]:
-        if threshold is None and self.has_threshold and not self.admits_none("threshold"):
+        threshold = None
+        if "threshold" in self.known and not self.admits_none("threshold"):
             threshold = torch.full(case.parameter_shape, UNBOUND, dtype=x.dtype)
         if running is None and self.needs_running:
             size = case.parameter_shape
@@ -153,10 +151,10 @@ class ForeignFunction:
             "training": training,
             "momentum": momentum,
             "eps": eps,
-            "r_max": bounds[0],
-            "d_max": bounds[1],
+            "r_max": NO_CORRECTION[0],
+            "d_max": NO_CORRECTION[1],
         }
-        return self._call(x, values), [weight, bias, threshold]
+        return self._call(x, values), [weight, bias]
 
     def _call(self, x: Tensor, values: dict[str, Any]) -> Tensor:
         if self._parameters is None or self._roles is None:

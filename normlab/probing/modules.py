@@ -52,8 +52,7 @@ class ForeignModule:
             for role in ("weight", "bias")
         )
         self.mean_name, self.var_name = self._named_running() if cases else (None, None)
-        self.threshold_name = self._lower_threshold(parameters)
-        self.has_bounds = self._bound(self.module, NO_CORRECTION)
+        self.has_bounds = self._switch_off(parameters)
         self.declared_eps = find_attribute(self.module, "eps")
 
     def explore(self, shape: Sequence[int] | None, num_groups: int | None) -> ForeignModule:
@@ -101,28 +100,21 @@ class ForeignModule:
             elif kind == "bias" and self.bias_name is None and name not in known:
                 self.bias_name = name
 
-    def _lower_threshold(self, parameters: Mapping[str, Tensor]) -> str | None:
-        """The bound of the output, which is set where it binds nowhere; checked by itself."""
-        name = find_name(parameters, "threshold") if NORMS[self.like].has_threshold else None
+    def _switch_off(self, parameters: Mapping[str, Tensor]) -> bool:
+        """Lower a threshold below all outputs, and bound a correction to nothing.
+
+        Whether there are such bounds.
+        """
+        signature = NORMS[self.like].signature
+        name = find_name(parameters, "threshold") if "threshold" in signature else None
         if name is not None:
             with torch.no_grad():
                 parameters[name].fill_(UNBOUND)
-        return name
-
-    def _bound(self, module: nn.Module, bounds: tuple[float, float]) -> bool:
-        """Set the bounds of a correction; whether there are such attributes."""
-        if not NORMS[self.like].has_correction:
+        if "r_max" not in signature:
             return False
-        found = {
-            role: set_attribute(module, role, value)
-            for role, value in zip(("r_max", "d_max"), bounds, strict=True)
-        }
+        bounds = zip(("r_max", "d_max"), NO_CORRECTION, strict=True)
+        found = {role: set_attribute(self.module, role, value) for role, value in bounds}
         return all(found.values())
-
-    @property
-    def has_threshold(self) -> bool:
-        """Whether the module has a learned lower bound of its output."""
-        return self.threshold_name is not None
 
     def _named_running(self) -> tuple[str | None, str | None]:
         """Running mean and variance, by name."""
@@ -169,17 +161,13 @@ class ForeignModule:
         weight: Tensor | None = None,
         bias: Tensor | None = None,
         running: tuple[Tensor, Tensor] | None = None,
-        threshold: Tensor | None = None,
-        bounds: tuple[float, float] = NO_CORRECTION,
     ) -> nn.Module:
         """A copy with these parameters and buffers."""
         module = self.with_dtype(dtype)
-        self._bound(module, bounds)
         tensors, (mean, var) = tensors_of(module), running or (None, None)
         given = {
             self.weight_name: weight,
             self.bias_name: bias,
-            self.threshold_name: threshold,
             self.mean_name: mean,
             self.var_name: var,
         }
@@ -190,9 +178,9 @@ class ForeignModule:
         return module
 
     def leaves_of(self, module: nn.Module) -> list[Tensor | None]:
-        """Weight, bias and threshold of a copy, None where they are no parameters."""
+        """Weight and bias of a copy, None where they are no parameters."""
         named = dict(module.named_parameters())
-        return [named.get(n or "") for n in (self.weight_name, self.bias_name, self.threshold_name)]
+        return [named.get(name or "") for name in (self.weight_name, self.bias_name)]
 
     def running_of(self, module: nn.Module) -> tuple[Tensor, Tensor] | None:
         """The running statistics of a copy, flattened."""
@@ -212,11 +200,9 @@ class ForeignModule:
         running: tuple[Tensor, Tensor] | None = None,
         momentum: float = 0.1,
         half_parameters: bool = True,
-        threshold: Tensor | None = None,
-        bounds: tuple[float, float] = NO_CORRECTION,
     ) -> tuple[Tensor, list[Tensor | None]]:
         dtype = x.dtype if half_parameters else torch.float32
-        module = self.prepare(dtype, weight, bias, running, threshold, bounds).train(training)
+        module = self.prepare(dtype, weight, bias, running).train(training)
         y = module(x)
         after = self.running_of(module)
         if running is not None and after is not None:

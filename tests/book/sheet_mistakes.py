@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from normlab import layers, residual
 from normlab.checks import LAYER_NORM_MUTANTS, check_layer
-from normlab.checks.mutants.modules import WrongRunningModule
+from normlab.checks.mutants import WrongModule, find_mutant
 from normlab.commands import main
 from normlab.experiments.checks import check_styles
 from normlab.experiments.debugging import gradient_accumulation
@@ -43,11 +43,10 @@ def verify_checks(section: Section) -> None:
     assert "y.sum()" in rows[0][0] and "float64" in rows[2][0] and "four" in rows[3][0]
     mistakes = re.findall(r"`(\w+)`", rows[4][1])
     assert len(mistakes) == 2
-    assert check_layer(WrongRunningModule("batch_norm", 6), like="batch_norm").passed
+    assert check_layer(WrongModule("batch_norm", 6), like="batch_norm").passed
     for mistake in mistakes:
-        assert not check_layer(
-            WrongRunningModule("batch_norm", 6, mistake), like="batch_norm"
-        ).passed
+        wrong = find_mutant("batch_norm", mistake).make()
+        assert not check_layer(wrong, like="batch_norm").passed
     (command,) = re.findall(r"`normlab (check [^`]+)`", section.rest)
     words = command.replace("module:Object", "torch.nn:LayerNorm --init 16").split()
     assert main(words) == 0

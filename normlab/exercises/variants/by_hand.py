@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from normlab.checks.mutants import LAYER_NORM_MUTANTS
+from normlab.checks.mistakes import MISTAKES
+from normlab.checks.mutants import LAYER_NORM_MUTANTS, LAYER_NORM_NAMES
 from normlab.exercises.grading import Answer, Grading, Question, grader
 from normlab.residual import deep_norm_constants
 
@@ -18,15 +19,18 @@ from normlab.residual import deep_norm_constants
 # those of two mistakes, or of one and the right one, are further APART.
 SMALLEST, TOLERANCE, APART = 0.3, 0.025, 0.06
 
-# name -> where it shows
+# name -> what it takes to see it
 WRONG_LAYERS = {
-    "eps_outside": "small inputs",
-    "bessel_corrected": "few features",
-    "uncentered_numerator": "inputs with a mean",
-    "wrong_axis": "a second row",
-    "detached_statistics": "gradients",
-    "backward_without_mean_term": "gradients",
-    "weight_after_projection": "gradients",
+    name: MISTAKES[LAYER_NORM_NAMES[name]].shows_on
+    for name in (
+        "eps_outside",
+        "bessel_corrected",
+        "uncentered_numerator",
+        "wrong_axis",
+        "detached_statistics",
+        "backward_without_mean_term",
+        "weight_after_projection",
+    )
 }
 
 

@@ -1,0 +1,267 @@
+"""What a mistake does to a call, a gradient, an update or a module; `mistakes` names them.
+
+A wrong norm is the formula of the right one with one of these changes, and the diagnosis tries the
+same changes to explain what it saw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from normlab.checks.formula import Formula
+from normlab.norms import Norm
+
+
+@dataclass
+class Call:
+    """A call of a norm on its way in."""
+
+    norm: Norm
+    x: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
+    eps: float
+    normalized_ndim: int
+    by_batch: bool  #: normalize with the statistics of the input, not with running ones
+    updates: bool  #: record them
+    widens: bool = True  #: compute 16-bit input in float32
+
+
+class OnePass(Formula):
+    """The variance as mean(x²) - mean(x)²."""
+
+    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor, int]:
+        """Mean, variance and count."""
+        mean, _, count = super().statistics(x)
+        view, dims = self.view(x)
+        return mean, view.square().mean(dims, keepdim=True) - mean.square(), count
+
+
+# Changes of a call.
+
+
+def ignore_eps(call: Call) -> None:
+    """The default counts, whatever is given."""
+    call.eps = call.norm.eps or torch.finfo(torch.float32).eps
+
+
+def drop_eps_of_constants(call: Call) -> None:
+    """0 / 0 where the input has one value."""
+    if call.x.numel() and bool((call.x == call.x.flatten()[0]).all()):
+        call.eps = 0.0
+
+
+def write_into_input(call: Call) -> None:
+    """Subtract the mean in place."""
+    call.x.data.sub_(call.x.data.mean())
+
+
+def ignore_strides(call: Call) -> None:
+    """Read the memory in order."""
+    call.x = call.x.as_strided(call.x.shape, torch.empty(call.x.shape).stride())
+
+
+def keep_half(call: Call) -> None:
+    """Square 16-bit input in 16 bits."""
+    call.widens = False
+
+
+def refuse_three_axes(call: Call) -> None:
+    """Raise for an input of three axes."""
+    if call.x.dim() == 3:
+        call.x.flatten(2, 3)
+
+
+def require_weight(call: Call) -> None:
+    """Raise where there is no weight."""
+    call.weight = +call.weight  # type: ignore[operator]
+
+
+def _lay_along_batch(call: Call, parameter: Tensor | None) -> None:
+    """Raise unless a parameter fits the first axis."""
+    if parameter is None:
+        return
+    if call.norm.trailing:
+        shape = (1,) * (call.x.dim() - parameter.dim()) + tuple(parameter.shape)
+    else:
+        shape = (1, -1) + (1,) * (call.x.dim() - 2)
+    laid = parameter.view(shape)
+    own = next((axis for axis, size in enumerate(laid.shape) if size > 1), 0)
+    torch.broadcast_tensors(call.x, laid.transpose(0, own))
+
+
+def lay_weight_along_batch(call: Call) -> None:
+    """Raise where the weight does not fit the batch."""
+    _lay_along_batch(call, call.weight)
+
+
+def lay_bias_along_batch(call: Call) -> None:
+    """Raise where the bias does not fit the batch."""
+    _lay_along_batch(call, call.bias)
+
+
+def average_weight_gradient(call: Call) -> None:
+    """The gradient by the weight, divided by the number of samples."""
+    samples = len(call.x)
+    if call.by_batch and call.weight is not None and call.weight.requires_grad:
+        call.weight = call.weight.view_as(call.weight)
+        call.weight.register_hook(lambda gradient: gradient / samples)
+
+
+def never_update(call: Call) -> None:
+    """Record nothing."""
+    call.updates = False
+
+
+def always_update(call: Call) -> None:
+    """Record in evaluation, too."""
+    call.updates = True
+
+
+def always_by_batch(call: Call) -> None:
+    """Normalize with the batch in evaluation, too."""
+    call.by_batch = True
+
+
+def other_axes(call: Call) -> tuple[int, ...]:
+    """Axes of the input that share statistics where they should not."""
+    positions = tuple(range(2, call.x.dim()))
+    if call.norm.trailing:
+        return (call.x.dim() - call.normalized_ndim - 1,)
+    if call.norm.grouped:
+        return (0, *positions)
+    return (0, 1) if call.norm.over_batch else (1,)
+
+
+# Changes of an output.
+
+
+def give_a_row(call: Call, y: Tensor) -> Tensor:
+    """One row where there is none."""
+    return y if y.numel() else y.new_zeros(1, *y.shape[1:])
+
+
+def squeeze_batch(call: Call, y: Tensor) -> Tensor:
+    """No batch axis for a single sample."""
+    return y.squeeze(0)
+
+
+def give_float32(call: Call, y: Tensor) -> Tensor:
+    """Float32 output, whatever comes in."""
+    return y.float() if y.dtype in (torch.float16, torch.bfloat16) else y
+
+
+def overwrite_upstream(call: Call, y: Tensor) -> Tensor:
+    """The backward pass takes the memory of the gradient that it is given."""
+
+    def hook(dy: Tensor) -> Tensor:
+        kept = dy.clone()
+        dy.mul_(0.5)
+        return kept
+
+    if y.requires_grad:
+        y.register_hook(hook)
+    return y
+
+
+# Wrong gradients by the input: of a formula, its input, weight and bias, and a gradient dy.
+
+
+def gradient(
+    f: Formula, x: Tensor, weight: Tensor | None, bias: Tensor | None, dy: Tensor
+) -> Tensor:
+    """That of the formula."""
+    leaf = x.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        return torch.autograd.grad(f(leaf, weight, bias), leaf, dy)[0]
+
+
+def gradient_without_weight(
+    f: Formula, x: Tensor, weight: Tensor | None, bias: Tensor | None, dy: Tensor
+) -> Tensor:
+    """The weight is left out."""
+    return gradient(f, x, None, None, dy)
+
+
+def gradient_with_late_weight(
+    f: Formula, x: Tensor, weight: Tensor | None, bias: Tensor | None, dy: Tensor
+) -> Tensor:
+    """The weight multiplies at the end."""
+    factor = 1.0 if weight is None else (f.weight_offset + weight).view(f.parameter_view(x))
+    return gradient(f, x, None, None, dy) * factor
+
+
+def gradient_without_rstd(
+    f: Formula, x: Tensor, weight: Tensor | None, bias: Tensor | None, dy: Tensor
+) -> Tensor:
+    """Nothing divides by the standard deviation."""
+    view, _ = f.view(x)
+    _, var, count = f.statistics(x)
+    spread = f.denominator(var, count).expand(view.shape).reshape(x.shape)
+    return gradient(f, x, weight, bias, dy) * spread
+
+
+# Changes of what is recorded.
+
+
+def update_running(
+    mistakes: Collection[str],
+    running: tuple[Tensor, Tensor],
+    mean: Tensor,
+    var: Tensor,
+    count: float,
+    momentum: float | None = 0.1,
+    step: int = 1,
+    samples: int = 1,
+) -> None:
+    """Move running mean and variance toward those of a batch, in place, with some mistakes."""
+    rate = 1 / step if momentum is None or "cumulative" in mistakes else momentum
+    bessel = count / (count - 1) if count > 1 else torch.nan
+    if "momentum_reversed" in mistakes:
+        rate = 1 - rate
+    if "running_var_biased" in mistakes:
+        bessel = 1.0
+    if "running_var_count" in mistakes:
+        bessel = samples / (samples - 1)
+    if "running_var_twice" in mistakes:
+        bessel = bessel**2
+    channels = (-1, len(running[0]))  # instance norm records the mean over the samples
+    with contextlib.nullcontext() if "running_in_graph" in mistakes else torch.no_grad():
+        running[0].mul_(1 - rate).add_(rate * mean.reshape(channels).mean(0))
+        running[1].mul_(1 - rate).add_(rate * bessel * var.reshape(channels).mean(0))
+
+
+# Changes of a module.
+
+
+def hide_parameters(module: nn.Module) -> None:
+    """Plain attributes, which parameters() does not find."""
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        delattr(module, name)
+        module.__dict__[name] = parameter
+
+
+def hide_buffers(module: nn.Module) -> None:
+    """Buffers that state_dict does not have."""
+    for name, buffer in list(module.named_buffers(recurse=False)):
+        module.register_buffer(name, buffer, persistent=False)
+
+
+def halve_in_evaluation(module: nn.Module) -> None:
+    """Another output in evaluation."""
+    module.register_forward_hook(lambda m, args, y: y if m.training else y / 2)
+
+
+def raise_in_evaluation(module: nn.Module) -> None:
+    """Evaluation expects what nobody has folded."""
+
+    def hook(module: nn.Module, args: object) -> None:
+        if not module.training:
+            raise AttributeError("nothing was folded into the weight before evaluation")
+
+    module.register_forward_pre_hook(hook)

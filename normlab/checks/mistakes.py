@@ -1,0 +1,613 @@
+"""Every mistake that the checks can name, each defined once.
+
+A definition says what is wrong, what to do, which change makes it, of which norms the suite has a
+wrong one, and where somebody met it. Diagnosis, remedies, wrong norms, the kill matrix, exercises
+and the museum in the book read it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from normlab.checks import changes, listings
+from normlab.checks.formula import Formula
+from normlab.norms import NORMS, Norm
+
+Predicate = Callable[[Norm], bool]
+Gradient = Callable[[Formula, Tensor, Tensor | None, Tensor | None, Tensor], Tensor]
+
+# A choice between conventions: the words before its value, and the words of each value. It is a
+# mistake only where another one was declared.
+CHOICES: dict[str, tuple[str, dict[Any, str]]] = {
+    "divisor": ("the variance has divisor", {"n": "n", "n-1": "n-1"}),
+    "eps_placement": (
+        "eps is",
+        {
+            "inside": "inside the root",
+            "outside": "added to the root",
+            "clamp": "a lower bound of the root (a clamp)",
+        },
+    ),
+    "weight_offset": ("the factor is", {0.0: "weight", 1.0: "1 + weight", 2.0: "2 + weight"}),
+}
+
+
+def _any(norm: Norm) -> bool:
+    return True
+
+
+def _centered(norm: Norm) -> bool:
+    return norm.centered
+
+
+def _not_centered(norm: Norm) -> bool:
+    return not norm.centered
+
+
+def _running(norm: Norm) -> bool:
+    return norm.has_running
+
+
+def _not_running(norm: Norm) -> bool:
+    return not norm.has_running
+
+
+def _of_squares(norm: Norm) -> bool:
+    return norm.spread == "mean square"
+
+
+def _weighted(norm: Norm) -> bool:
+    return norm.has_weight
+
+
+def _biased(norm: Norm) -> bool:
+    return norm.has_bias
+
+
+def _weights_within_a_mean(norm: Norm) -> bool:
+    """Whether cells of one mean have different weights, so that weight and mean do not commute."""
+    return norm.parameters == "shape" or norm.over_channels != "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """One way to get a norm wrong."""
+
+    name: str  #: `Failure.mistake` of a report that recognizes it, unless `reported` says otherwise
+    says: str = ""  #: what is wrong, for the report; empty where the check that finds it says it
+    says_uncentered: str = ""  #: the same of a norm that subtracts no mean
+    remedy: str = ""  #: what to do: the last sentence of a failure
+    changes: Mapping[str, Any] = field(default_factory=dict)  #: fields of the :class:`Formula`
+    formula: type[Formula] = Formula  #: another formula
+    axes: Callable[[changes.Call], tuple[int, ...]] | None = None  #: that share statistics
+    default_eps: float = 1.0  #: factor of the default eps
+    before: Callable[[changes.Call], None] | None = None  #: changes a call
+    after: Callable[[changes.Call, Tensor], Tensor] | None = None  #: changes an output
+    gradient: Gradient | None = None  #: a wrong gradient by the input
+    in_gradients: bool = False  #: whether `changes` are tried to explain a wrong gradient
+    module: Callable[[nn.Module], None] | None = None  #: changes a module
+    listing: Callable[..., Tensor] | None = None  #: the wrong layer norm, written out to be read
+    explains: Predicate = _any  #: whether it is tried to explain a failure of such a norm
+    wrong_norm: Predicate | None = None  #: whether the suite has such a norm with this mistake
+    met: Mapping[str, str] = field(default_factory=dict)  #: norm -> where somebody made it
+    #: what a report names, if not `name`; "" where the name of the check says it all
+    reported: Callable[[Norm], str] | None = None
+    shows_on: str = ""  #: what it takes to see it in a layer norm
+
+    @property
+    def choice(self) -> str:
+        """The convention that it chooses differently; empty if it is no choice."""
+        return next((key for key in self.changes if key in CHOICES), "")
+
+    def sentence(self, right: Formula) -> str:
+        """What is wrong, if `right` is declared."""
+        if not self.choice:
+            centered = NORMS[right.like].centered or not self.says_uncentered
+            return self.says if centered else self.says_uncentered
+        subject, words = CHOICES[self.choice]
+        expected = words[getattr(right, self.choice)]
+        return f"{subject} {words[self.changes[self.choice]]}, expected {expected}"
+
+
+def _not_at(place: str) -> Predicate:
+    return lambda norm: norm.eps_placement != place
+
+
+_CHOICES = (
+    Mistake(
+        name="bessel",
+        remedy="Bessel's correction has no place in the forward pass: use correction=0",
+        changes={"divisor": "n-1"},
+        wrong_norm=lambda norm: norm.centered and _of_squares(norm),
+        met={
+            "layer_norm": "annotated-transformer pull request 119",
+            "batch_norm": "makemore issue 44",
+        },
+        shows_on="few features",
+    ),
+    Mistake(
+        name="biased",
+        remedy="Declared is Bessel's correction, divisor n-1: use correction=1",
+        changes={"divisor": "n"},
+    ),
+    Mistake(
+        name="eps_outside",
+        remedy="This is eps outside the root: write sqrt(var + eps), not sqrt(var) + eps",
+        changes={"eps_placement": "outside"},
+        listing=listings.eps_outside,
+        wrong_norm=_not_at("outside"),
+        met={
+            "layer_norm": "the LN paper's authors' Lua code",
+            "rms_norm": "the RMSNorm paper's authors' torch code; OLMo issue 281",
+        },
+        shows_on="small inputs",
+    ),
+    Mistake(
+        name="eps_clamp",
+        remedy="This is eps as a clamp, max(std, sqrt(eps)): write sqrt(var + eps)",
+        changes={"eps_placement": "clamp"},
+        wrong_norm=_not_at("clamp"),
+        met={"rms_norm": "x-transformers' RMSNorm"},
+        shows_on="small inputs",
+    ),
+    Mistake(
+        name="eps_inside",
+        remedy="This is eps inside the root; another place was declared",
+        changes={"eps_placement": "inside"},
+    ),
+    Mistake(
+        name="other_eps",
+        remedy="If another eps is meant, declare it: check_layer(..., eps=...)",
+        default_eps=0.1,
+        wrong_norm=_any,
+        met={"layer_norm": "CTranslate2 pull request 951"},
+        shows_on="small inputs",
+    ),
+    Mistake(
+        name="weight_offset",
+        remedy="If 1 + weight is meant, declare weight_offset=1",
+        changes={"weight_offset": 1.0},
+        wrong_norm=lambda norm: norm.has_weight and norm.weight_offset == 0,
+        met={"rms_norm": "Liger-Kernel issue 74"},
+    ),
+    Mistake(
+        name="weight_offset_forgotten",
+        remedy="The offset by one is forgotten: multiply by 1 + weight",
+        changes={"weight_offset": 0.0},
+        in_gradients=True,
+        wrong_norm=lambda norm: norm.weight_offset == 1,
+    ),
+    Mistake(
+        name="weight_offset_doubled",
+        remedy="The offset by one is doubled: add 1 once",
+        changes={"weight_offset": 2.0},
+    ),
+)
+
+_STRUCTURE = (
+    Mistake(
+        name="uncentered_numerator",
+        says="the mean is not subtracted before the division",
+        remedy="Centering is missing in the numerator: write x - mean",
+        changes={"center_numerator": False, "center_variance": True},
+        explains=_centered,
+        wrong_norm=_centered,
+        shows_on="inputs with a mean",
+    ),
+    Mistake(
+        name="missing_centering",
+        says="nothing is centered: the root mean square is taken in place of the variance",
+        remedy="This is an RMSNorm: subtract the mean first",
+        changes={"center_numerator": False, "center_variance": False},
+        explains=_centered,
+        wrong_norm=_centered,
+    ),
+    Mistake(
+        name="uncentered_variance",
+        says="the variance is the mean of the squares: the mean is not subtracted in it",
+        remedy="Centering is missing in the variance: square x - mean",
+        changes={"center_numerator": True, "center_variance": False},
+        explains=_centered,
+    ),
+    Mistake(
+        name="centered",
+        says="the mean is subtracted: this is LayerNorm",
+        remedy="RMSNorm has no centering: leave the mean in, or check it as a layer_norm",
+        changes={"center_numerator": True, "center_variance": True},
+        explains=_not_centered,
+        wrong_norm=_not_centered,
+    ),
+    Mistake(
+        name="centered_numerator",
+        says="the mean is subtracted before the division",
+        changes={"center_numerator": True, "center_variance": False},
+        explains=_not_centered,
+    ),
+    Mistake(
+        name="centered_variance",
+        says="the standard deviation is taken in place of the root mean square",
+        changes={"center_numerator": False, "center_variance": True},
+        explains=_not_centered,
+    ),
+    Mistake(
+        name="sum_not_mean",
+        says="the squares are summed, not averaged: 1/n is missing",
+        remedy="Take the mean of the squares",
+        changes={"sum_not_mean": True},
+        explains=lambda norm: norm.spread != "sum of squares",
+        wrong_norm=lambda norm: norm.spread != "sum of squares",
+    ),
+    Mistake(
+        name="mean_not_sum",
+        says="the squares are averaged",
+        remedy="Take the sum of the squares: no division by n",
+        changes={"sum_not_mean": True},
+        explains=lambda norm: norm.spread == "sum of squares",
+        wrong_norm=lambda norm: norm.spread == "sum of squares",
+    ),
+    Mistake(
+        name="bias_first",
+        says="the weight multiplies the bias, too",
+        remedy="The weight is applied after the bias: scale first, then shift",
+        changes={"affine_order": "bias, weight"},
+        wrong_norm=_biased,
+    ),
+    Mistake(
+        name="weight_ignored",
+        says="the weight is not applied",
+        remedy="Multiply by the weight",
+        changes={"affine_order": "no weight"},
+    ),
+    Mistake(
+        name="bias_ignored",
+        says="the bias is not added",
+        remedy="Add the bias",
+        changes={"affine_order": "no bias"},
+    ),
+    Mistake(
+        name="affine_ignored",
+        says="weight and bias are not applied",
+        changes={"affine_order": "none"},
+    ),
+    Mistake(
+        name="no_root",
+        says="the numerator is divided by the variance, not by its root",
+        changes={"root": "variance"},
+    ),
+    Mistake(
+        name="inverse_root",
+        says="the numerator is multiplied by the root, not divided",
+        changes={"root": "inverse"},
+    ),
+    Mistake(
+        name="not_divided",
+        says="the numerator is not divided by anything",
+        changes={"root": "one"},
+    ),
+)
+
+_PLACES = (
+    Mistake(
+        name="wrong_axis",
+        remedy="Check the axes of the mean and of the variance",
+        axes=changes.other_axes,
+        before=changes.never_update,
+        wrong_norm=_any,
+        met={
+            "layer_norm": "attention-is-all-you-need-pytorch pull request 17",
+            "rms_norm": "llama-from-scratch issue 4",
+        },
+        shows_on="a second row",
+    ),
+    Mistake(
+        name="wrong_grouping",
+        says="neighboring channels fall into different groups",
+        remedy="Split the channels as (num_groups, channels / num_groups), in this order",
+        changes={"grouping": "interleaved"},
+        wrong_norm=lambda norm: norm.grouped,
+    ),
+    Mistake(
+        name="bessel_eps_outside",
+        reported=lambda norm: "bessel+eps_outside",
+        changes={"divisor": "n-1", "eps_placement": "outside"},
+        wrong_norm=lambda norm: norm is NORMS["layer_norm"],
+        met={"layer_norm": "annotated-transformer pull request 119"},
+        shows_on="few features",
+    ),
+)
+
+_GRADIENTS = (
+    Mistake(
+        name="detached_statistics",
+        says="mean and variance are cut from the graph (constants in the backward pass)",
+        says_uncentered=(
+            "the root mean square is cut from the graph: the term that comes through the "
+            "variance is missing (a constant in the backward pass)"
+        ),
+        remedy="Gradients must flow through mean and variance: no detach, no no_grad",
+        changes={"detach_mean": True, "detach_var": True},
+        in_gradients=True,
+        wrong_norm=_any,
+        met={"batch_norm": "keras pull request 19102"},
+        shows_on="gradients",
+    ),
+    Mistake(
+        name="missing_mean_term",
+        says="the term that comes through the mean is missing",
+        changes={"detach_mean": True},
+        in_gradients=True,
+        explains=_centered,
+        wrong_norm=lambda norm: norm.centered and _of_squares(norm),
+        shows_on="gradients",
+    ),
+    Mistake(
+        name="missing_projection_term",
+        says="the term that comes through the variance is missing",
+        changes={"detach_var": True},
+        in_gradients=True,
+        explains=_centered,  # else nothing but this statistic is cut, which is the one above
+        wrong_norm=_of_squares,
+        reported=lambda norm: "missing_projection_term" if norm.centered else "detached_statistics",
+        shows_on="gradients",
+    ),
+    Mistake(
+        name="weight_after_projection",
+        says="the weight is applied after the projection; it belongs before it",
+        remedy="Multiply dy by the weight first, then project",
+        gradient=changes.gradient_with_late_weight,
+        wrong_norm=lambda norm: (
+            _of_squares(norm) and norm.has_weight and _weights_within_a_mean(norm)
+        ),
+        shows_on="gradients",
+    ),
+    Mistake(
+        name="missing_weight",
+        says="the weight is missing in the gradient by the input",
+        gradient=changes.gradient_without_weight,
+        wrong_norm=lambda norm: _of_squares(norm) and norm.has_weight,
+    ),
+    Mistake(
+        name="missing_rstd",
+        says="the division by the standard deviation is missing",
+        gradient=changes.gradient_without_rstd,
+    ),
+    Mistake(
+        name="averaged",
+        remedy="Sum over all rows: the loss has averaged already",
+        before=changes.average_weight_gradient,
+        wrong_norm=lambda norm: _of_squares(norm) and norm.has_weight,
+    ),
+    Mistake(
+        name="upstream_overwritten",
+        reported=lambda norm: "in_place",
+        after=changes.overwrite_upstream,
+        wrong_norm=_of_squares,
+        met={"rms_norm": "Liger-Kernel issue 370"},
+    ),
+)
+
+_INPUTS = (
+    Mistake(
+        name="one_pass",
+        says="the error grows with the mean: the variance looks like mean(x²) - mean(x)² in one "
+        "pass, which cancels",
+        remedy="Subtract the mean first, then square",
+        formula=changes.OnePass,
+        wrong_norm=lambda norm: norm.centered and _of_squares(norm),
+        met={
+            "layer_norm": "pytorch issue 51102",
+            "batch_norm": "labml's annotated implementations, batch norm",
+            "group_norm": "labml's annotated implementations, group norm",
+        },
+        shows_on="inputs far from zero",
+    ),
+    Mistake(
+        name="half_precision_statistics",
+        remedy="Cast to float32 before squaring: x.float()",
+        before=changes.keep_half,
+        wrong_norm=_of_squares,
+        met={"rms_norm": "minimind issue 301"},
+    ),
+    Mistake(
+        name="output_dtype",
+        remedy="Return y.to(x.dtype)",
+        after=changes.give_float32,
+        wrong_norm=_any,
+        met={"rms_norm": "transformers issue 30236"},
+    ),
+    Mistake(
+        name="in_place",
+        remedy="Work on a copy: no x.sub_(), no x -= mean",
+        before=changes.write_into_input,
+        wrong_norm=_any,
+        met={"rms_norm": "nano-vllm pull request 171"},
+    ),
+    Mistake(
+        name="non_contiguous",
+        remedy="Use reshape, not view, and strides, not the order in memory",
+        before=changes.ignore_strides,
+        wrong_norm=_any,
+        met={"batch_norm": "pytorch issue 62594"},
+    ),
+    Mistake(
+        name="empty_input",
+        remedy="Return an empty tensor of the input's shape",
+        after=changes.give_a_row,
+        wrong_norm=lambda norm: norm.trailing,  # channel norms that refuse it are right, too
+        met={"layer_norm": "tensorflow issue 46366"},
+    ),
+    Mistake(
+        name="eps_argument",
+        before=changes.ignore_eps,
+        wrong_norm=_any,
+        met={"rms_norm": "TVM pull request 15856"},
+    ),
+    Mistake(
+        name="constant_input",
+        reported=lambda norm: "",
+        before=changes.drop_eps_of_constants,
+        wrong_norm=_any,
+        met={"layer_norm": "TIM-VX pull request 589"},
+    ),
+    Mistake(
+        name="batch_of_one",
+        reported=lambda norm: "",
+        after=changes.squeeze_batch,
+        wrong_norm=lambda norm: "batch of one" not in norm.not_demanded,
+    ),
+    Mistake(
+        name="factor_of_0",
+        remedy="Keep x or x_hat for the backward pass: behind a factor of 0 y tells neither",
+    ),
+    Mistake(
+        name="weight_raises",
+        remedy="Reshape a weight of the channels before it multiplies, and no other",
+        before=changes.lay_weight_along_batch,
+        wrong_norm=lambda norm: norm.parameters in ("channel", "shape"),  # a scalar fits anywhere
+    ),
+    Mistake(
+        name="bias_raises",
+        remedy="Reshape a bias of the channels before it is added, and no other",
+        before=changes.lay_bias_along_batch,
+        wrong_norm=_biased,
+    ),
+    Mistake(
+        name="no_weight_raises",
+        remedy="The signature lets the weight be None: multiply only where there is one",
+        before=changes.require_weight,
+        wrong_norm=_weighted,
+    ),
+    Mistake(
+        name="no_bias_raises",
+        remedy="The signature lets the bias be None: add only where there is one",
+    ),
+    Mistake(
+        name="no_running_raises",
+        remedy="The signature lets running statistics be None: record only into some",
+    ),
+    Mistake(name="axes_raises", remedy="Take the mean over all axes of normalized_shape"),
+    Mistake(
+        name="rank_raises",
+        remedy="Count axes from the end; if one rank alone is meant, pass shape=",
+        before=changes.refuse_three_axes,
+        # a batch or instance norm may be of one rank
+        wrong_norm=lambda norm: norm.over_batch or not norm.needs_positions,
+    ),
+)
+
+_STATE = (
+    Mistake(
+        name="running_var_biased",
+        says="the running variance is the biased one; torch stores it times n / (n - 1)",
+        remedy="Bessel's correction is missing in the running variance: n / (n - 1)",
+        wrong_norm=_running,
+        met={"batch_norm": "mlx pull request 3817; ARENA issue 415"},
+    ),
+    Mistake(
+        name="running_var_count",
+        says="Bessel's correction of the running variance counts samples, not all positions",
+    ),
+    Mistake(
+        name="running_var_twice",
+        says="Bessel's correction is applied twice to the running variance",
+    ),
+    Mistake(
+        name="running_var_with_eps",
+        says="eps is part of the running variance",
+        remedy="Add eps where the root is taken, and not before",
+    ),
+    Mistake(
+        name="momentum_reversed",
+        says="momentum is the weight of the old value; in torch it is that of the new batch",
+        remedy="The direction is reversed: write running.lerp_(new, momentum)",
+        wrong_norm=_running,
+        met={"batch_norm": "d2l-en pull request 2213"},
+    ),
+    Mistake(
+        name="cumulative",
+        says="the update is a cumulative average; expected is an exponential one",
+    ),
+    Mistake(
+        name="running_in_graph",
+        says="the running statistics stay in the autograd graph, which grows with every batch; "
+        "update them without gradient",
+        remedy="Update under torch.no_grad(), or detach the batch's statistics",
+        wrong_norm=_running,
+        met={"batch_norm": "d2l-en issue 1342"},
+    ),
+    Mistake(
+        name="not_updated",
+        says="the running statistics do not move",
+        before=changes.never_update,
+        wrong_norm=_running,
+        met={"batch_norm": "aprender pull request 2166"},
+    ),
+    Mistake(
+        name="eval_uses_batch",
+        says="evaluation normalizes with the statistics of the batch, not with the running ones",
+        remedy="Use running_mean and running_var when not training",
+        before=changes.always_by_batch,
+        wrong_norm=_running,
+    ),
+    Mistake(
+        name="eval_updates",
+        says="evaluation changes the running statistics",
+        before=changes.always_update,
+        wrong_norm=_running,
+    ),
+    Mistake(
+        name="eval_stale",
+        says="evaluation after a step of training still uses what it kept from before that step",
+        remedy="Keep nothing between calls that depends on statistics or parameters",
+    ),
+    Mistake(
+        name="unregistered",
+        remedy="Use nn.Parameter as an attribute, nn.ParameterList or register_buffer",
+        module=changes.hide_parameters,
+        wrong_norm=lambda norm: norm.has_weight and not norm.has_running,
+    ),
+    Mistake(
+        name="state_lost",
+        remedy="Use register_buffer (and keep it persistent), so that state_dict has it",
+        module=changes.hide_buffers,
+        wrong_norm=_running,
+        met={"batch_norm": "d2l-zh pull request 1265"},
+    ),
+    Mistake(name="eval_differs", module=changes.halve_in_evaluation, wrong_norm=_not_running),
+    Mistake(name="evaluation_raises", module=changes.raise_in_evaluation, wrong_norm=_any),
+)
+
+MISTAKES: dict[str, Mistake] = {
+    mistake.name: mistake
+    for mistake in (*_CHOICES, *_STRUCTURE, *_PLACES, *_GRADIENTS, *_INPUTS, *_STATE)
+}
+
+
+def choices(right: Formula) -> Iterator[Mistake]:
+    """Other conventions than those that are declared."""
+    for mistake in _CHOICES:
+        if mistake.choice and mistake.changes[mistake.choice] != getattr(right, mistake.choice):
+            yield mistake
+
+
+def structure(right: Formula) -> Iterator[Mistake]:
+    """What is centered, squared, divided and scaled in another way."""
+    return (m for m in _STRUCTURE if m.explains(NORMS[right.like]))
+
+
+def wrong_gradients(right: Formula) -> Iterator[Mistake]:
+    """What a backward pass may lack."""
+    for mistake in MISTAKES.values():
+        tried = mistake.in_gradients or mistake.gradient is not None
+        if tried and mistake.explains(NORMS[right.like]):
+            yield mistake
+
+
+def remedies(mistake: str | None) -> list[str]:
+    """What to do about one mistake, or about several that are joined by "+"."""
+    known = (MISTAKES.get(name) for name in (mistake or "").split("+"))
+    return [m.remedy for m in known if m is not None and m.remedy]
