@@ -88,7 +88,8 @@ class ModelRun:
     @property
     def known(self) -> list[str]:
         """Paths of what is a norm or looks like one."""
-        return [*(norm.module for norm in self.reports), *self.unknown]
+        modules = (norm.path for norm in self.norms)
+        return [*modules, *(norm.module for norm in self.functions), *self.unknown]
 
     def has_inside(self, name: str) -> bool:
         """Whether a norm, or what looks like one, lies inside of this module."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab import doctor
+from normlab.inspection import conformance
 from normlab.inspection.catalogue import RULES
 from normlab.layers import ScaleNorm
 
@@ -172,6 +173,16 @@ def test_rules_can_be_chosen():
     assert {f.rule for f in doctor(model, ROWS, select=["two_eps"]).findings} == {"two_eps"}
     with pytest.raises(ValueError, match="ignore: got 'two'; expected one of"):
         doctor(model, ROWS, ignore=["two"])
+
+
+def test_a_rule_that_is_left_out_is_not_run(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError
+
+    monkeypatch.setattr(conformance, "check_layer", refuse)
+    with pytest.raises(AssertionError):
+        doctor(deep(1), ROWS)
+    assert doctor(deep(1), ROWS, ignore=["does_not_conform"]).findings
 
 
 def test_the_gravest_come_first():
