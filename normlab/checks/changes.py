@@ -66,11 +66,6 @@ def ignore_strides(call: Call) -> None:
     call.x = call.x.as_strided(call.x.shape, torch.empty(call.x.shape).stride())
 
 
-def keep_half(call: Call) -> None:
-    """Square 16-bit input in 16 bits."""
-    call.widens = False
-
-
 def refuse_three_axes(call: Call) -> None:
     """Raise for an input of three axes."""
     if call.x.dim() == 3:
@@ -113,21 +108,6 @@ def average_weight_gradient(call: Call) -> None:
         call.weight.register_hook(lambda gradient: gradient / samples)
 
 
-def never_update(call: Call) -> None:
-    """Record nothing."""
-    call.updates = False
-
-
-def always_update(call: Call) -> None:
-    """Record in evaluation, too."""
-    call.updates = True
-
-
-def always_by_batch(call: Call) -> None:
-    """Normalize with the batch in evaluation, too."""
-    call.by_batch = True
-
-
 def other_axes(call: Call) -> tuple[int, ...]:
     """Axes of the input that share statistics where they should not."""
     positions = tuple(range(2, call.x.dim()))
@@ -139,16 +119,6 @@ def other_axes(call: Call) -> tuple[int, ...]:
 
 
 # Changes of an output.
-
-
-def give_a_row(call: Call, y: Tensor) -> Tensor:
-    """One row where there is none."""
-    return y if y.numel() else y.new_zeros(1, *y.shape[1:])
-
-
-def squeeze_batch(call: Call, y: Tensor) -> Tensor:
-    """No batch axis for a single sample."""
-    return y.squeeze(0)
 
 
 def give_float32(call: Call, y: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,9 +16,8 @@ from normlab.checks.report import CheckFailed
 __all__ = [
     "Pullback",
     "check_all_gradient_rules",
-    "check_data_scaling",
     "check_flat_directions",
-    "check_weight_scaling",
+    "check_scaling",
     "pull_back",
 ]
 
@@ -26,23 +26,14 @@ ROUNDING = 1e-10  # relative; see UNCHANGED in normlab.checks.invariances
 
 @dataclass(frozen=True)
 class Pullback:
-    """One random upstream gradient, sent back through Norm(W x).
+    """One random upstream gradient, sent back through Norm(W x)."""
 
-    Attributes:
-        weight: (out, in), as it went in.
-        x: (N, in, L), as it went in.
-        y: output (N, out, L).
-        dy: upstream gradient of the same shape.
-        dweight: gradient (out, in).
-        dx: gradient (N, in, L).
-    """
-
-    weight: Tensor
-    x: Tensor
-    y: Tensor
-    dy: Tensor
-    dweight: Tensor
-    dx: Tensor
+    weight: Tensor  #: (out, in), as it went in
+    x: Tensor  #: (N, in, L), as it went in
+    y: Tensor  #: (N, out, L)
+    dy: Tensor  #: (N, out, L)
+    dweight: Tensor  #: (out, in)
+    dx: Tensor  #: (N, in, L)
 
 
 def pull_back(
@@ -86,18 +77,26 @@ def _require(error: float, rule: str) -> float:
     return error
 
 
-def check_weight_scaling(
-    layer: str | LinearNorm, scale: float, *, eps: float = 0.0, seed: int = 0
+def check_scaling(
+    layer: str | LinearNorm,
+    of: Literal["weight", "data"],
+    scale: float,
+    *,
+    eps: float = 0.0,
+    seed: int = 0,
 ) -> float:
-    r"""Check how the two Jacobians of Norm(W x) change when W becomes λ W.
+    r"""Check how the two Jacobians of Norm(W x) change when W or x is multiplied by λ.
 
     .. math:: \frac{\partial N}{\partial W}\Big|_{\lambda W}
               = \frac1{|\lambda|} \frac{\partial N}{\partial W}\Big|_{W}, \qquad
               \frac{\partial N}{\partial x}\Big|_{\lambda W}
               = \operatorname{sign}(\lambda) \frac{\partial N}{\partial x}\Big|_{W}
 
+    and the same with W and x exchanged.
+
     Args:
-        layer: as in :func:`pull_back`.
+        layer: a key of LINEAR_NORMS, or a linear norm of your own.
+        of: what is multiplied.
         scale: λ, of either sign.
         eps: of the norm; the rule needs 0.
         seed: of all draws.
@@ -109,45 +108,19 @@ def check_weight_scaling(
         CheckFailed: a rule does not hold.
 
     Source:
-        ioffe2015batch, Section 3.3, for λ > 0.
+        ioffe2015batch, Section 3.3, for the weights and λ > 0.
     """
     base = pull_back(layer, eps=eps, seed=seed)
-    scaled = pull_back(layer, weight_scale=scale, eps=eps, seed=seed)
+    if of == "weight":
+        scaled = pull_back(layer, weight_scale=scale, eps=eps, seed=seed)
+        own, other = (base.dweight, scaled.dweight), (base.dx, scaled.dx)
+    else:
+        scaled = pull_back(layer, data_scale=scale, eps=eps, seed=seed)
+        own, other = (base.dx, scaled.dx), (base.dweight, scaled.dweight)
     sign = 1.0 if scale > 0 else -1.0
     return max(
-        _require(_relative_error(scaled.dweight, base.dweight / abs(scale)), "dW / |λ|"),
-        _require(_relative_error(scaled.dx, sign * base.dx), "sign(λ) dx"),
-    )
-
-
-def check_data_scaling(
-    layer: str | LinearNorm, scale: float, *, eps: float = 0.0, seed: int = 0
-) -> float:
-    r"""Check how the two Jacobians of Norm(W x) change when x becomes λ x.
-
-    .. math:: \frac{\partial N}{\partial W}\Big|_{\lambda x}
-              = \operatorname{sign}(\lambda) \frac{\partial N}{\partial W}\Big|_{x}, \qquad
-              \frac{\partial N}{\partial x}\Big|_{\lambda x}
-              = \frac1{|\lambda|} \frac{\partial N}{\partial x}\Big|_{x}
-
-    Args:
-        layer: as in :func:`pull_back`.
-        scale: λ, of either sign.
-        eps: of the norm; the rule needs 0.
-        seed: of all draws.
-
-    Returns:
-        The larger of the two relative errors.
-
-    Raises:
-        CheckFailed: a rule does not hold.
-    """
-    base = pull_back(layer, eps=eps, seed=seed)
-    scaled = pull_back(layer, data_scale=scale, eps=eps, seed=seed)
-    sign = 1.0 if scale > 0 else -1.0
-    return max(
-        _require(_relative_error(scaled.dweight, sign * base.dweight), "sign(λ) dW"),
-        _require(_relative_error(scaled.dx, base.dx / abs(scale)), "dx / |λ|"),
+        _require(_relative_error(own[1], own[0] / abs(scale)), f"1 / |λ| for scaled {of}"),
+        _require(_relative_error(other[1], sign * other[0]), f"sign(λ) for scaled {of}"),
     )
 
 
@@ -210,8 +183,8 @@ def check_all_gradient_rules(
     for layer, row in INVARIANCES.items():
         for scale in scales:
             if row["weight_rescale"]:
-                errors["weights"].append(check_weight_scaling(layer, scale, seed=seed))
+                errors["weights"].append(check_scaling(layer, "weight", scale, seed=seed))
             if row["data_rescale"]:
-                errors["data"].append(check_data_scaling(layer, scale, seed=seed))
+                errors["data"].append(check_scaling(layer, "data", scale, seed=seed))
         errors["flat"] += check_flat_directions(layer, seed=seed).values()
     return errors

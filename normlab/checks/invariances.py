@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,8 +17,6 @@ __all__ = [
     "TRANSFORMATIONS",
     "Problem",
     "Transformation",
-    "check_invariance",
-    "check_no_invariance",
     "find_linear_norm",
     "is_invariant",
     "make_problem",
@@ -105,15 +102,7 @@ INVARIANCES: dict[str, dict[str, bool]] = {
 def make_problem(
     *, seed: int, positions: int = 1, bias: bool = False, samples: int = 7, size: int = 5
 ) -> Problem:
-    """Draw standard normal weights and data in float64.
-
-    Args:
-        seed: of all draws.
-        positions: L.
-        bias: draw a bias, too.
-        samples: N.
-        size: inputs; there are `size + 1` outputs, an even number for the default.
-    """
+    """Draw standard normal weights (size + 1, size) and data (N, size, L) in float64."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -193,13 +182,6 @@ def is_invariant(
 ) -> bool:
     """Whether Norm(W x + b) with eps = 0 stays the same for every seed.
 
-    Args:
-        layer: as in :func:`measure_change`.
-        transformation: as in :func:`measure_change`.
-        scale: λ.
-        bias: add a bias before the norm.
-        seeds: of weights and data.
-
     Raises:
         CheckFailed: the change is too large for rounding and too small for a dependence, or
             the seeds disagree.
@@ -217,53 +199,6 @@ def is_invariant(
     )
 
 
-def check_invariance(layer: str | LinearNorm, transformation: str, **settings: Any) -> None:
-    """Raise unless Norm(W x + b) stays the same.
-
-    Args:
-        layer: as in :func:`measure_change`.
-        transformation: as in :func:`measure_change`.
-        settings: as in :func:`measure_change`.
-
-    Raises:
-        CheckFailed: an entry changes by more than float64 rounding explains.
-    """
-    change = measure_change(layer, transformation, **settings)
-    if not change < UNCHANGED:
-        formula = TRANSFORMATIONS[transformation].formula
-        raise CheckFailed(
-            f"{layer} is not invariant under {formula}: an entry changes by {change:.2g}. "
-            f"{_excuse(settings)}"
-        )
-
-
-def check_no_invariance(layer: str | LinearNorm, transformation: str, **settings: Any) -> None:
-    """Raise unless Norm(W x + b) changes visibly: a missing invariance is a fact, too.
-
-    Args:
-        layer: as in :func:`measure_change`.
-        transformation: as in :func:`measure_change`.
-        settings: as in :func:`measure_change`.
-
-    Raises:
-        CheckFailed: no entry changes by more than a thousandth.
-    """
-    change = measure_change(layer, transformation, **settings)
-    if not change > CHANGED:
-        formula = TRANSFORMATIONS[transformation].formula
-        raise CheckFailed(f"{layer} does not notice {formula}: the largest change is {change:.2g}")
-
-
-def _excuse(settings: dict[str, Any]) -> str:
-    if settings.get("scale", 1.0) < 0:
-        return "The scale is negative, which flips the sign of the output"
-    if settings.get("eps", 0.0) > 0:
-        return "eps does not scale with W and x"
-    if settings.get("bias"):
-        return "The bias before the norm does not scale with W and x"
-    return "The statistics do not follow this change"
-
-
 def measure_table(
     layers: Iterable[str] = tuple(INVARIANCES),
     transformations: Iterable[str] = tuple(TRANSFORMATIONS),
@@ -272,12 +207,6 @@ def measure_table(
     bias: bool = False,
 ) -> dict[str, dict[str, bool]]:
     """Measure which layer has which invariance.
-
-    Args:
-        layers: keys of LINEAR_NORMS.
-        transformations: keys of TRANSFORMATIONS.
-        scale: λ.
-        bias: add a bias before the norm.
 
     Source:
         ba2016layer, Table 1.

@@ -8,12 +8,13 @@ and the museum in the book read it here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
 from normlab.checks import changes, listings
+from normlab.checks.changes import Call
 from normlab.checks.formula import Formula
 from normlab.norms import NORMS, Norm
 
@@ -73,20 +74,22 @@ def _weights_within_a_mean(norm: Norm) -> bool:
     return norm.parameters == "shape" or norm.over_channels != "none"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Mistake:
     """One way to get a norm wrong."""
 
     name: str  #: `Failure.mistake` of a report that recognizes it, unless `reported` says otherwise
+    _: KW_ONLY
     says: str = ""  #: what is wrong, for the report; empty where the check that finds it says it
     says_uncentered: str = ""  #: the same of a norm that subtracts no mean
     remedy: str = ""  #: what to do: the last sentence of a failure
     changes: Mapping[str, Any] = field(default_factory=dict)  #: fields of the :class:`Formula`
     formula: type[Formula] = Formula  #: another formula
-    axes: Callable[[changes.Call], tuple[int, ...]] | None = None  #: that share statistics
+    axes: Callable[[Call], tuple[int, ...]] | None = None  #: that share statistics
     default_eps: float = 1.0  #: factor of the default eps
-    before: Callable[[changes.Call], None] | None = None  #: changes a call
-    after: Callable[[changes.Call, Tensor], Tensor] | None = None  #: changes an output
+    call: Mapping[str, Any] = field(default_factory=dict)  #: fields of the :class:`Call`
+    before: Callable[[Call], None] | None = None  #: changes a call
+    after: Callable[[Call, Tensor], Tensor] | None = None  #: changes an output
     gradient: Gradient | None = None  #: a wrong gradient by the input
     in_gradients: bool = False  #: whether `changes` are tried to explain a wrong gradient
     module: Callable[[nn.Module], None] | None = None  #: changes a module
@@ -119,7 +122,7 @@ def _not_at(place: str) -> Predicate:
 
 _CHOICES = (
     Mistake(
-        name="bessel",
+        "bessel",
         remedy="Bessel's correction has no place in the forward pass: use correction=0",
         changes={"divisor": "n-1"},
         wrong_norm=lambda norm: norm.centered and _of_squares(norm),
@@ -130,12 +133,12 @@ _CHOICES = (
         shows_on="few features",
     ),
     Mistake(
-        name="biased",
+        "biased",
         remedy="Declared is Bessel's correction, divisor n-1: use correction=1",
         changes={"divisor": "n"},
     ),
     Mistake(
-        name="eps_outside",
+        "eps_outside",
         remedy="This is eps outside the root: write sqrt(var + eps), not sqrt(var) + eps",
         changes={"eps_placement": "outside"},
         listing=listings.eps_outside,
@@ -147,7 +150,7 @@ _CHOICES = (
         shows_on="small inputs",
     ),
     Mistake(
-        name="eps_clamp",
+        "eps_clamp",
         remedy="This is eps as a clamp, max(std, sqrt(eps)): write sqrt(var + eps)",
         changes={"eps_placement": "clamp"},
         wrong_norm=_not_at("clamp"),
@@ -155,12 +158,12 @@ _CHOICES = (
         shows_on="small inputs",
     ),
     Mistake(
-        name="eps_inside",
+        "eps_inside",
         remedy="This is eps inside the root; another place was declared",
         changes={"eps_placement": "inside"},
     ),
     Mistake(
-        name="other_eps",
+        "other_eps",
         remedy="If another eps is meant, declare it: check_layer(..., eps=...)",
         default_eps=0.1,
         wrong_norm=_any,
@@ -168,21 +171,21 @@ _CHOICES = (
         shows_on="small inputs",
     ),
     Mistake(
-        name="weight_offset",
+        "weight_offset",
         remedy="If 1 + weight is meant, declare weight_offset=1",
         changes={"weight_offset": 1.0},
         wrong_norm=lambda norm: norm.has_weight and norm.weight_offset == 0,
         met={"rms_norm": "Liger-Kernel issue 74"},
     ),
     Mistake(
-        name="weight_offset_forgotten",
+        "weight_offset_forgotten",
         remedy="The offset by one is forgotten: multiply by 1 + weight",
         changes={"weight_offset": 0.0},
         in_gradients=True,
         wrong_norm=lambda norm: norm.weight_offset == 1,
     ),
     Mistake(
-        name="weight_offset_doubled",
+        "weight_offset_doubled",
         remedy="The offset by one is doubled: add 1 once",
         changes={"weight_offset": 2.0},
     ),
@@ -190,7 +193,7 @@ _CHOICES = (
 
 _STRUCTURE = (
     Mistake(
-        name="uncentered_numerator",
+        "uncentered_numerator",
         says="the mean is not subtracted before the division",
         remedy="Centering is missing in the numerator: write x - mean",
         changes={"center_numerator": False, "center_variance": True},
@@ -199,7 +202,7 @@ _STRUCTURE = (
         shows_on="inputs with a mean",
     ),
     Mistake(
-        name="missing_centering",
+        "missing_centering",
         says="nothing is centered: the root mean square is taken in place of the variance",
         remedy="This is an RMSNorm: subtract the mean first",
         changes={"center_numerator": False, "center_variance": False},
@@ -207,14 +210,14 @@ _STRUCTURE = (
         wrong_norm=_centered,
     ),
     Mistake(
-        name="uncentered_variance",
+        "uncentered_variance",
         says="the variance is the mean of the squares: the mean is not subtracted in it",
         remedy="Centering is missing in the variance: square x - mean",
         changes={"center_numerator": True, "center_variance": False},
         explains=_centered,
     ),
     Mistake(
-        name="centered",
+        "centered",
         says="the mean is subtracted: this is LayerNorm",
         remedy="RMSNorm has no centering: leave the mean in, or check it as a layer_norm",
         changes={"center_numerator": True, "center_variance": True},
@@ -222,19 +225,19 @@ _STRUCTURE = (
         wrong_norm=_not_centered,
     ),
     Mistake(
-        name="centered_numerator",
+        "centered_numerator",
         says="the mean is subtracted before the division",
         changes={"center_numerator": True, "center_variance": False},
         explains=_not_centered,
     ),
     Mistake(
-        name="centered_variance",
+        "centered_variance",
         says="the standard deviation is taken in place of the root mean square",
         changes={"center_numerator": False, "center_variance": True},
         explains=_not_centered,
     ),
     Mistake(
-        name="sum_not_mean",
+        "sum_not_mean",
         says="the squares are summed, not averaged: 1/n is missing",
         remedy="Take the mean of the squares",
         changes={"sum_not_mean": True},
@@ -242,7 +245,7 @@ _STRUCTURE = (
         wrong_norm=lambda norm: norm.spread != "sum of squares",
     ),
     Mistake(
-        name="mean_not_sum",
+        "mean_not_sum",
         says="the squares are averaged",
         remedy="Take the sum of the squares: no division by n",
         changes={"sum_not_mean": True},
@@ -250,41 +253,41 @@ _STRUCTURE = (
         wrong_norm=lambda norm: norm.spread == "sum of squares",
     ),
     Mistake(
-        name="bias_first",
+        "bias_first",
         says="the weight multiplies the bias, too",
         remedy="The weight is applied after the bias: scale first, then shift",
         changes={"affine_order": "bias, weight"},
         wrong_norm=_biased,
     ),
     Mistake(
-        name="weight_ignored",
+        "weight_ignored",
         says="the weight is not applied",
         remedy="Multiply by the weight",
         changes={"affine_order": "no weight"},
     ),
     Mistake(
-        name="bias_ignored",
+        "bias_ignored",
         says="the bias is not added",
         remedy="Add the bias",
         changes={"affine_order": "no bias"},
     ),
     Mistake(
-        name="affine_ignored",
+        "affine_ignored",
         says="weight and bias are not applied",
         changes={"affine_order": "none"},
     ),
     Mistake(
-        name="no_root",
+        "no_root",
         says="the numerator is divided by the variance, not by its root",
         changes={"root": "variance"},
     ),
     Mistake(
-        name="inverse_root",
+        "inverse_root",
         says="the numerator is multiplied by the root, not divided",
         changes={"root": "inverse"},
     ),
     Mistake(
-        name="not_divided",
+        "not_divided",
         says="the numerator is not divided by anything",
         changes={"root": "one"},
     ),
@@ -292,10 +295,10 @@ _STRUCTURE = (
 
 _PLACES = (
     Mistake(
-        name="wrong_axis",
+        "wrong_axis",
         remedy="Check the axes of the mean and of the variance",
         axes=changes.other_axes,
-        before=changes.never_update,
+        call={"updates": False},
         wrong_norm=_any,
         met={
             "layer_norm": "attention-is-all-you-need-pytorch pull request 17",
@@ -304,14 +307,14 @@ _PLACES = (
         shows_on="a second row",
     ),
     Mistake(
-        name="wrong_grouping",
+        "wrong_grouping",
         says="neighboring channels fall into different groups",
         remedy="Split the channels as (num_groups, channels / num_groups), in this order",
         changes={"grouping": "interleaved"},
         wrong_norm=lambda norm: norm.grouped,
     ),
     Mistake(
-        name="bessel_eps_outside",
+        "bessel_eps_outside",
         reported=lambda norm: "bessel+eps_outside",
         changes={"divisor": "n-1", "eps_placement": "outside"},
         wrong_norm=lambda norm: norm is NORMS["layer_norm"],
@@ -322,7 +325,7 @@ _PLACES = (
 
 _GRADIENTS = (
     Mistake(
-        name="detached_statistics",
+        "detached_statistics",
         says="mean and variance are cut from the graph (constants in the backward pass)",
         says_uncentered=(
             "the root mean square is cut from the graph: the term that comes through the "
@@ -336,7 +339,7 @@ _GRADIENTS = (
         shows_on="gradients",
     ),
     Mistake(
-        name="missing_mean_term",
+        "missing_mean_term",
         says="the term that comes through the mean is missing",
         changes={"detach_mean": True},
         in_gradients=True,
@@ -345,7 +348,7 @@ _GRADIENTS = (
         shows_on="gradients",
     ),
     Mistake(
-        name="missing_projection_term",
+        "missing_projection_term",
         says="the term that comes through the variance is missing",
         changes={"detach_var": True},
         in_gradients=True,
@@ -355,7 +358,7 @@ _GRADIENTS = (
         shows_on="gradients",
     ),
     Mistake(
-        name="weight_after_projection",
+        "weight_after_projection",
         says="the weight is applied after the projection; it belongs before it",
         remedy="Multiply dy by the weight first, then project",
         gradient=changes.gradient_with_late_weight,
@@ -365,24 +368,24 @@ _GRADIENTS = (
         shows_on="gradients",
     ),
     Mistake(
-        name="missing_weight",
+        "missing_weight",
         says="the weight is missing in the gradient by the input",
         gradient=changes.gradient_without_weight,
         wrong_norm=lambda norm: _of_squares(norm) and norm.has_weight,
     ),
     Mistake(
-        name="missing_rstd",
+        "missing_rstd",
         says="the division by the standard deviation is missing",
         gradient=changes.gradient_without_rstd,
     ),
     Mistake(
-        name="averaged",
+        "averaged",
         remedy="Sum over all rows: the loss has averaged already",
         before=changes.average_weight_gradient,
         wrong_norm=lambda norm: _of_squares(norm) and norm.has_weight,
     ),
     Mistake(
-        name="upstream_overwritten",
+        "upstream_overwritten",
         reported=lambda norm: "in_place",
         after=changes.overwrite_upstream,
         wrong_norm=_of_squares,
@@ -392,7 +395,7 @@ _GRADIENTS = (
 
 _INPUTS = (
     Mistake(
-        name="one_pass",
+        "one_pass",
         says="the error grows with the mean: the variance looks like mean(x²) - mean(x)² in one "
         "pass, which cancels",
         remedy="Subtract the mean first, then square",
@@ -406,92 +409,92 @@ _INPUTS = (
         shows_on="inputs far from zero",
     ),
     Mistake(
-        name="half_precision_statistics",
+        "half_precision_statistics",
         remedy="Cast to float32 before squaring: x.float()",
-        before=changes.keep_half,
+        call={"widens": False},
         wrong_norm=_of_squares,
         met={"rms_norm": "minimind issue 301"},
     ),
     Mistake(
-        name="output_dtype",
+        "output_dtype",
         remedy="Return y.to(x.dtype)",
         after=changes.give_float32,
         wrong_norm=_any,
         met={"rms_norm": "transformers issue 30236"},
     ),
     Mistake(
-        name="in_place",
+        "in_place",
         remedy="Work on a copy: no x.sub_(), no x -= mean",
         before=changes.write_into_input,
         wrong_norm=_any,
         met={"rms_norm": "nano-vllm pull request 171"},
     ),
     Mistake(
-        name="non_contiguous",
+        "non_contiguous",
         remedy="Use reshape, not view, and strides, not the order in memory",
         before=changes.ignore_strides,
         wrong_norm=_any,
         met={"batch_norm": "pytorch issue 62594"},
     ),
     Mistake(
-        name="empty_input",
+        "empty_input",
         remedy="Return an empty tensor of the input's shape",
-        after=changes.give_a_row,
+        after=lambda call, y: y if y.numel() else y.new_zeros(1, *y.shape[1:]),
         wrong_norm=lambda norm: norm.trailing,  # channel norms that refuse it are right, too
         met={"layer_norm": "tensorflow issue 46366"},
     ),
     Mistake(
-        name="eps_argument",
+        "eps_argument",
         before=changes.ignore_eps,
         wrong_norm=_any,
         met={"rms_norm": "TVM pull request 15856"},
     ),
     Mistake(
-        name="constant_input",
+        "constant_input",
         reported=lambda norm: "",
         before=changes.drop_eps_of_constants,
         wrong_norm=_any,
         met={"layer_norm": "TIM-VX pull request 589"},
     ),
     Mistake(
-        name="batch_of_one",
+        "batch_of_one",
         reported=lambda norm: "",
-        after=changes.squeeze_batch,
+        after=lambda call, y: y.squeeze(0),
         wrong_norm=lambda norm: "batch of one" not in norm.not_demanded,
     ),
     Mistake(
-        name="factor_of_0",
+        "factor_of_0",
         remedy="Keep x or x_hat for the backward pass: behind a factor of 0 y tells neither",
     ),
     Mistake(
-        name="weight_raises",
+        "weight_raises",
         remedy="Reshape a weight of the channels before it multiplies, and no other",
         before=changes.lay_weight_along_batch,
         wrong_norm=lambda norm: norm.parameters in ("channel", "shape"),  # a scalar fits anywhere
     ),
     Mistake(
-        name="bias_raises",
+        "bias_raises",
         remedy="Reshape a bias of the channels before it is added, and no other",
         before=changes.lay_bias_along_batch,
         wrong_norm=_biased,
     ),
     Mistake(
-        name="no_weight_raises",
+        "no_weight_raises",
         remedy="The signature lets the weight be None: multiply only where there is one",
         before=changes.require_weight,
         wrong_norm=_weighted,
     ),
     Mistake(
-        name="no_bias_raises",
+        "no_bias_raises",
         remedy="The signature lets the bias be None: add only where there is one",
     ),
     Mistake(
-        name="no_running_raises",
+        "no_running_raises",
         remedy="The signature lets running statistics be None: record only into some",
     ),
-    Mistake(name="axes_raises", remedy="Take the mean over all axes of normalized_shape"),
+    Mistake("axes_raises", remedy="Take the mean over all axes of normalized_shape"),
     Mistake(
-        name="rank_raises",
+        "rank_raises",
         remedy="Count axes from the end; if one rank alone is meant, pass shape=",
         before=changes.refuse_three_axes,
         # a batch or instance norm may be of one rank
@@ -501,38 +504,38 @@ _INPUTS = (
 
 _STATE = (
     Mistake(
-        name="running_var_biased",
+        "running_var_biased",
         says="the running variance is the biased one; torch stores it times n / (n - 1)",
         remedy="Bessel's correction is missing in the running variance: n / (n - 1)",
         wrong_norm=_running,
         met={"batch_norm": "mlx pull request 3817; ARENA issue 415"},
     ),
     Mistake(
-        name="running_var_count",
+        "running_var_count",
         says="Bessel's correction of the running variance counts samples, not all positions",
     ),
     Mistake(
-        name="running_var_twice",
+        "running_var_twice",
         says="Bessel's correction is applied twice to the running variance",
     ),
     Mistake(
-        name="running_var_with_eps",
+        "running_var_with_eps",
         says="eps is part of the running variance",
         remedy="Add eps where the root is taken, and not before",
     ),
     Mistake(
-        name="momentum_reversed",
+        "momentum_reversed",
         says="momentum is the weight of the old value; in torch it is that of the new batch",
         remedy="The direction is reversed: write running.lerp_(new, momentum)",
         wrong_norm=_running,
         met={"batch_norm": "d2l-en pull request 2213"},
     ),
     Mistake(
-        name="cumulative",
+        "cumulative",
         says="the update is a cumulative average; expected is an exponential one",
     ),
     Mistake(
-        name="running_in_graph",
+        "running_in_graph",
         says="the running statistics stay in the autograd graph, which grows with every batch; "
         "update them without gradient",
         remedy="Update under torch.no_grad(), or detach the batch's statistics",
@@ -540,45 +543,45 @@ _STATE = (
         met={"batch_norm": "d2l-en issue 1342"},
     ),
     Mistake(
-        name="not_updated",
+        "not_updated",
         says="the running statistics do not move",
-        before=changes.never_update,
+        call={"updates": False},
         wrong_norm=_running,
         met={"batch_norm": "aprender pull request 2166"},
     ),
     Mistake(
-        name="eval_uses_batch",
+        "eval_uses_batch",
         says="evaluation normalizes with the statistics of the batch, not with the running ones",
         remedy="Use running_mean and running_var when not training",
-        before=changes.always_by_batch,
+        call={"by_batch": True},
         wrong_norm=_running,
     ),
     Mistake(
-        name="eval_updates",
+        "eval_updates",
         says="evaluation changes the running statistics",
-        before=changes.always_update,
+        call={"updates": True},
         wrong_norm=_running,
     ),
     Mistake(
-        name="eval_stale",
+        "eval_stale",
         says="evaluation after a step of training still uses what it kept from before that step",
         remedy="Keep nothing between calls that depends on statistics or parameters",
     ),
     Mistake(
-        name="unregistered",
+        "unregistered",
         remedy="Use nn.Parameter as an attribute, nn.ParameterList or register_buffer",
         module=changes.hide_parameters,
         wrong_norm=lambda norm: norm.has_weight and not norm.has_running,
     ),
     Mistake(
-        name="state_lost",
+        "state_lost",
         remedy="Use register_buffer (and keep it persistent), so that state_dict has it",
         module=changes.hide_buffers,
         wrong_norm=_running,
         met={"batch_norm": "d2l-zh pull request 1265"},
     ),
-    Mistake(name="eval_differs", module=changes.halve_in_evaluation, wrong_norm=_not_running),
-    Mistake(name="evaluation_raises", module=changes.raise_in_evaluation, wrong_norm=_any),
+    Mistake("eval_differs", module=changes.halve_in_evaluation, wrong_norm=_not_running),
+    Mistake("evaluation_raises", module=changes.raise_in_evaluation, wrong_norm=_any),
 )
 
 MISTAKES: dict[str, Mistake] = {

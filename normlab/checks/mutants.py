@@ -28,15 +28,13 @@ __all__ = [
     "BATCH_NORM_MUTANTS",
     "LAYER_NORM_MUTANTS",
     "Mutant",
-    "WrongModule",
     "find_mutant",
-    "make_wrong",
     "mutants",
 ]
 
 CONSTRUCTED = "constructed"
 WrongNorm = Callable[..., Tensor]
-_RIGHT = Mistake(name="")
+_RIGHT = Mistake("")
 
 
 @dataclass(frozen=True)
@@ -140,6 +138,7 @@ def _compute(like: str, mistake: Mistake, given: dict[str, Any]) -> Tensor:
         by_batch=training or running is None,
         updates=training,
     )
+    call = dataclasses.replace(call, **mistake.call)
     if mistake.before is not None:
         mistake.before(call)
     x, weight, bias = call.x, call.weight, call.bias

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
+from normlab.exercises.shared import fold_into_linear, merge_moments
 
 
 @grader
@@ -110,23 +111,8 @@ def check_folding(answer: Answer) -> Grading:
         weight, bias = 1 + random(outputs, seed=seed + 4), random(outputs, seed=seed + 5)
         eps = 0.05
 
-        def fold(scale: Tensor) -> tuple[Tensor, Tensor]:
-            return scale[:, None] * matrix, scale * (shift - mean) + bias
-
-        scale = weight / (var + eps).sqrt()
-        folded, right = fold(scale)
-        unscaled, by_var = shift - scale * mean + bias, fold(weight / (var + eps))
-        mistakes = {
-            "the bias of the linear layer goes through the norm, too: scale it": (folded, unscaled),
-            "the bias of the linear layer is missing": (folded, bias - scale * mean),
-            "the running mean is missing": (folded, scale * shift + bias),
-            "eps stands inside the root": fold(weight / (var.sqrt() + eps)),
-            "the norm divides by the standard deviation, not by the variance": by_var,
-        }
-        if outputs == inputs:
-            sentence = "a channel is a row of the weight (out, in); you scaled the columns"
-            mistakes[sentence] = (matrix * scale, right)
-        return Question((matrix, shift, mean, var, weight, bias, eps), (folded, right), mistakes)
+        right, mistakes = fold_into_linear(matrix, shift, (mean, var), weight, bias, eps)
+        return Question((matrix, shift, mean, var, weight, bias, eps), right, mistakes)
 
     yield case(4, 4, 4)
     yield case(3, 5, 20)
@@ -171,18 +157,6 @@ def check_synchronized_moments(answer: Answer) -> Grading:
     counts = torch.tensor([len(p) for p in parts], dtype=torch.float64)
     means = torch.stack([p.mean(0) for p in parts])
     variances = torch.stack([(p - p.mean(0)).square().mean(0) for p in parts])
-    union = torch.cat(parts)
-    mean = union.mean(0)
-    var = (union - mean).square().mean(0)
-    within = ((counts / counts.sum())[:, None] * variances).sum(0)
-    equal = means.mean(0)
-    alike = (variances + (means - equal).square()).mean(0)
-    bessel = var * len(union) / (len(union) - 1)
-    mistakes = {
-        "averaging the variances forgets that the means of the devices differ": (mean, within),
-        "devices with more samples weigh more; you gave all the same weight": (equal, alike),
-        "devices weigh by their samples, and their means differ": (equal, variances.mean(0)),
-        "the batch is normalized with the biased variance, divisor n": (mean, bessel),
-    }
     hint = "var = E[x²] - mean² holds for the union: find E[x²] of each device first"
-    yield Question((means, variances, counts), (mean, var), mistakes, hint)
+    right, mistakes = merge_moments(counts, means, variances)
+    yield Question((means, variances, counts), right, mistakes, hint)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab.exercises.grading import Answer, Grading, Question, grader
+from normlab.exercises.shared import momentum_of_parts
 
 
 @grader
@@ -69,17 +70,8 @@ def _classifier(seen: Tensor | None, *, flip: bool = False) -> nn.Module:
 @grader
 def check_micro_momentum(answer: Answer) -> Grading:
     """Grade `answer(momentum, parts)`: the momentum for the same pace in `parts` micro-batches."""
-    for momentum, parts in ((0.1, 4), (0.3, 2)):
-        kept = 1 - momentum
-        even, faster, past = momentum / parts, 1 - kept**parts, kept ** (1 / parts)
-        mistakes = {
-            "close, but forgetting multiplies: k micro-batches keep (1 - m')^k of the past": even,
-            "that is the pace at which k micro-batches forget with the old momentum": faster,
-            "that is the weight of the past; torch's momentum is the weight of the new batch": past,
-            "take the root of what is kept, 1 - m, not of m": momentum ** (1 / parts),
-            "unchanged, the statistics would move once for each micro-batch": momentum,
-        }
-        yield Question((momentum, parts), 1 - past, mistakes, tolerance=1e-6)
+    for given in ((0.1, 4), (0.3, 2)):
+        yield Question(given, *momentum_of_parts(*given), tolerance=1e-6)
 
 
 class _FineTuned(nn.Sequential):

@@ -52,7 +52,8 @@ class Question:
 Grading = Iterator[Question | str]
 
 
-def _as_array(value: Any) -> np.ndarray:
+def as_array(value: Any) -> np.ndarray:
+    """A number, array or tensor in float64."""
     if hasattr(value, "detach"):
         value = value.detach().to("cpu").double().numpy()
     return np.asarray(value, dtype=np.float64)
@@ -68,7 +69,7 @@ def _agrees(got: Any, expected: Any, tolerance: float) -> bool:
     if isinstance(expected, str | bool) or expected is None:
         return type(got) is type(expected) and got == expected
     try:
-        a, b = _as_array(got), _as_array(expected)
+        a, b = as_array(got), as_array(expected)
     except (TypeError, ValueError):
         return False
     if a.shape != b.shape:
@@ -83,9 +84,9 @@ def _shape_note(got: Any, expected: Any) -> str:
     try:
         if (
             not isinstance(expected, tuple | str)
-            and _as_array(got).shape != _as_array(expected).shape
+            and as_array(got).shape != as_array(expected).shape
         ):
-            return f"expected shape {_as_array(expected).shape}, got {_as_array(got).shape}"
+            return f"expected shape {as_array(expected).shape}, got {as_array(got).shape}"
     except (TypeError, ValueError):
         return f"expected {type(expected).__name__}, got {type(got).__name__}"
     return "the value is wrong"

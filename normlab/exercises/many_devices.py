@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
+from normlab.exercises.shared import merge_moments, momentum_of_parts
 
 
 @grader
@@ -19,21 +20,18 @@ def check_merge(answer: Answer) -> Grading:
         counts = torch.tensor([float(n) for n in sizes])
         means = torch.stack([p.sum() / max(1, len(p)) for p in parts])
         squares = torch.stack([(p - m).square().sum() for p, m in zip(parts, means, strict=True)])
-        whole = torch.cat(parts)
-        n, mean, var = counts.sum(), whole.mean(), whole.var(correction=0)
-        averaged = squares.sum() / n
-        apart = (means - mean).square()
-        between, alike = (counts * apart).sum(), (squares.sum() + apart.sum()) / n
-        even = (squares.sum() + (counts * (means - means.mean()).square()).sum()) / n
-        mistakes = {
-            "the variances are averaged; add how far the means lie apart": (mean, averaged),
-            "the divisor is the count, not one less": (mean, var * n / (n - 1)),
-            "that is the sum of squared deviations; divide it by the count": (mean, var * n),
-            "the counts weigh the means, too": (means.mean(), even),
-            "each mean stands for `count` values, so its distance counts that often": (mean, alike),
-            "the squares within each device are missing": (mean, between / n),
+        right, mistakes = merge_moments(counts, means, squares / counts.clamp(min=1))
+        mistakes |= {
+            "that is the sum of squared deviations; divide it by the count": (
+                right[0],
+                right[1] * sum(sizes),
+            ),
+            "the squares within each device are missing": (
+                right[0],
+                right[1] - squares.sum().item() / sum(sizes),
+            ),
         }
-        yield Question((counts, means, squares), (mean, var), mistakes)
+        yield Question((counts, means, squares), right, mistakes)
 
 
 @grader
@@ -67,16 +65,8 @@ def check_sync_gradient(answer: Answer) -> Grading:
 @grader
 def check_equivalent_momentum(answer: Answer) -> Grading:
     """Grade `answer(momentum, times) -> float`, what `times` updates have to use."""
-    for momentum, times in ((0.1, 2), (0.1, 1), (0.3, 3)):
-        right = 1 - (1 - momentum) ** (1 / times)
-        mistakes = {
-            "that is nearly right; the second update moves a smaller distance": momentum / times,
-            "that is the part that is kept, not the momentum": 1 - right,
-            "a root of 1 - momentum, not of momentum": momentum ** (1 / times),
-            "the power is 1 / times": 1 - (1 - momentum) ** times,
-            "with this momentum the batch enters several times": momentum,
-        }
-        yield Question((momentum, times), right, mistakes)
+    for given in ((0.1, 2), (0.1, 1), (0.3, 3)):
+        yield Question(given, *momentum_of_parts(*given))
 
 
 @grader

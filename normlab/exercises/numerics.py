@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from normlab.exercises.grading import Answer, Grading, Question, grader
-from normlab.reference.moments import Moments, merge, naive_one_pass, two_pass
+from normlab.exercises.shared import fold_into_linear, merge_moments
+from normlab.reference.moments import naive_one_pass, two_pass
 
 
 @grader
@@ -69,22 +70,13 @@ def check_merging(answer: Answer) -> Grading:
         chan1983algorithms, Eq. 2.1.
     """
     for a, b in (((8, 1.0, 4.0), (2, 6.0, 1.0)), ((3, -2.0, 0.5), (5, 0.5, 2.0))):
+        (mean, var), known = merge_moments(*zip(a, b, strict=True))
         n = a[0] + b[0]
-        both = merge(*(Moments(k, np.asarray(m), np.asarray(v)) for k, m, v in (a, b)))
-        mean, var = float(both.mean), float(both.var)
-        within, between = (a[0] * a[2] + b[0] * b[2]) / n, (b[1] - a[1]) ** 2
-        plain, even = (a[1] + b[1]) / 2, (a[2] + b[2]) / 2
-        alike = (n, plain, even + between / 4)
-        product, bessel = within + between * a[0] * b[0] / n, var * n / (n - 1)
-        mistakes = {
-            "the means differ; their distance adds to the variance": (n, mean, within),
-            "the term between the means needs both shares: n_a n_b / n²": (n, mean, product),
-            "a variance of n values needs the divisor n, not n - 1": (n, mean, bessel),
-            "the larger set has more weight in the mean": (n, plain, var),
-            "sets of different size: weigh means and variances by n": (n, plain, even),
-            "the larger set has more weight in the mean, and so in the variance": alike,
-        }
         right = (n, mean, var)
+        mistakes = {sentence: (n, *moments) for sentence, moments in known.items()}
+        within, product = (a[0] * a[2] + b[0] * b[2]) / n, a[0] * b[0] * (b[1] - a[1]) ** 2
+        sentence = "the term between the means needs both shares: n_a n_b / n²"
+        mistakes[sentence] = (n, mean, within + product / n)
         yield Question((*a, *b), right, mistakes, "wrong moments; return (n, mean, var)", 1e-9)
 
 
@@ -157,30 +149,10 @@ def check_conv_folding(answer: Answer) -> Grading:
         kernel = rng.standard_normal((outputs, inputs, height, width))
         bias, mean, shift = rng.standard_normal((3, outputs))
         var, weight = rng.uniform(0.5, 2.0, outputs), rng.uniform(0.5, 2.0, outputs)
-        scale = weight / np.sqrt(var + eps)
-
-        def fold(s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return s[:, None, None, None] * kernel, s * (bias - mean) + shift
-
-        folded, right = fold(scale)
-        lost = shift - scale * mean
-        mistakes = {
-            "the bias of the convolution passes through the norm as well": (folded, lost),
-            "the bias of the convolution is scaled, too": (folded, bias + lost),
-            "the running mean is missing": (folded, scale * bias + shift),
-            "eps is missing": fold(weight / np.sqrt(var)),
-            "divide by the root of the variance": fold(weight / (var + eps)),
-            "eps belongs inside the root": fold(weight / (np.sqrt(var) + eps)),
-            "the weight of the norm is missing": fold(1 / np.sqrt(var + eps)),
-        }
-        if outputs == inputs == width:
-            sentence = "the norm scales output channels, the first axis of the kernel"
-            mistakes[sentence] = (scale[:, None, None] * kernel, right)
-            sentence = "that broadcasts along the last axis of the kernel"
-            mistakes[sentence] = (scale * kernel, right)
+        right, mistakes = fold_into_linear(kernel, bias, (mean, var), weight, shift, eps)
         args = (kernel, bias, mean, var, weight, shift, eps)
         hint = "wrong values; return (kernel, bias)"
-        return Question(args, (folded, right), mistakes, hint, 1e-9)
+        return Question(args, right, mistakes, hint, 1e-9)
 
     yield case(3, 3, 3, 3)
     yield case(4, 3, 2, 5)

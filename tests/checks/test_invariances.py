@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from normlab.checks import LAYER_NORM_MUTANTS, CheckFailed, invariances
 from normlab.checks.invariances import (
+    CHANGED,
     INVARIANCES,
     TRANSFORMATIONS,
+    UNCHANGED,
     Problem,
-    check_invariance,
-    check_no_invariance,
     is_invariant,
     make_problem,
     measure_change,
@@ -36,7 +36,7 @@ SEVERAL = settings(max_examples=12, deadline=None, derandomize=True)
 @SEVERAL
 @given(scale=SCALES, seed=SEEDS)
 def test_invariance_holds(layer: str, transformation: str, scale: float, seed: int) -> None:
-    check_invariance(layer, transformation, scale=scale, seed=seed)
+    assert measure_change(layer, transformation, scale=scale, seed=seed) < UNCHANGED
 
 
 @pytest.mark.parametrize(("layer", "transformation"), MISSING)
@@ -45,7 +45,7 @@ def test_invariance_holds(layer: str, transformation: str, scale: float, seed: i
 def test_missing_invariance_is_missing(
     layer: str, transformation: str, scale: float, seed: int
 ) -> None:
-    check_no_invariance(layer, transformation, scale=scale, seed=seed)
+    assert measure_change(layer, transformation, scale=scale, seed=seed) > CHANGED
 
 
 def test_measured_table_is_the_stated_one() -> None:
@@ -74,8 +74,7 @@ RESCALES = [(n, t) for n, t in HELD if t.endswith("rescale")]
 
 @pytest.mark.parametrize(("layer", "transformation"), RESCALES)
 def test_negative_scale_flips_the_sign(layer: str, transformation: str) -> None:
-    with pytest.raises(CheckFailed, match="negative"):
-        check_invariance(layer, transformation, scale=-2.0)
+    assert measure_change(layer, transformation, scale=-2.0) > CHANGED
 
 
 @pytest.mark.parametrize("layer", [n for n in INVARIANCES if n != "batch_norm_frozen"])
@@ -100,8 +99,6 @@ def test_a_bias_before_the_norm() -> None:
     assert is_invariant("layer_norm", "weight_recenter", bias=True)
     assert is_invariant("batch_norm", "data_rescale", bias=True)
     assert not is_invariant("layer_norm", "data_rescale", bias=True)
-    with pytest.raises(CheckFailed, match="bias"):
-        check_invariance("layer_norm", "weight_rescale", bias=True)
 
 
 @pytest.mark.parametrize(
@@ -109,15 +106,14 @@ def test_a_bias_before_the_norm() -> None:
     [("layer_norm", "weight_recenter"), ("batch_norm", "data_recenter")],
 )
 def test_centering_needs_no_eps(layer: str, transformation: str) -> None:
-    check_invariance(layer, transformation, eps=0.5)
+    assert measure_change(layer, transformation, eps=0.5) < UNCHANGED
 
 
 @pytest.mark.parametrize(("layer", "transformation"), RESCALES)
 def test_eps_breaks_every_rescaling(layer: str, transformation: str) -> None:
     if layer == "weight_norm":
         return  # it has no eps
-    with pytest.raises(CheckFailed, match="eps"):
-        check_invariance(layer, transformation, eps=1e-3)
+    assert measure_change(layer, transformation, eps=1e-3) > UNCHANGED
 
 
 @SEVERAL
@@ -140,16 +136,10 @@ def test_each_case_may_have_its_own_factor() -> None:
         torch.testing.assert_close(after, norm(problem.weight, problem.x), rtol=0, atol=1e-12)
 
 
-def test_the_check_rejects_a_layer_norm_that_does_not_center_its_numerator() -> None:
+def test_a_layer_norm_that_does_not_center_its_numerator_loses_one_invariance() -> None:
     mutant = over_features(LAYER_NORM_MUTANTS["uncentered_numerator"])
-    with pytest.raises(CheckFailed, match="W \\+ 1 cᵀ"):
-        check_invariance(mutant, "weight_recenter")
-    check_invariance(mutant, "weight_rescale")
-
-
-def test_the_check_rejects_an_invariance_that_should_not_be_there() -> None:
-    with pytest.raises(CheckFailed, match="does not notice"):
-        check_no_invariance("layer_norm", "case_rescale")
+    assert not is_invariant(mutant, "weight_recenter")
+    assert is_invariant(mutant, "weight_rescale")
 
 
 def test_a_change_between_the_limits_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,16 +116,6 @@ WRONG = [
         "is LayerNorm",
     ),
     ("check_rms_norm", (lambda x, n, w=None, eps=None: rms(x, n, w, eps or 1e-8),), "eps is 1e-08"),
-    ("check_deep_norm", (lambda x, f, norm, n: norm(x + (2 * n) ** 0.25 * f(x)),), "skip"),
-    ("check_deep_norm", (lambda x, f, norm, n: norm((3 * n) ** 0.25 * x + f(x)),), "decoder"),
-    (
-        "check_deep_norm",
-        (lambda x, f, norm, n: norm((2 * n) ** 0.25 * (x + f(x))),),
-        "divides it out",
-    ),
-    ("check_deep_norm", (lambda x, f, norm, n: norm((8 * n) ** -0.25 * x + f(x)),), "beta"),
-    ("check_deep_norm", (lambda x, f, norm, n: norm((2 * n) ** 0.5 * x + f(x)),), "exponent"),
-    ("check_deep_norm", (lambda x, f, norm, n: (2 * n) ** 0.25 * x + f(norm(x)),), "Pre-LN"),
 ]
 
 

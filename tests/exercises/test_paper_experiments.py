@@ -35,27 +35,9 @@ RIGHT = {
         ("check_uses_batch_norm", lambda name: True, "order embeddings: Table 2"),
         ("check_uses_batch_norm", lambda name: name == "MNIST", "attentive reader: two batch"),
         ("check_uses_batch_norm", lambda name: name != "order embeddings", "skip-thoughts"),
-        (
-            "check_lstm_sums",
-            lambda x, h, w, u, b: _norm(x @ w.T + h @ u.T) + b,
-            "normalized apart, not their sum",
-        ),
-        (
-            "check_lstm_sums",
-            lambda x, h, w, u, b: _norm(x @ w.T + b) + _norm(h @ u.T),
-            "the bias comes after the norms",
-        ),
-        ("check_lstm_sums", lambda x, h, w, u, b: _norm(x) @ w.T + _norm(h) @ u.T + b, "not x"),
         ("check_sees_length", lambda form: "LN" not in form, "LN(Wx + b): the bias does not grow"),
         ("check_sees_length", lambda form: "b" in form, "LN(Wx) + b: a bias behind"),
         ("check_sees_length", lambda form: form != "LN(Wx)", "LN(Wx) + b: a bias behind"),
-        ("check_probability_ratio", lambda before, after: before / after, "has no meaning"),
-        ("check_probability_ratio", lambda before, after: before - after, "gain in nats"),
-        ("check_probability_ratio", lambda before, after: 2 ** (before - after), "base 2"),
-        ("check_loss_in_other_units", lambda loss, unit: loss + math.log(unit), "two coord"),
-        ("check_loss_in_other_units", lambda loss, unit: loss, "carry units"),
-        ("check_speedup", lambda slow, fast: 3 / 5, "inverse"),
-        ("check_speedup", lambda slow, fast: _speedup(slow, fast) or 1.0, "never gets there"),
     ],
 )
 def test_mistakes_are_named(name, answer, says):

@@ -1,0 +1,93 @@
+"""Answers that several chapters ask for, each with the mistakes that readers make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from normlab.exercises.grading import as_array
+
+Moments = tuple[Any, Any]
+
+
+def merge_moments(counts: Any, means: Any, variances: Any) -> tuple[Moments, dict[str, Moments]]:
+    """Mean and biased variance of several sets together; the sets are along the first axis."""
+    n, mean, var = (as_array(values) for values in (counts, means, variances))
+    n = n.reshape(-1, *[1] * (mean.ndim - 1))
+
+    def merge(weights: Any, between: float = 1.0) -> Moments:
+        share = weights / weights.sum(0)
+        center = (share * mean).sum(0)
+        return center, (share * (var + between * (mean - center) ** 2)).sum(0)
+
+    one, (center, right) = np.ones_like(n), merge(n)
+    plain = mean.mean(0)
+    total = n.sum()
+    return (center, right), {
+        "the variances are averaged; the means lie apart, too: add their squared distances": merge(
+            n, between=0.0
+        ),
+        "a set with more values counts more, in the mean and in the variance": merge(one),
+        "sets of different size: weigh means and variances by their counts": merge(one, 0.0),
+        "the larger set has more weight in the mean": (plain, right),
+        "the distance of each mean counts as often as its set has values": (
+            center,
+            (n / total * var + (mean - center) ** 2 / total).sum(0),
+        ),
+        "the divisor is the count of all values, not one less": (
+            center,
+            right * total / (total - 1),
+        ),
+    }
+
+
+def fold_into_linear(
+    matrix: Any, shift: Any, moments: Sequence[Any], weight: Any, bias: Any, eps: float
+) -> tuple[Moments, dict[str, Moments]]:
+    """A matrix or kernel (out, in, ...) and its shift that do what the norm behind them does."""
+    matrix, shift, weight, bias = (as_array(value) for value in (matrix, shift, weight, bias))
+    mean, var = (as_array(value) for value in moments)
+    rows = (-1, *[1] * (matrix.ndim - 1))
+
+    def fold(scale: Any) -> Moments:
+        return scale.reshape(rows) * matrix, scale * (shift - mean) + bias
+
+    scale = weight / np.sqrt(var + eps)
+    folded, right = fold(scale)
+    mistakes: dict[str, Moments] = {
+        "the bias goes through the norm, too: scale it": (folded, shift - scale * mean + bias),
+        "the bias of the linear map passes through the norm as well": (
+            folded,
+            bias - scale * mean,
+        ),
+        "the running mean is missing": (folded, scale * shift + bias),
+        "eps is missing": fold(weight / np.sqrt(var)),
+        "eps stands inside the root": fold(weight / (np.sqrt(var) + eps)),
+        "the norm divides by the standard deviation, not by the variance": fold(
+            weight / (var + eps)
+        ),
+        "the weight of the norm is missing": fold(1 / np.sqrt(var + eps)),
+    }
+    if matrix.shape[0] == matrix.shape[-1]:
+        sentence = "the norm scales output channels, the first axis; this scales the last"
+        mistakes[sentence] = (matrix * scale, right)
+    if matrix.ndim > 2 and matrix.shape[0] == matrix.shape[1]:
+        columns = (1, *rows[:-1])
+        sentence = "the norm scales output channels, the first axis; this scales the inputs"
+        mistakes[sentence] = (matrix * scale.reshape(columns), right)
+    return (folded, right), mistakes
+
+
+def momentum_of_parts(momentum: float, parts: int) -> tuple[float, dict[str, float]]:
+    """The momentum with which `parts` updates keep as much of the past as one did."""
+    kept = 1 - momentum
+    past = kept ** (1 / parts)
+    return 1 - past, {
+        "close, but forgetting multiplies: k updates keep (1 - m')^k of the past": momentum / parts,
+        "that is the pace at which k updates forget with the old momentum": 1 - kept**parts,
+        "that is the weight of the past; torch's momentum is the weight of the new batch": past,
+        "take the root of what is kept, 1 - m, not of m": momentum ** (1 / parts),
+        "unchanged, the batch enters several times": momentum,
+    }
