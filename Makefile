@@ -38,8 +38,7 @@ book: $(STAMP)  ## build the book and print the path to open
 	$(BIN)/jupyter-book build . -W -n --keep-going
 	@echo "Open $(CURDIR)/_build/html/index.html"
 
-# Leaves out what passed and has not changed since; NORMLAB_ALL=1 runs everything.
-PYTEST := $(BIN)/python -m pytest -p book._tools.unchanged --skip-unchanged --numprocesses $(JOBS)
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS)
 # Where make can, what runs side by side is printed one after the other.
 SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
@@ -123,5 +122,4 @@ execute: $(STAMP)  ## run all notebooks in place and normalize what is stored
 	$(BIN)/ruff format --quiet book
 
 clean:  ## remove the built book and all caches, and keep .venv
-	rm -rf _build build dist .mypy_cache .passed_cache .pytest_cache .ruff_cache .hypothesis \
-	  *.egg-info
+	rm -rf _build build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

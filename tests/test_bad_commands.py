@@ -12,8 +12,6 @@ import pytest
 from normlab.commands import main
 from normlab.commands.entry import in_flags
 
-pytestmark = pytest.mark.starts("normlab")
-
 SOURCE = """
 import sys
 import torch

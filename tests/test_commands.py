@@ -15,8 +15,6 @@ import torch
 import normlab
 from normlab.commands import CommandError, construct, load_object, main
 
-pytestmark = pytest.mark.starts("normlab")
-
 SOURCE = """
 import torch
 from torch import nn

@@ -19,8 +19,13 @@ myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "dollarm
 nitpicky = True
 
 revealjs_style_theme = "white"
-revealjs_static_path = ["slides.css", "../_static/custom.css", "../_static/explorer.js"]
-revealjs_css_files = ["custom.css", "slides.css"]
+revealjs_static_path = [
+    "slides.css",
+    "../_static/custom.css",
+    "../_static/explorer.js",
+    "../_static/fonts",
+]
+revealjs_css_files = ["fonts.css", "custom.css", "slides.css"]
 revealjs_js_files = [("explorer.js", {"defer": "defer"})]
 revealjs_use_section_ids = True
 revealjs_script_conf = {

@@ -2,9 +2,8 @@
 
 Ratios to torch are paired and of processor time; on a GPU (`--device cuda`) they are of the wall's
 until it is done. Every variant is checked against float64 before it is timed, and a run whose
-control is off by more than 10 % concludes nothing. With `--peers`, norms of other packages are
-timed, too, where they are installed: RMS norms of `transformers`, and on a GPU those of Liger
-Kernel.
+control is off by more than 10 % concludes nothing. With `--peers`, the norms of Liger Kernel are
+timed on a GPU, too, where it is installed.
 """
 
 from normlab.bench.cases import Case, count_peak, count_saved

@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which is slow")
     parser.add_argument(
-        "--peers", action="store_true", help="also other packages' norms that are installed"
+        "--peers", action="store_true", help="on a GPU, also Liger Kernel where it is installed"
     )
     parser.add_argument(
         "--graphs", action="store_true", help="on a GPU, replay CUDA graphs: launches do not count"

@@ -66,10 +66,10 @@ class Case:
         return self.shape[-1:] if NORMS[self.alone].parameters == "shape" else self.shape[1:2]
 
     def bound(self, module: Any) -> Callable[..., Tensor]:
-        """f(x, weight[, bias]) of `normlab.layers` or `torch.nn.functional`.
+        """f(x, weight[, bias]) of `normlab.layers`, `torch.nn.functional` or a back end.
 
         With a neighbor, `normlab.kernels` has it as one function, of a residual behind x where one
-        is added; for the two modules above it is two calls.
+        is added; for the others it is two calls.
         """
         if self.norm in FUSED and module is not kernels:
             return self._as_two_calls(module)
@@ -123,7 +123,7 @@ class Case:
         return [t.requires_grad_() for t in made], dy
 
 
-def count_saved(case: Case, function: Callable[..., Tensor], backend: str) -> float:
+def count_saved(case: Case, function: Callable[..., Tensor]) -> float:
     """Bytes that forward keeps for backward beyond the input, over those of the input.
 
     A sum, which the block needs anyway, is not counted. On a GPU this is what forward leaves
@@ -131,9 +131,8 @@ def count_saved(case: Case, function: Callable[..., Tensor], backend: str) -> fl
     """
     tensors, _ = case.tensors()
     if case.device == "cuda":
-        with kernels.use(backend):
-            function(*tensors)  # compiles
-            held, result = devices.held_after(lambda: function(*tensors))
+        function(*tensors)  # compiles
+        held, result = devices.held_after(lambda: function(*tensors))
         results = result if isinstance(result, tuple) else (result,)
         return (held - sum(t.nbytes for t in results)) / case.bytes
     kept: dict[int, int] = {}
@@ -142,14 +141,14 @@ def count_saved(case: Case, function: Callable[..., Tensor], backend: str) -> fl
         kept[t.data_ptr()] = t.nbytes
         return t
 
-    with kernels.use(backend), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         found = function(*tensors)
     for t in (*tensors, *(found[1:] if case.adds else ())):
         kept.pop(t.data_ptr(), None)
     return sum(kept.values()) / case.bytes
 
 
-def count_peak(case: Case, function: Callable[..., Tensor], backend: str) -> float:
+def count_peak(case: Case, function: Callable[..., Tensor]) -> float:
     """Most bytes that forward and backward hold at once, over those of the input."""
     tensors, one = case.tensors()
     dy = (one, one) if case.adds else one
@@ -157,15 +156,12 @@ def count_peak(case: Case, function: Callable[..., Tensor], backend: str) -> flo
     def once() -> None:
         torch.autograd.grad(function(*tensors), tensors, dy)
 
-    with kernels.use(backend):
+    once()
+    if case.device == "cuda":
+        return devices.peak_during(once) / case.bytes
+    # without acc_events some versions of torch warn that events are lost between cycles
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as record:
         once()
-        if case.device == "cuda":
-            return devices.peak_during(once) / case.bytes
-        # without acc_events some versions of torch warn that events are lost between cycles
-        with profile(
-            activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True
-        ) as record:
-            once()
     results = record.profiler.kineto_results
     events = [e for e in results.events() if e.name() == "[memory]"]
     held = peak = 0

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from normlab import kernels
 from normlab.bench.cases import Case
 from normlab.bench.reporting import describe_machine
 from normlab.bench.timing import CONTROL, control_error, measure, paired_ratio
@@ -72,10 +71,9 @@ def measure_share(width: int, *, rounds: int = 9) -> dict[str, Any]:
     def step() -> object:
         return torch.autograd.grad(block(x), parameters, dy)
 
-    with kernels.use(kernels.chosen()):
-        norms = make_variants(Case("layer_norm", "float32", (TOKENS, width)))
-        norms.pop("copy")
-        times = measure({**norms, "block": step}, rounds=rounds)
+    norms = make_variants(Case("layer_norm", "float32", (TOKENS, width)))
+    norms.pop("copy")
+    times = measure({**norms, "block": step}, rounds=rounds)
     return {
         "width": width,
         "control": control_error(times, "torch"),
@@ -118,7 +116,7 @@ def count_moved(case: Case, function: Callable[..., Tensor]) -> float:
     """Bytes that the operators of forward and backward read and write, over those of the input.
 
     Each operator counts what it is given and what it makes, views do not; what a cache saves is
-    not known here. Under this count the composition computes, whatever back end was chosen.
+    not known here. It is for functions of torch's operations; no kernel runs under this count.
 
     Example:
         >>> case = Case("layer_norm", "float32", (64, 128))

@@ -132,7 +132,7 @@ def describe_machine(device: str = "cpu") -> dict[str, str]:
         "processor": names[0] if names else platform.processor() or platform.machine(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
-        "back ends": ", ".join(kernels.available()),
+        "back ends": ", ".join(kernels.backends()),
         "threads": str(torch.get_num_threads()),
         "load": f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown",
         "allocator": ", ".join(f"{k}={os.environ.get(k, 'unset')}" for k in ALLOCATOR),
@@ -154,7 +154,7 @@ def run_case(
         case: what is computed.
         rounds: how often all variants run.
         compiled: whether `torch.compile` is among them.
-        peers: whether other packages are.
+        peers: whether the norms of another package are.
         graphs: whether CUDA graphs of the calls are timed, so that launches do not count.
 
     Raises:
@@ -165,28 +165,27 @@ def run_case(
     left_out: dict[str, str] = {}
     clock = clock_of(case.device)
     launches: dict[str, float] = {}
-    with kernels.use(kernels.chosen()):
-        made = functions(case, compiled=compiled, peers=peers)
-        for name, variant in made.items():
-            try:
-                error = _error(case, name, variant)
-                call = make_call(case, variant, graphs=graphs)
-                call()
-            except Exception as problem:  # a compiler and other packages may fail in many ways
-                if variant.ours:
-                    raise
-                left_out[name] = f"{type(problem).__name__}: {problem}".splitlines()[0]
-                continue
-            errors[name], calls[name] = error, call
-        timed = make_variants(case, calls, graphs=graphs)
-        times = measure(timed, rounds=rounds, block=BLOCKS[case.device], clock=clock)
-        if case.device == "cuda" and not graphs:
-            launches = {name: launch_share(call, clock=clock) for name, call in timed.items()}
-        made["torch"] = torch_itself(case)
-        saved, peak = (
-            {name: count(case, *made[name][:2]) for name in ("torch", *errors)}
-            for count in (count_saved, count_peak)
-        )
+    made = functions(case, compiled=compiled, peers=peers)
+    for name, variant in made.items():
+        try:
+            error = _error(case, name, variant)
+            call = make_call(case, variant, graphs=graphs)
+            call()
+        except Exception as problem:  # a compiler and other packages may fail in many ways
+            if variant.ours:
+                raise
+            left_out[name] = f"{type(problem).__name__}: {problem}".splitlines()[0]
+            continue
+        errors[name], calls[name] = error, call
+    timed = make_variants(case, calls, graphs=graphs)
+    times = measure(timed, rounds=rounds, block=BLOCKS[case.device], clock=clock)
+    if case.device == "cuda" and not graphs:
+        launches = {name: launch_share(call, clock=clock) for name, call in timed.items()}
+    made["torch"] = torch_itself(case)
+    saved, peak = (
+        {name: count(case, made[name].function) for name in ("torch", *errors)}
+        for count in (count_saved, count_peak)
+    )
     copy = paired_ratio(times["copy"], times["torch"]).median
     report = Report(
         case,
@@ -221,7 +220,7 @@ def run_case(
 def _error(case: Case, name: str, variant: Variant) -> float:
     """Largest error of the output over its largest value."""
     tensors, _ = case.tensors()
-    with kernels.use(variant.backend), torch.no_grad():
+    with torch.no_grad():
         got = variant.function(*tensors)
         if case.adds:  # what is compared is the norm of the rounded sum
             got, total = got

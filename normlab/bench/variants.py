@@ -1,4 +1,4 @@
-"""What computes a case: torch, the back ends, other people's norms, a compiler, and a copy."""
+"""What computes a case: torch, the back ends, another package, a compiler, and a copy."""
 
 from __future__ import annotations
 
@@ -10,36 +10,43 @@ import torch
 import torch.nn.functional as F
 
 from normlab import kernels, layers
-from normlab.bench.cases import FUSED, Case
+from normlab.bench.cases import DTYPES, FUSED, Case
 from normlab.bench.devices import captured, copies_of
 from normlab.bench.peers import find_peers
 from normlab.bench.timing import CONTROL
-from normlab.kernels import choice
+from normlab.norms import NORMS
 
 Call = Callable[[], object]
 
 
 class Variant(NamedTuple):
-    """A function of a case's tensors, and the back end under which it is called."""
+    """A function of a case's tensors."""
 
     function: Callable[..., Any]  #: f(x, [residual,] weight[, bias])
-    backend: str = "composition"  #: a name of `normlab.kernels.use`
     #: whether it must work; others are left out where they do not, with the reason
     ours: bool = False
 
 
-def backends(case: Case) -> dict[str, str]:
-    """Name of a variant -> name for `normlab.kernels.use`, the slowest first.
+def modules(case: Case) -> dict[str, Any]:
+    """The modules of this package that have the norm of a case, the slowest first.
 
     Example:
-        >>> backends(Case("batch_norm", "float32", (8, 4), device="cuda"))
-        {'composition': 'composition'}
+        >>> list(modules(Case("batch_norm", "float32", (8, 4), device="cuda")))
+        ['composition']
     """
-    if case.device == "cpu":
-        return {name: name for name in kernels.available()}
-    module = choice.gpu_backend()
-    fits = hasattr(module, case.norm) and case.parameters[-1] <= getattr(module, "LARGEST", 0)
-    return {"composition": "composition", **({"triton": "auto"} if fits else {})}
+    faster = reversed(list(kernels.backends().items()))
+    return {"composition": layers, **{n: module for n, module in faster if _knows(module, case)}}
+
+
+def _knows(module: Any, case: Case) -> bool:
+    known = module.kernels()
+    is_of_rows = NORMS[case.alone].parameters == "shape"
+    return (
+        known.device == case.device
+        and DTYPES[case.dtype] in known.dtypes
+        and hasattr(known.module, "layer_norm" if is_of_rows else "batch_norm")
+        and (not is_of_rows or case.parameters[-1] <= known.largest)
+    )
 
 
 def torch_itself(case: Case) -> Variant:
@@ -47,23 +54,22 @@ def torch_itself(case: Case) -> Variant:
     return Variant(case.bound(F))
 
 
-def ours(case: Case) -> Any:
-    """The module of this package that has the norm: alone, or with its neighbor."""
-    return kernels if case.norm in FUSED else layers
-
-
 def functions(case: Case, *, compiled: bool = False, peers: bool = False) -> dict[str, Variant]:
     """All that computes the case but torch itself and a copy, by name.
 
     `compiled` adds `torch.compile` of the composition, which is slow to make, and `peers` the
-    norms of other packages.
+    norms of another package. A norm with its neighbor is one call of the fastest back end, beside
+    two calls.
     """
-    mine = case.bound(ours(case))
-    made = {name: Variant(mine, backend, True) for name, backend in backends(case).items()}
+    found = modules(case)
+    made = {name: Variant(case.bound(module), True) for name, module in found.items()}
     if case.norm in FUSED:
-        alone = Case(case.alone, case.dtype, case.shape, case.which, case.device)
-        name, backend = list(backends(alone).items())[-1]
-        made[f"{name}, two calls"] = Variant(case.bound(layers), backend, True)
+        name = list(found)[-1]
+        made = {"composition": made["composition"]}
+        if case.device == "cpu":
+            made[name] = Variant(case.bound(kernels), True)
+        if name != "composition":
+            made[f"{name}, two calls"] = Variant(case.bound(found[name]), True)
     if peers:
         made |= {name: Variant(function) for name, function in find_peers(case).items()}
     if compiled:
@@ -79,24 +85,21 @@ def make_call(case: Case, variant: Variant, *, graphs: bool = False) -> Call:
 
 
 def _one_call(case: Case, variant: Variant, seed: int) -> Call:
-    function, backend, _ = variant
+    function = variant.function
     tensors, one = case.tensors(seed)
     dy = (one, one) if case.adds else one
 
     def forward() -> object:
-        kernels.use(backend)
         with torch.no_grad():
             return function(*tensors)
 
     def both() -> object:
-        kernels.use(backend)
         return torch.autograd.grad(function(*tensors), tensors, dy)
 
     if case.which == "forward":
         return forward
     if case.which == "both":
         return both
-    kernels.use(backend)
     y = function(*tensors)
     return lambda: torch.autograd.grad(y, tensors, dy, retain_graph=True)
 

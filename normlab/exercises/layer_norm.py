@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from normlab.checks.formula import Formula
 from normlab.checks.mutants import LAYER_NORM_MUTANTS
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
+from normlab.exercises.shared import wrong_input_gradients, wrong_outputs
 from normlab.layers import layer_norm
 
 
@@ -39,32 +41,11 @@ def check_layer_norm(answer: Answer) -> Grading:
     ):
         size = x.shape[-1]
         weight, bias = random(size, seed=seed), random(size, seed=seed + 1)
-        centered = x - x.mean(-1, keepdim=True)
-        var, bessel = (x.var(-1, correction=c, keepdim=True) for c in (0, 1))
-        root, corrected = (var + eps).sqrt(), centered / (bessel + eps).sqrt()
-        both = "two things: the divisor is H, not H - 1, and eps belongs inside the root"
-        x_hats = {
-            "the divisor is H; torch's var() and std() divide by H - 1": corrected,
-            "eps belongs inside the root": centered / (var.sqrt() + eps),
-            both: centered / (bessel.sqrt() + eps),
-            "the sum of squares needs its 1/H": centered / (size * var + eps).sqrt(),
-            "that divides by the variance, not by its root": centered / (var + eps),
-            "the mean is not subtracted in the numerator": x / root,
-        }
-        if x.dim() == 2:
-            of_columns = (x - x.mean(0)) / (x.var(0, correction=0) + eps).sqrt()
-            x_hats["that takes means over the samples, which is a batch norm"] = of_columns
+        mistakes = wrong_outputs(Formula("layer_norm", eps=eps), x, weight, bias)
         if x.dim() == 2 and x.shape[0] == size:
             lost = (x - x.mean(-1)) / (x.var(-1, correction=0) + eps).sqrt()
-            x_hats["without keepdim=True the means of the rows are spread over the columns"] = lost
-        if x.dim() == 3:
-            whole = layer_norm(x, x.shape[1:], eps=eps)
-            x_hats["each token is normalized alone, not the sequence as a whole"] = whole
-        mistakes = {sentence: x_hat * weight + bias for sentence, x_hat in x_hats.items()}
-        mistakes |= {
-            "weight and bias are missing": centered / root,
-            "the bias is added before the weight multiplies it": (centered / root + bias) * weight,
-        }
+            sentence = "without keepdim=True the means of the rows are spread over the columns"
+            mistakes[sentence] = lost * weight + bias
         yield Question((x, weight, bias, eps), layer_norm(x, (size,), weight, bias, eps), mistakes)
 
 
@@ -84,18 +65,11 @@ def check_input_gradient(answer: Answer) -> Grading:
         rstd = (mean((x - mean(x)).square()) + eps).rsqrt()
         x_hat = (x - mean(x)) * rstd
         g = dy * weight
-        through_mean, through_var = mean(g), x_hat * mean(g * x_hat)
-        plain = rstd * (dy - mean(dy) - x_hat * mean(dy * x_hat))
-        by_rows = rstd * (g - g.mean(0) - x_hat * (g * x_hat).mean(0))
-        mistakes = {
-            "the path through the mean is missing": rstd * (g - through_var),
-            "the path through the variance is missing": rstd * (g - through_mean),
-            "mean and variance are taken as constants": rstd * g,
-            "the weight acts before the projection: start from dy * weight": weight * plain,
-            "the factor 1 / sqrt(var + eps) is missing": g - through_mean - through_var,
-            "the weight is missing": plain,
-            "the sums need their 1/H": rstd * (g - size * through_mean - size * through_var),
-            "the bars are means over the features of a row, not over the rows": by_rows,
+        mistakes = wrong_input_gradients(Formula("layer_norm", eps=eps), x, weight, dy) | {
+            "the sums need their 1/H": rstd * (g - size * (mean(g) + x_hat * mean(g * x_hat))),
+            "the bars are means over the features of a row, not over the rows": (
+                rstd * (g - g.mean(0) - x_hat * (g * x_hat).mean(0))
+            ),
         }
         yield Question((dy, x, weight, eps), leaf.grad, mistakes, tolerance=1e-9)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from normlab.checks.formula import Formula
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
-from normlab.layers import layer_norm, rms_norm
+from normlab.exercises.shared import wrong_input_gradients, wrong_outputs
+from normlab.layers import rms_norm
 
 
 def _mean(v: Tensor) -> Tensor:
@@ -27,21 +29,7 @@ def check_rms_norm(answer: Answer) -> Grading:
     ):
         size = x.shape[-1]
         weight = 1.5 + 0.5 * random(size, seed=seed)
-        square = _mean(x.square())
-        spread = x / (_mean((x - _mean(x)).square()) + eps).sqrt() * weight
-        mistakes = {
-            "that is LayerNorm; RMSNorm subtracts no mean": layer_norm(x, (size,), weight, eps=eps),
-            "the mean is not subtracted in the root either: mean of squares, not variance": spread,
-            "eps belongs inside the root": x / (square.sqrt() + eps) * weight,
-            "the sum of squares needs its 1/H": x / (size * square + eps).sqrt() * weight,
-            "that divides by the mean square, not by its root": x / (square + eps) * weight,
-            "the weight is missing": x / (square + eps).sqrt(),
-            "rsqrt already is a reciprocal; multiply by it": x * (square + eps).sqrt() * weight,
-        }
-        if x.dim() == 2:
-            mistakes["one mean square for each row, not for each feature"] = (
-                x / (x.square().mean(0) + eps).sqrt() * weight
-            )
+        mistakes = wrong_outputs(Formula("rms_norm", eps=eps), x, weight)
         hint = "wrong value; in torch, keepdim=True keeps one mean square beside each row"
         yield Question((x, weight, eps), rms_norm(x, (size,), weight, eps), mistakes, hint)
 
@@ -62,15 +50,10 @@ def check_rms_gradient(answer: Answer) -> Grading:
         rrms = (_mean(x.square()) + eps).rsqrt()
         x_hat, g = x * rrms, dy * weight
         through_square = x_hat * _mean(g * x_hat)
-        plain = rrms * (dy - x_hat * _mean(dy * x_hat))
         by_rows = rrms * (g - x_hat * (g * x_hat).mean(0))
         centered = rrms * (g - _mean(g) - through_square)
-        mistakes = {
+        mistakes = wrong_input_gradients(Formula("rms_norm", eps=eps), x, weight, dy) | {
             "no mean is subtracted in RMSNorm, so none is subtracted here": centered,
-            "the mean square is taken as a constant": rrms * g,
-            "the weight acts before the projection: start from dy * weight": weight * plain,
-            "the weight is missing": plain,
-            "the factor 1 / sqrt(mean square + eps) is missing": g - through_square,
             "the sum needs its 1/H": rrms * (g - size * through_square),
             "the bar is a mean over the features of a row, not over the rows": by_rows,
         }

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
+from normlab.checks.candidates import forward_candidates, other_axes
+from normlab.checks.changes import gradient
+from normlab.checks.formula import Formula
+from normlab.checks.mistakes import remedies, wrong_gradients
+from normlab.checks.tolerances import max_error
 from normlab.exercises.grading import as_array
 
 Moments = tuple[Any, Any]
@@ -91,3 +97,44 @@ def momentum_of_parts(momentum: float, parts: int) -> tuple[float, dict[str, flo
         "take the root of what is kept, 1 - m, not of m": momentum ** (1 / parts),
         "unchanged, the batch enters several times": momentum,
     }
+
+
+def _distinct(found: list[tuple[str, Tensor]], right: Tensor) -> dict[str, Tensor]:
+    """Those that are not right here, and not what another one gives."""
+    kept: dict[str, Tensor] = {}
+    for sentence, value in found:
+        scale = 1e-4 * float(right.abs().max())
+        if all(max_error(value, other) > scale for other in (right, *kept.values())):
+            kept[sentence] = value
+    return kept
+
+
+def wrong_outputs(
+    formula: Formula, x: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> dict[str, Tensor]:
+    """What the known mistakes make of a norm's output, alone and with eps outside the root."""
+    candidates = forward_candidates(formula)
+    outside = next(c for c in candidates if c.mistake == "eps_outside")
+    pairs = [c + outside for c in candidates if c.mistake == "bessel"]
+    found = [
+        (
+            ". ".join([c.sentence, *remedies(c.mistake)]),
+            formula.replace(**(c.changes or {}))(x, weight, bias),
+        )
+        for c in (*candidates, *pairs, *other_axes(formula, x))
+    ]
+    return _distinct(found, formula(x, weight, bias))
+
+
+def wrong_input_gradients(
+    formula: Formula, x: Tensor, weight: Tensor, dy: Tensor
+) -> dict[str, Tensor]:
+    """What the known mistakes make of a norm's gradient by its input."""
+    found = [
+        (
+            ". ".join([mistake.sentence(formula), *remedies(mistake.name)]),
+            (mistake.gradient or gradient)(formula.replace(**mistake.changes), x, weight, None, dy),
+        )
+        for mistake in wrong_gradients(formula)
+    ]
+    return _distinct(found, gradient(formula, x, weight, None, dy))

@@ -3,66 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from normlab.kernels import choice
-
-Composition = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
-
-
-def _on_gpu(x: Tensor) -> bool:
-    return x.is_cuda
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+Layer = Callable[[Tensor, Tensor | None, Any], Tensor]  # of input, weight and bias
 
 
-def compute(kernel: str, x: Tensor, *rest: Any, **more: Tensor | None) -> Any:
-    """Call `kernel` of the chosen back end; where numba cannot compile it, of the chunked one."""
-    # where the choice has changed to the composition since forward, what was saved fits this one
-    module = choice.gpu_backend() if _on_gpu(x) else choice.backend() or choice.other_backend()
-    assert module is not None
-    if x.dtype in getattr(module, "LACKS", ()):
-        module = choice.other_backend()
-    if not getattr(module, "MAY_FAIL", False):
-        return getattr(module, kernel)(x, *rest, **more)
+class Kernels(NamedTuple):
+    """What a back end knows.
+
+    Attributes:
+        name: in `normlab.kernels.backends`.
+        device: the type of the device that it computes on.
+        module: NORM(x, weight, bias, *constants) gives y and statistics, from which
+            NORM_backward makes gradients; NORM is "layer_norm", "rms_norm", "batch_norm",
+            "group_norm" or "scale" (given statistics), as far as there is one.
+        dtypes: of the input.
+        largest: number of features of a row.
+        smallest: number of elements of an input; of fewer, the layer is the faster.
+        traced: whether they are operators in a graph, which know their gradients.
+        note: what to do where a kernel fails.
+    """
+
+    name: str
+    device: str
+    module: ModuleType
+    dtypes: tuple[torch.dtype, ...] = DTYPES
+    largest: float = float("inf")
+    smallest: int = 0
+    traced: bool = False
+    note: str = "normlab.layers computes the same with torch's operations alone"
+
+
+def compute(kernels: Kernels, kernel: str, *args: Any, **more: Tensor | None) -> Any:
+    """Call one kernel; if it fails, the error says what to do."""
     try:
-        return getattr(module, kernel)(x, *rest, **more)
+        return getattr(kernels.module, kernel)(*args, **more)
     except Exception as error:
-        # this one may rightly fail, too
-        found = getattr(choice.other_backend(), kernel)(x, *rest, **more)
-        choice.give_up(f"{type(error).__name__}: {error}")
-        return found
+        error.add_note(f"raised in {kernel} of the back end {kernels.name!r}; {kernels.note}")
+        raise
 
 
 class _Norm(torch.autograd.Function):
-    """y = kernel(x, weight, bias), whose backward is the kernel's own, or the composition's."""
+    """y = kernel(x, weight, bias), whose backward is the kernel's own, or the layer's."""
 
     @staticmethod
     def forward(
         ctx: Any, called: list[Any], x: Tensor, weight: Tensor | None, bias: Tensor | None
     ) -> Tensor:
-        kernel, composition, constants = called
-        y, stats = compute(kernel, x, weight, bias, *constants)
+        kernels, kernel, layer, constants = called
+        y, stats = compute(kernels, kernel, x, weight, bias, *constants)
         called.append(stats)  # a second output, and each more input, would cost a microsecond
         ctx.save_for_backward(x, weight, stats)
-        ctx.called = kernel, composition, constants
+        ctx.called = kernels, kernel, layer, constants
         ctx.bias = None if bias is None else (bias.shape, bias.dtype)  # its values are not needed
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
         needs = ctx.needs_input_grad[1:]
-        kernel, composition, constants = ctx.called
+        kernels, kernel, layer, constants = ctx.called
         x, weight, stats = ctx.saved_tensors
         if torch.is_grad_enabled():  # somebody will differentiate this gradient again
             bias = None
             if ctx.bias is not None:
                 bias = x.new_zeros(ctx.bias[0], dtype=ctx.bias[1], requires_grad=needs[2])
-            return None, *differentiable_gradients(composition, dy, (x, weight, bias), needs)
+            return None, *differentiable_gradients(layer, dy, (x, weight, bias), needs)
         if dy.is_neg():
             dy = dy.resolve_neg()
-        dx, dweight, dbias = compute(f"{kernel}_backward", dy, x, stats, weight, needs, *constants)
+        dx, dweight, dbias = compute(
+            kernels, f"{kernel}_backward", dy, x, stats, weight, needs, *constants
+        )
         if dweight is not None:
             dweight = _shaped(dweight, weight.shape, weight.dtype)
         if dbias is not None:
@@ -77,7 +92,7 @@ def _shaped(gradient: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
 
 
 def differentiable_gradients(
-    composition: Composition,
+    layer: Layer,
     dy: Tensor | None,
     tensors: tuple[Tensor, Tensor | None, Tensor | None],
     needs: tuple[bool, ...],
@@ -86,13 +101,14 @@ def differentiable_gradients(
     if dy is None:
         return [None, None, None]
     wanted = [t for t, need in zip(tensors, needs, strict=True) if need and t is not None]
-    found = iter(torch.autograd.grad(composition(*tensors), wanted, dy, create_graph=True))
+    found = iter(torch.autograd.grad(layer(*tensors), wanted, dy, create_graph=True))
     return [next(found) if need else None for need in needs]
 
 
 def apply(
+    kernels: Kernels,
     kernel: str,
-    composition: Composition,
+    layer: Layer,
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -104,7 +120,7 @@ def apply(
         or (weight is not None and weight.requires_grad)
         or (bias is not None and bias.requires_grad)
     ):
-        called: list[Any] = [kernel, composition, constants]
+        called: list[Any] = [kernels, kernel, layer, constants]
         y = _Norm.apply(called, x, weight, bias)
-        return y, called[3]
-    return compute(kernel, x, weight, bias, *constants)
+        return y, called[4]
+    return compute(kernels, kernel, x, weight, bias, *constants)

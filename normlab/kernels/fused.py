@@ -1,7 +1,7 @@
 """A norm and its neighbor in one go: the sum before it, or the activation behind it.
 
-By the chosen back end. Forward keeps the sum alone, or the input of an activated norm alone. On the
-one processor where it was timed, the compiled sum with its norm took less time than two calls,
+By the fastest back end. Forward keeps the sum alone, or the input of an activated norm alone. On
+the one processor where it was timed, the compiled sum with its norm took less time than two calls,
 because a row of the sum is normalized while it is in the cache. The chunked one took more, and so
 did the activations, since their norm is computed again: what these save is memory.
 """
@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normlab.kernels import choice
-from normlab.kernels.functions import features_of
+from normlab.kernels import functions
+from normlab.kernels.calls import unknown_of_rows
+from normlab.kernels.chunks.pieces import wide_dtype
+from normlab.kernels.differentiation import Kernels
 from normlab.kernels.fused_differentiation import ACTIVATIONS, Activated, Added
-from normlab.kernels.interception import is_plain_call
-from normlab.kernels.pieces import wide_dtype
 
 Shape = Sequence[int]
 _BIASED = {"layer_norm"}
@@ -165,12 +165,12 @@ def _add(
     def composition(total: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
         return _norm(kernel, total, shape, w, b, eps).to(total.dtype)
 
-    if not _fits(input, shape, weight, bias) or not features_of(residual, shape):
+    kernels = _choose(input, shape, weight, bias)
+    if kernels is None or unknown_of_rows(kernels, residual, shape):
         total = input + residual
         return composition(total, weight, bias), total
-    return Added.apply(
-        kernel, composition, math.prod(shape), _eps(eps, input), input, residual, weight, bias
-    )
+    constants = math.prod(shape), _eps(eps, input)
+    return Added.apply(kernels, kernel, composition, constants, input, residual, weight, bias)
 
 
 def _activate(
@@ -185,18 +185,22 @@ def _activate(
     def composition(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
         return ACTIVATIONS[activation][0](_norm(kernel, x, shape, w, b, eps)).to(x.dtype)
 
-    if not _fits(input, shape, weight, bias):
+    kernels = _choose(input, shape, weight, bias)
+    if kernels is None:
         return composition(input, weight, bias)
-    return Activated.apply(
-        kernel, activation, composition, math.prod(shape), _eps(eps, input), input, weight, bias
-    )
+    constants = math.prod(shape), _eps(eps, input)
+    return Activated.apply(kernels, kernel, activation, composition, constants, input, weight, bias)
 
 
-def _fits(input: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None) -> bool:
-    """Whether a back end of the processor computes; a compiler fuses the composition itself."""
-    if torch.compiler.is_compiling() or not is_plain_call() or not input.is_cpu:
-        return False
-    return bool(features_of(input, shape, weight, bias)) and choice.backend() is not None
+def _choose(
+    input: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None
+) -> Kernels | None:
+    """The kernels of a processor that compute; a compiler fuses the composition itself."""
+    if torch.compiler.is_compiling() or not input.is_cpu:
+        return None
+    kernels = functions.choose(input)
+    unknown = kernels is None or unknown_of_rows(kernels, input, shape, weight, bias)
+    return None if unknown else kernels
 
 
 def _eps(eps: float | None, x: Tensor) -> float:

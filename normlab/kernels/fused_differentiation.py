@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normlab.kernels.differentiation import compute, differentiable_gradients
-from normlab.kernels.pieces import pieces, wide_dtype
+from normlab.kernels.chunks.pieces import pieces, wide_dtype
+from normlab.kernels.differentiation import Kernels, Layer, compute, differentiable_gradients
 
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
     "silu": (F.silu, torch.ops.aten.silu_backward),
@@ -24,18 +24,19 @@ class Added(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        kernels: Kernels,
         kernel: str,
-        composition: Callable[..., Any],
-        features: int,
-        eps: float,
+        composition: Layer,
+        constants: tuple[int, float],
         x: Tensor,
         residual: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        total, y, stats = compute(f"add_{kernel}", x, residual, weight, bias, features, eps)
+        total, y, stats = compute(kernels, f"add_{kernel}", x, residual, weight, bias, *constants)
         ctx.save_for_backward(weight, bias, total, stats)
-        ctx.kernel, ctx.composition, ctx.constants = kernel, composition, (features, eps)
+        ctx.kernels, ctx.kernel = kernels, kernel
+        ctx.composition, ctx.constants = composition, constants
         ctx.set_materialize_grads(False)
         return y, total
 
@@ -54,7 +55,7 @@ class Added(torch.autograd.Function):
         dy = dy.resolve_neg()
         dtotal = None if dtotal is None else dtotal.resolve_neg()
         kernel, rest = f"{ctx.kernel}_backward", (stats, weight, wanted, *ctx.constants)
-        dx, *sums = compute(kernel, dy, total, *rest, beside=dtotal)
+        dx, *sums = compute(ctx.kernels, kernel, dy, total, *rest, beside=dtotal)
         both = (dx if need else None for need in needs[:2])
         return *(None,) * 4, *both, *_shaped(sums, weight, bias)
 
@@ -65,24 +66,25 @@ class Activated(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        kernels: Kernels,
         kernel: str,
         activation: str,
-        composition: Callable[..., Any],
-        features: int,
-        eps: float,
+        composition: Layer,
+        constants: tuple[int, float],
         x: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
     ) -> Tensor:
-        rows = x.reshape(-1, features)
+        rows = x.reshape(-1, constants[0])
         y = torch.empty_like(rows, memory_format=torch.contiguous_format)
         w, b = _wide(x.dtype, weight, bias)
         for piece in pieces(*rows.shape):
             wide = rows[piece].to(wide_dtype(x.dtype))
-            z, _ = compute(kernel, wide, w, b, features, eps)
+            z, _ = compute(kernels, kernel, wide, w, b, *constants)
             y[piece] = ACTIVATIONS[activation][0](z)
         ctx.save_for_backward(x, weight, bias)
-        ctx.kernel, ctx.composition, ctx.constants = kernel, composition, (features, eps)
+        ctx.kernels, ctx.kernel = kernels, kernel
+        ctx.composition, ctx.constants = composition, constants
         ctx.differentiate = ACTIVATIONS[activation][1]
         return y.view(x.shape)
 
@@ -100,11 +102,10 @@ class Activated(torch.autograd.Function):
         w, b = _wide(x.dtype, weight, bias)
         for piece in pieces(*rows.shape):
             wide = rows[piece].to(dtype)
-            z, stats = compute(ctx.kernel, wide, w, b, *ctx.constants)
+            z, stats = compute(ctx.kernels, ctx.kernel, wide, w, b, *ctx.constants)
             dz = ctx.differentiate(upstream[piece].to(dtype), z)
-            here, *more = compute(
-                f"{ctx.kernel}_backward", dz, wide, stats, w, needs, *ctx.constants
-            )
+            rest = stats, w, needs, *ctx.constants
+            here, *more = compute(ctx.kernels, f"{ctx.kernel}_backward", dz, wide, *rest)
             _accumulate(sums, more)
             if dx is not None:
                 dx[piece] = here

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from normlab.kernels.differentiation import compute
+from normlab.kernels.differentiation import Kernels, compute
 
 
 class _Operator(NamedTuple):
@@ -48,9 +49,14 @@ _OPERATORS = {
 }
 
 
-def call(kernel: str, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """Call the operator; see `normlab.kernels.functions` for the arguments."""
-    return getattr(torch.ops.normlab, kernel)(x, *rest)
+def _fastest(x: Tensor) -> Kernels:
+    """The kernels that compute, chosen when an operator runs."""
+    # imported here, as the choice imports the operators
+    from normlab.kernels.functions import fastest
+
+    found = fastest(x.device.type, x.dtype)
+    assert found is not None  # a graph holds operators for what all back ends know
+    return found
 
 
 def _register(kernel: str) -> None:
@@ -65,13 +71,14 @@ def _register(kernel: str) -> None:
         return torch.empty_like(x, memory_format=made.layout).copy_(result)
 
     def forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, *constants: Any) -> Any:
-        y, stats = compute(kernel, x, weight, bias, *constants)
+        y, stats = compute(_fastest(x), kernel, x, weight, bias, *constants)
         return laid_out(y, x), stats
 
     def backward(
         dy: Tensor, x: Tensor, stats: Tensor, weight: Tensor | None, needs: Any, *constants: Any
     ) -> tuple[Tensor, ...]:
-        dx, *sums = compute(f"{kernel}_backward", dy, x, stats, weight, tuple(needs), *constants)
+        name = f"{kernel}_backward"
+        dx, *sums = compute(_fastest(x), name, dy, x, stats, weight, tuple(needs), *constants)
         found = (None if dx is None else laid_out(dx, x), *sums)
         return tuple(
             # an operator returns no None; float32 as the fake below says
@@ -128,3 +135,7 @@ def _register(kernel: str) -> None:
 
 for _kernel in _OPERATORS:
     _register(_kernel)
+# of this module, which gives them below
+KERNELS = Kernels("operators", "cpu", sys.modules[__name__], traced=True)
+layer_norm, rms_norm = torch.ops.normlab.layer_norm, torch.ops.normlab.rms_norm
+batch_norm, group_norm = torch.ops.normlab.batch_norm, torch.ops.normlab.group_norm

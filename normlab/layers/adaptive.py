@@ -17,19 +17,16 @@ def adaptive_instance_norm(content: Tensor, style: Tensor, eps: float = 1e-5) ->
     .. math:: y = \sigma(s) \, \frac{c - \mu(c)}{\sigma(c)} + \mu(s)
 
     Args:
-        content: a floating tensor.
-        style: a floating tensor; its positions may be others than those of the content.
-        eps: keeps the roots away from zero.
+        content: (N, C, \*) with positions, floating.
+        style: (N, C, \*); its positions may be others than those of the content.
+        eps: in units of x².
 
-    Shape:
-        content (N, C, \*) and style (N, C, \*) with positions; returns the shape of `content`.
+    Returns:
+        the shape and dtype of `content`, in the units of the style.
 
     Raises:
         ShapeError: no positions, or other samples or channels in the style.
         DtypeError: integer input.
-
-    Units:
-        `eps` has the units of x²; the output has those of the style.
 
     Conventions:
         both variances with divisor n and `eps` inside the root; nothing is learned. 16-bit input
@@ -67,15 +64,8 @@ class AdaLN(nn.Module):
     The linear map starts at zero, so the layer starts as a layer norm without parameters. The
     gate of adaLN-zero belongs to the residual block: :class:`normlab.residual.AdaLNZero`.
 
-    Args:
-        dim: size D of the last axis.
-        condition_dim: size of the condition.
-        eps: units of x²; of the layer norm.
-        device: of the linear map.
-        dtype: of the linear map.
-
-    Shape:
-        input (N, \*, D), condition (N, condition_dim); returns the shape of the input.
+    Called with an input (N, \*, dim) and a condition (N, condition_dim), it returns the shape of
+    the input.
 
     Raises:
         ShapeError: an input or condition that does not fit.

@@ -22,16 +22,15 @@ class QKNorm(nn.Module):
         heads: None for statistics of each head alone, with one weight of (head_dim,) for all
             heads. A number for statistics over all heads of a token, with a weight of
             (heads * head_dim,).
-        eps: units of x²; None for the machine epsilon.
+        eps: in units of x²; None for the machine epsilon.
         elementwise_affine: learn the weights. Without them the norm commutes with a rotation of
             positions; with them it stands before the rotation, or the result is another.
         device: of the weights.
         dtype: of the weights.
 
-    Shape:
-        query and key (\*, heads, T, head_dim), as for scaled dot-product attention; their numbers
-        of heads differ in grouped-query attention, which takes `heads=None`. Returns both with
-        their shapes.
+    Called with query and key (\*, heads, T, head_dim), as for scaled dot-product attention, it
+    returns both with their shapes. Their numbers of heads differ in grouped-query attention, which
+    takes `heads=None`.
 
     Raises:
         ShapeError: a last axis other than `head_dim`, or another number of heads.

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from normlab.layers.routing import routed
-from normlab.layers.standardization import accumulation_dtype, standardize
+from normlab.layers.parameters import Norm
+from normlab.layers.standardization import accumulation_dtype, affine, channel_shape, standardize
 from normlab.layers.validation import ShapeError, check_channel_vector, check_dtypes
 
 
-@routed
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -25,22 +24,16 @@ def group_norm(
     .. math:: y = \frac{x - \mu_{ng}}{\sqrt{\sigma^2_{ng} + \epsilon}} \, w_c + b_c
 
     Args:
-        input: (N, C, \*).
+        input: (N, C, \*), floating; the output has its shape and dtype.
         num_groups: divides C; 1 pools all channels, C makes it instance norm.
-        weight: factor per channel, or None for 1.
-        bias: summand per channel, or None for 0.
-        eps: keeps the root away from zero.
-
-    Shape:
-        input (N, C, \*); weight and bias (C,); returns the shape of `input`.
+        weight: factors (C,), or None for 1.
+        bias: summands (C,), or None for 0.
+        eps: in units of x².
 
     Raises:
         ShapeError: fewer than two axes, `num_groups` not a positive divisor of C, a single
             value per group and no second group to compare, or a parameter that is not (C,).
         DtypeError: integer input, or parameters of an unfit dtype.
-
-    Units:
-        `eps` has the units of x².
 
     Conventions:
         divisor C/G times the positions; `eps` inside the root; one weight per channel, not
@@ -55,11 +48,7 @@ def group_norm(
     """
     check_channel_vector(input, weight=weight, bias=bias)
     batch, channels = input.shape[:2]
-    if num_groups < 1 or channels % num_groups:
-        raise ShapeError(
-            f"num_groups: got {num_groups} for an input with {channels} channels; "
-            "expected a positive divisor of the channels"
-        )
+    _check_groups(num_groups, channels, "an input with ")
     positions = math.prod(input.shape[2:])
     if batch * channels // num_groups * positions == 1:
         raise ShapeError(
@@ -70,35 +59,25 @@ def group_norm(
     x = input.to(accumulation_dtype(input.dtype))
     grouped = x.reshape(batch, num_groups, channels // num_groups * positions)  # (N, G, *)
     x_hat, _, _ = standardize(grouped, (2,), eps)
-    y = x_hat.reshape(input.shape)
-    per_channel = (1, -1) + (1,) * (input.dim() - 2)
-    if weight is not None:
-        y = y * weight.view(per_channel)
-    if bias is not None:
-        y = y + bias.view(per_channel)
+    y = affine(x_hat.reshape(input.shape), weight, bias, channel_shape(input))
     return y.to(input.dtype)
 
 
-class GroupNorm(nn.Module):
-    r"""Module around :func:`group_norm`, with the signature of :class:`torch.nn.GroupNorm`.
+def _check_groups(num_groups: int, channels: int, of: str = "") -> None:
+    if num_groups < 1 or channels % num_groups:
+        raise ShapeError(
+            f"num_groups: got {num_groups} for {of}{channels} channels; "
+            "expected a positive divisor of the channels"
+        )
 
-    Args:
-        num_groups: divides `num_channels`.
-        num_channels: C.
-        eps: keeps the root away from zero; units of x².
-        affine: learn a weight (and bias) per channel.
-        device: of the parameters.
-        dtype: of the parameters.
-        bias: learn a bias; without effect if `affine` is False.
 
-    Shape:
-        input (N, C, \*); returns the same shape.
+class GroupNorm(Norm):
+    """:func:`group_norm` as a module, with the signature of :class:`torch.nn.GroupNorm`.
+
+    `affine=False` leaves out weight and bias, `bias=False` the bias.
 
     Raises:
         ShapeError: `num_groups` is not a positive divisor of `num_channels`.
-
-    Source:
-        wu2018group, Eq. 7.
     """
 
     def __init__(
@@ -113,32 +92,16 @@ class GroupNorm(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        if num_groups < 1 or num_channels % num_groups:
-            raise ShapeError(
-                f"num_groups: got {num_groups} for {num_channels} channels; "
-                "expected a positive divisor of num_channels"
-            )
+        _check_groups(num_groups, num_channels)
         self.num_groups = num_groups
         self.num_channels = num_channels
         self.eps = eps
         self.affine = affine
-        self.register_parameter("weight", None)
-        self.register_parameter("bias", None)
-        if affine:
-            self.weight = nn.Parameter(torch.empty(num_channels, device=device, dtype=dtype))
-            if bias:
-                self.bias = nn.Parameter(torch.empty_like(self.weight))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the weight to 1 and the bias to 0."""
-        if self.weight is not None:
-            nn.init.ones_(self.weight)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+        starts = {"weight": 1.0 if affine else None, "bias": 0.0 if affine and bias else None}
+        self.add_parameters((num_channels,), device, dtype, **starts)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize `input`; see :func:`group_norm`."""
+        """Normalize `input`."""
         return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:

@@ -8,11 +8,13 @@ import warnings
 import torch
 from torch import Tensor
 
-from normlab.layers.routing import routed
 from normlab.layers.running import RunningNorm
 from normlab.layers.standardization import (
     accumulation_dtype,
+    affine,
+    channel_shape,
     standardize,
+    standardize_with,
     update_running_statistics,
 )
 from normlab.layers.validation import (
@@ -23,7 +25,6 @@ from normlab.layers.validation import (
 )
 
 
-@routed
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -39,27 +40,20 @@ def instance_norm(
     .. math:: y = \frac{x - \mu_{nc}}{\sqrt{\sigma_{nc}^2 + \epsilon}} \, w_c + b_c
 
     Args:
-        input: (N, C, \*) with at least two positions.
-        running_mean: buffer, or None.
-        running_var: buffer, or None.
-        weight: factor per channel, or None for 1.
-        bias: summand per channel, or None for 0.
+        input: (N, C, \*) with at least two positions, floating; the output has its shape and dtype.
+        running_mean: buffer (C,), or None.
+        running_var: buffer (C,), or None; in units of x².
+        weight: factors (C,), or None for 1.
+        bias: summands (C,), or None for 0.
         use_input_stats: normalize with the input's statistics and record them; otherwise
             with the running statistics.
         momentum: weight of the new statistics in the running ones.
-        eps: keeps the root away from zero.
-
-    Shape:
-        input (N, C, \*); weight, bias and the running statistics (C,); returns the shape of
-        `input`.
+        eps: in units of x².
 
     Raises:
         ShapeError: fewer than two axes; one position only; a parameter or buffer that is not
             (C,); one running statistic without the other; none although they are to be used.
         DtypeError: integer input, or parameters of an unfit dtype.
-
-    Units:
-        `eps` and `running_var` have the units of x².
 
     Conventions:
         normalizes with the biased variance; records the mean over the batch of the means and
@@ -73,9 +67,8 @@ def instance_norm(
         tensor([[[-1.,  1.],
                  [-1.,  1.]]])
     """
-    check_channel_vector(
-        input, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var
-    )
+    given = {"weight": weight, "bias": bias}
+    check_channel_vector(input, **given, running_mean=running_mean, running_var=running_var)
     check_running_pair(running_mean, running_var)
     positions = math.prod(input.shape[2:])
     if use_input_stats and positions == 1:
@@ -88,35 +81,24 @@ def instance_norm(
             "running_mean and running_var: got None with use_input_stats=False; expected "
             f"tensors of shape ({input.shape[1]},). Pass them, or set use_input_stats=True"
         )
-    check_dtypes(input, weight=weight, bias=bias)
+    check_dtypes(input, **given)
 
     x = input.to(accumulation_dtype(input.dtype))
-    per_channel = (1, -1) + (1,) * (input.dim() - 2)
     if use_input_stats:
-        y, mean, var = standardize(x, range(2, input.dim()), eps)
+        x_hat, mean, var = standardize(x, range(2, input.dim()), eps)
         if input.numel():
-            channels = input.shape[:2]
+            found = (moment.reshape(input.shape[:2]).mean(0) for moment in (mean, var))
             update_running_statistics(
-                running_mean,
-                running_var,
-                mean.reshape(channels).mean(0),
-                var.reshape(channels).mean(0),
-                count=positions,
-                momentum=momentum,
+                running_mean, running_var, *found, count=positions, momentum=momentum
             )
     else:
         assert running_mean is not None and running_var is not None
-        mean, var = running_mean.to(x.dtype), running_var.to(x.dtype)
-        y = (x - mean.view(per_channel)) * torch.rsqrt(var + eps).view(per_channel)
-    if weight is not None:
-        y = y * weight.view(per_channel)
-    if bias is not None:
-        y = y + bias.view(per_channel)
-    return y.to(input.dtype)
+        x_hat = standardize_with(x, running_mean, running_var, eps)
+    return affine(x_hat, weight, bias, channel_shape(input)).to(input.dtype)
 
 
 class _InstanceNorm(RunningNorm):
-    """Module around :func:`instance_norm`."""
+    _instance_norm = staticmethod(instance_norm)
 
     def __init__(
         self,
@@ -144,7 +126,7 @@ class _InstanceNorm(RunningNorm):
             if self.affine or self.track_running_stats:
                 raise ShapeError(message)
             warnings.warn(f"{message}, unused without parameters and buffers", stacklevel=2)
-        y = instance_norm(
+        y = self._instance_norm(
             input.unsqueeze(0) if unbatched else input,
             self.running_mean,
             self.running_var,
@@ -158,44 +140,19 @@ class _InstanceNorm(RunningNorm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    r"""Instance norm of (N, C, L), with the signature of :class:`torch.nn.InstanceNorm1d`.
+    """:func:`instance_norm` of (N, C, L) or (C, L), with the signature of torch's module.
 
-    Args:
-        num_features: C.
-        eps: keeps the root away from zero; units of x².
-        momentum: weight of the new statistics.
-        affine: learn a weight (and bias) per channel; off by default, as in torch.
-        track_running_stats: keep buffers and use them in evaluation; off by default.
-        device: of parameters and buffers.
-        dtype: of parameters and buffers.
-        bias: learn a bias; without effect if `affine` is False.
-
-    Shape:
-        input (N, C, L) or (C, L); returns the same shape.
+    Weight and bias come with `affine`, buffers that evaluation uses with `track_running_stats`;
+    both are off by default, as in torch.
 
     Raises:
         ShapeError: another number of axes, and all that :func:`instance_norm` raises.
-
-    Source:
-        ulyanov2016instance, Eq. 3.
     """
 
     input_dims = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    r"""Instance norm of (N, C, H, W), with the signature of :class:`torch.nn.InstanceNorm2d`.
-
-    Args and conventions are those of :class:`InstanceNorm1d`.
-
-    Shape:
-        input (N, C, H, W) or (C, H, W); returns the same shape.
-
-    Raises:
-        ShapeError: another number of axes, and all that :func:`instance_norm` raises.
-
-    Source:
-        ulyanov2016instance, Eq. 3.
-    """
+    """:class:`InstanceNorm1d` for (N, C, H, W) or (C, H, W)."""
 
     input_dims = (3, 4)

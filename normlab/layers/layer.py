@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from normlab.layers.routing import routed
-from normlab.layers.standardization import accumulation_dtype, standardize
+from normlab.layers.parameters import Norm, as_shape
+from normlab.layers.standardization import accumulation_dtype, affine, standardize
 from normlab.layers.validation import check_dtypes, check_normalized_shape
 
 
-@routed
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -27,23 +26,16 @@ def layer_norm(
               \sigma^2 = \frac1H \sum_i (x_i - \mu)^2
 
     Args:
-        input: any floating tensor.
+        input: (\*, normalized_shape), floating; the output has its shape and dtype.
         normalized_shape: the last sizes of `input`; their product is H.
-        weight: factor per feature, or None for 1.
-        bias: summand per feature, or None for 0.
-        eps: keeps the root away from zero.
-
-    Shape:
-        input (\*, normalized_shape); weight and bias normalized_shape; returns the shape of
-        `input`.
+        weight: factors of that shape, or None for 1.
+        bias: summands of that shape, or None for 0.
+        eps: in units of x².
 
     Raises:
         ShapeError: `normalized_shape` is empty or does not end the input's shape, or a
             parameter has another shape.
         DtypeError: integer input, or parameters of an unfit dtype.
-
-    Units:
-        `eps` has the units of x².
 
     Conventions:
         divisor H; `eps` inside the root; 16-bit input is computed in float32 and rounded
@@ -59,34 +51,15 @@ def layer_norm(
     shape = check_normalized_shape(input, normalized_shape, weight=weight, bias=bias)
     check_dtypes(input, weight=weight, bias=bias)
     x = input.to(accumulation_dtype(input.dtype))
-    y, _, _ = standardize(x, range(-len(shape), 0), eps)
-    if weight is not None:
-        y = y * weight
-    if bias is not None:
-        y = y + bias
-    return y.to(input.dtype)
+    x_hat, _, _ = standardize(x, range(-len(shape), 0), eps)
+    return affine(x_hat, weight, bias).to(input.dtype)
 
 
-class LayerNorm(nn.Module):
-    r"""Module around :func:`layer_norm`, with the signature of :class:`torch.nn.LayerNorm`.
+class LayerNorm(Norm):
+    """:func:`layer_norm` as a module, with the signature of :class:`torch.nn.LayerNorm`.
 
-    Args:
-        normalized_shape: the last sizes of the input; an int stands for one axis.
-        eps: keeps the root away from zero; units of x².
-        elementwise_affine: learn a weight (and bias) per feature.
-        bias: learn a bias; without effect if `elementwise_affine` is False.
-        device: of the parameters.
-        dtype: of the parameters.
-
-    Shape:
-        input (\*, normalized_shape); returns the same shape.
-
-    Source:
-        ba2016layer, Eq. 3 and 4; gain 1 and bias 0 at the start as in Section 6.
-
-    Example:
-        >>> LayerNorm(3, eps=0.0)(torch.tensor([[1.0, 2.0, 3.0]])).detach()
-        tensor([[-1.2247,  0.0000,  1.2247]])
+    An int stands for one axis. Weight 1 and bias 0 at the start, as in ba2016layer, Section 6;
+    `elementwise_affine=False` leaves out both, `bias=False` the bias.
     """
 
     def __init__(
@@ -99,30 +72,15 @@ class LayerNorm(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(normalized_shape, int):
-            normalized_shape = (normalized_shape,)
-        self.normalized_shape = tuple(normalized_shape)
+        self.normalized_shape = as_shape(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        self.register_parameter("weight", None)
-        self.register_parameter("bias", None)
-        if elementwise_affine:
-            self.weight = nn.Parameter(
-                torch.empty(self.normalized_shape, device=device, dtype=dtype)
-            )
-            if bias:
-                self.bias = nn.Parameter(torch.empty_like(self.weight))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the weight to 1 and the bias to 0."""
-        if self.weight is not None:
-            nn.init.ones_(self.weight)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+        weight = 1.0 if elementwise_affine else None
+        start = 0.0 if elementwise_affine and bias else None
+        self.add_parameters(self.normalized_shape, device, dtype, weight=weight, bias=start)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize `input`; see :func:`layer_norm`."""
+        """Normalize `input`."""
         return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from normlab.layers.standardization import accumulation_dtype
+from normlab.layers.parameters import Norm
+from normlab.layers.standardization import accumulation_dtype, affine
 from normlab.layers.validation import ShapeError, check_floating
 
 
@@ -17,23 +18,17 @@ def scale_norm(input: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -
     .. math:: y = g \, \frac{x}{\max(\lVert x \rVert, \epsilon)}
 
     Args:
-        input: a floating tensor.
-        weight: the length g of every output, one number, or None for 1.
-        eps: no vector is divided by less than this.
-
-    Shape:
-        input (\*, D); weight () or (1,); returns the shape of `input`.
+        input: (\*, D), floating; the output has its shape and dtype.
+        weight: the length g of every output, () or (1,), or None for 1.
+        eps: no vector is divided by less; in units of x, not of x².
 
     Raises:
         ShapeError: `input` has no axis, or `weight` is not one number.
         DtypeError: integer input.
 
-    Units:
-        `eps` has the units of x, not of x².
-
     Conventions:
         the sum of squares, not their mean: with g = sqrt(D) this is RMSNorm with one weight for
-        all features. `eps` is a lower bound of the length. 16-bit input is computed in float32
+        all features. 16-bit input is computed in float32
         and rounded once.
 
     Source:
@@ -54,27 +49,12 @@ def scale_norm(input: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -
     x = input.to(accumulation_dtype(input.dtype))
     # bounded before the root, whose slope at 0 is infinite
     rlength = x.square().sum(-1, keepdim=True).clamp(min=eps**2).rsqrt()
-    y = x * rlength
-    if weight is not None:
-        y = y * weight.reshape(())
-    return y.to(input.dtype)
+    g = None if weight is None else weight.reshape(())
+    return affine(x * rlength, g).to(input.dtype)
 
 
-class ScaleNorm(nn.Module):
-    r"""Module around :func:`scale_norm`; its weight starts at sqrt(dim).
-
-    Args:
-        dim: size D of the vectors.
-        eps: units of x; no vector is divided by less.
-        device: of the weight.
-        dtype: of the weight.
-
-    Shape:
-        input (\*, D); returns the same shape.
-
-    Source:
-        nguyen2019transformers.
-    """
+class ScaleNorm(Norm):
+    """:func:`scale_norm` of vectors of size `dim` as a module; its weight starts at sqrt(dim)."""
 
     def __init__(
         self,
@@ -86,15 +66,10 @@ class ScaleNorm(nn.Module):
         super().__init__()
         self.dim = dim
         self.eps = eps
-        self.weight = nn.Parameter(torch.empty((), device=device, dtype=dtype))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the weight to sqrt(dim)."""
-        nn.init.constant_(self.weight, math.sqrt(self.dim))
+        self.add_parameters((), device, dtype, weight=math.sqrt(dim))
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize `input`; see :func:`scale_norm`."""
+        """Normalize `input`."""
         if input.shape[-1:] != (self.dim,):
             raise ShapeError(f"input: got shape {tuple(input.shape)}; expected (*, {self.dim})")
         return scale_norm(input, self.weight, self.eps)

@@ -48,27 +48,20 @@ def masked_batch_norm(
     It is :func:`batch_norm` of the real positions, packed into a matrix (n, C).
 
     Args:
-        input: (N, C, \*) with at least one axis of positions.
-        mask: True where a position is real, False where it is padding.
-        running_mean: buffer, or None (only in training).
-        running_var: buffer, or None (only in training).
-        weight: factor per channel, or None for 1.
-        bias: summand per channel, or None for 0.
+        input: (N, C, \*) with at least one axis of positions; the output has its shape and dtype.
+        mask: (N, \*), True where a position is real, False where it is padding.
+        running_mean: buffer (C,), or None (only in training).
+        running_var: buffer (C,), or None (only in training); in units of x².
+        weight: factors (C,), or None for 1.
+        bias: summands (C,), or None for 0.
         training: use and record the statistics of the real positions of this batch.
         momentum: weight of the new batch in the running statistics.
-        eps: keeps the root away from zero.
-
-    Shape:
-        input (N, C, \*), mask (N, \*); weight, bias and the running statistics (C,); returns
-        the shape of `input`.
+        eps: in units of x².
 
     Raises:
         ShapeError: no positions; a mask of another shape; a single real position in training;
             and all that :func:`batch_norm` raises.
         DtypeError: a mask that is not boolean, and all that :func:`batch_norm` raises.
-
-    Units:
-        `eps` has the units of x².
 
     Conventions:
         those of :func:`batch_norm`; n counts real positions, also in Bessel's correction.
@@ -98,28 +91,12 @@ def masked_batch_norm(
 
 
 class MaskedBatchNorm1d(RunningNorm):
-    r"""Module around :func:`masked_batch_norm` for sequences (N, C, L).
+    """:func:`masked_batch_norm` of sequences (N, C, L) with a mask (N, L) as a module.
 
-    Parameters, buffers and state dict are those of :class:`torch.nn.BatchNorm1d`.
-
-    Args:
-        num_features: C.
-        eps: keeps the root away from zero; units of x².
-        momentum: weight of the new batch; None for the plain average over all batches.
-        affine: learn a weight (and bias) per channel.
-        track_running_stats: keep buffers; without them evaluation uses the batch, too.
-        device: of parameters and buffers.
-        dtype: of parameters and buffers.
-        bias: learn a bias; without effect if `affine` is False.
-
-    Shape:
-        input (N, C, L), mask (N, L); returns the shape of the input.
+    Arguments, parameters, buffers and state dict are those of :class:`BatchNorm1d`.
 
     Raises:
         ShapeError: another number of axes, and all that :func:`masked_batch_norm` raises.
-
-    Conventions:
-        those of :func:`masked_batch_norm`.
     """
 
     input_dims = (3,)

@@ -7,13 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from normlab.layers.standardization import accumulation_dtype
-from normlab.layers.validation import (
-    ShapeError,
-    as_normalized_shape,
-    check_floating,
-    check_normalized_shape,
-)
+from normlab.layers.parameters import Norm, as_shape
+from normlab.layers.standardization import accumulation_dtype, affine
+from normlab.layers.validation import ShapeError, check_floating, check_normalized_shape
 
 
 def dyt(
@@ -24,20 +20,14 @@ def dyt(
     .. math:: y = \tanh(\alpha x) \odot w + b
 
     Args:
-        input: a floating tensor.
-        alpha: one number.
+        input: (\*, weight.shape), floating; the output has its shape and dtype.
+        alpha: one number, () or (1,), in units of 1/x.
         weight: factor per feature, or None for 1.
         bias: summand per feature, or None for 0.
-
-    Shape:
-        input (\*, weight.shape); alpha () or (1,); bias as weight; returns the shape of `input`.
 
     Raises:
         ShapeError: `alpha` is not one number, or weight or bias is not the end of the shape.
         DtypeError: integer input.
-
-    Units:
-        `alpha` has the units of 1/x; the output has those of the weight.
 
     Conventions:
         no statistics: each output depends on one input, so a rescaled input changes the output.
@@ -51,7 +41,7 @@ def dyt(
         tensor([[-1.,  0.,  1.]])
     """
     x, slope = _prepare(input, weight, bias, alpha=alpha)
-    return _affine(torch.tanh(slope["alpha"] * x), weight, bias).to(input.dtype)
+    return affine(torch.tanh(slope["alpha"] * x), weight, bias).to(input.dtype)
 
 
 def derf(
@@ -66,27 +56,14 @@ def derf(
     .. math:: y = \operatorname{erf}(\alpha x + s) \odot w + b, \qquad
               \operatorname{erf}(z) = \frac{2}{\sqrt\pi} \int_0^z e^{-t^2} dt
 
+    Arguments, errors and conventions are those of :func:`dyt`, with one more.
+
     Args:
-        input: a floating tensor.
-        alpha: one number.
-        shift: one number, s.
+        input: (\*, weight.shape), floating.
+        alpha: one number, () or (1,), in units of 1/x.
+        shift: one number, s, without units.
         weight: factor per feature, or None for 1.
         bias: summand per feature, or None for 0.
-
-    Shape:
-        input (\*, weight.shape); alpha and shift () or (1,); bias as weight; returns the shape
-        of `input`.
-
-    Raises:
-        ShapeError: `alpha` or `shift` is not one number, or weight or bias is not the end of
-            the shape.
-        DtypeError: integer input.
-
-    Units:
-        `alpha` has the units of 1/x; `shift` is a pure number.
-
-    Conventions:
-        as :func:`dyt`.
 
     Source:
         chen2025stronger, Eq. 10.
@@ -96,7 +73,7 @@ def derf(
         tensor([[-1.,  0.,  1.]])
     """
     x, scalars = _prepare(input, weight, bias, alpha=alpha, shift=shift)
-    return _affine(torch.erf(scalars["alpha"] * x + scalars["shift"]), weight, bias).to(input.dtype)
+    return affine(torch.erf(scalars["alpha"] * x + scalars["shift"]), weight, bias).to(input.dtype)
 
 
 def _prepare(
@@ -113,27 +90,10 @@ def _prepare(
     return input.to(dtype), {name: v.reshape(()).to(dtype) for name, v in scalars.items()}
 
 
-def _affine(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    if weight is not None:
-        y = y * weight
-    return y if bias is None else y + bias
+class DyT(Norm):
+    """:func:`dyt`, dynamic tanh, as a module; `alpha` is the slope at the start."""
 
-
-class DyT(nn.Module):
-    r"""Module around :func:`dyt`, dynamic tanh.
-
-    Args:
-        normalized_shape: the last sizes of the input; an int stands for one axis.
-        alpha: slope at the start; units 1/x.
-        device: of the parameters.
-        dtype: of the parameters.
-
-    Shape:
-        input (\*, normalized_shape); returns the same shape.
-
-    Source:
-        zhu2025transformers.
-    """
+    alpha: nn.Parameter
 
     def __init__(
         self,
@@ -143,42 +103,24 @@ class DyT(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.normalized_shape = as_normalized_shape(normalized_shape)
+        self.normalized_shape = as_shape(normalized_shape)
         self.initial_alpha = alpha
-        self.alpha = nn.Parameter(torch.empty(1, device=device, dtype=dtype))
-        self.weight = nn.Parameter(torch.empty(self.normalized_shape, device=device, dtype=dtype))
-        self.bias = nn.Parameter(torch.empty_like(self.weight))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set alpha to its start, the weight to 1 and the bias to 0."""
-        nn.init.constant_(self.alpha, self.initial_alpha)
-        nn.init.ones_(self.weight)
-        nn.init.zeros_(self.bias)
+        self.add_parameters((1,), device, dtype, alpha=alpha)
+        self.add_parameters(self.normalized_shape, device, dtype, weight=1.0, bias=0.0)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Squash `input`; see :func:`dyt`."""
+        """Squash `input`."""
         return dyt(input, self.alpha, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, alpha={self.initial_alpha}"
 
 
-class Derf(nn.Module):
-    r"""Module around :func:`derf`, dynamic erf.
+class Derf(Norm):
+    """:func:`derf`, dynamic erf, as a module; `alpha` is the slope at the start, the shift is 0."""
 
-    Args:
-        normalized_shape: the last sizes of the input; an int stands for one axis.
-        alpha: slope at the start; units 1/x. The shift starts at 0.
-        device: of the parameters.
-        dtype: of the parameters.
-
-    Shape:
-        input (\*, normalized_shape); returns the same shape.
-
-    Source:
-        chen2025stronger, Eq. 10.
-    """
+    alpha: nn.Parameter
+    shift: nn.Parameter
 
     def __init__(
         self,
@@ -188,23 +130,13 @@ class Derf(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.normalized_shape = as_normalized_shape(normalized_shape)
+        self.normalized_shape = as_shape(normalized_shape)
         self.initial_alpha = alpha
-        self.alpha = nn.Parameter(torch.empty(1, device=device, dtype=dtype))
-        self.shift = nn.Parameter(torch.empty_like(self.alpha))
-        self.weight = nn.Parameter(torch.empty(self.normalized_shape, device=device, dtype=dtype))
-        self.bias = nn.Parameter(torch.empty_like(self.weight))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set alpha to its start, the weight to 1, shift and bias to 0."""
-        nn.init.constant_(self.alpha, self.initial_alpha)
-        nn.init.ones_(self.weight)
-        nn.init.zeros_(self.shift)
-        nn.init.zeros_(self.bias)
+        self.add_parameters((1,), device, dtype, alpha=alpha, shift=0.0)
+        self.add_parameters(self.normalized_shape, device, dtype, weight=1.0, bias=0.0)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Squash `input`; see :func:`derf`."""
+        """Squash `input`."""
         return derf(input, self.alpha, self.shift, self.weight, self.bias)
 
     def extra_repr(self) -> str:

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.layers.batch import batch_norm
+from normlab.layers.batch import batch_norm, check_batch
 from normlab.layers.running import RunningNorm
 from normlab.layers.standardization import (
     accumulation_dtype,
+    affine,
+    channel_shape,
     standardize,
     update_running_statistics,
 )
@@ -39,29 +41,26 @@ def batch_renorm(
        d &= \mathrm{clip}\!\left(\frac{\mu_B - \mu}{\sigma}, -d_{max}, d_{max}\right)
 
     Args:
-        input: (N, C, \*).
-        running_mean: buffer :math:`\mu`; in training it moves towards the batch's.
-        running_var: buffer :math:`\sigma^2` (without eps); in training it moves likewise.
-        weight: factor per channel, or None for 1.
-        bias: summand per channel, or None for 0.
+        input: (N, C, \*), floating.
+        running_mean: buffer (C,) with :math:`\mu`; in training it moves towards the batch's.
+        running_var: buffer (C,) with :math:`\sigma^2` (without eps); in training it moves likewise.
+        weight: factors (C,), or None for 1.
+        bias: summands (C,), or None for 0.
         training: use, correct and record the statistics of this batch.
         momentum: weight of the new batch in the running statistics.
-        eps: keeps the roots away from zero.
+        eps: in units of x².
         r_max: largest correction of the scale; 1 for none.
-        d_max: largest correction of the mean; 0 for none.
+        d_max: largest correction of the mean, in standard deviations; 0 for none.
 
-    Shape:
-        input (N, C, \*); weight, bias and the running statistics (C,); returns the shape of
-        `input`. An empty batch returns an empty result and leaves the running statistics.
+    Returns:
+        the shape and dtype of `input`. An empty batch gives an empty result and leaves the
+        running statistics.
 
     Raises:
         ShapeError: fewer than two axes; one value per channel in training; `r_max` below 1,
             `d_max` below 0, or `eps` not positive in training; a parameter or buffer that is not
             (C,).
         DtypeError: integer input, or parameters of an unfit dtype.
-
-    Units:
-        `eps` and `running_var` have the units of x²; `r_max` and `d_max` are pure numbers.
 
     Conventions:
         no gradient flows through r and d. They are computed from the running statistics as they
@@ -89,46 +88,28 @@ def batch_renorm(
     if not (r_max >= 1 and d_max >= 0):
         name, value, least = ("d_max", d_max, 0) if r_max >= 1 else ("r_max", r_max, 1)
         raise ShapeError(f"{name}: got {value}; expected at least {least}, which corrects nothing")
-    if eps <= 0:
-        raise ShapeError(f"eps: got {eps}; expected eps > 0")
     count = math.prod(input.shape[:1] + input.shape[2:])
-    if count == 1:
-        raise ShapeError(
-            f"input: got shape {tuple(input.shape)}, one value per channel in training, whose "
-            "variance is 0; expected more than one. Use a larger batch, or call .eval()"
-        )
+    check_batch(input, count, eps)
 
     x = input.to(accumulation_dtype(input.dtype))
-    per_channel = (1, -1) + (1,) * (input.dim() - 2)
+    shape = channel_shape(input)
     dims = (0, *range(2, input.dim()))
     center = x.mean(dims, keepdim=True)
     # what rounding took from `center` would be lost again in its sum with a large mean
     y, missed, var = standardize(x - center, dims, eps)
     with torch.no_grad():
-        running_std = (running_var.to(x.dtype) + eps).sqrt().view(per_channel)
+        running_std = (running_var.to(x.dtype) + eps).sqrt().view(shape)
         r = ((var + eps).sqrt() / running_std).clamp(1 / r_max, r_max)
-        offset = center - running_mean.to(x.dtype).view(per_channel) + missed
+        offset = center - running_mean.to(x.dtype).view(shape) + missed
         d = (offset / running_std).clamp(-d_max, d_max)
     y = y * r + d
     if count:
-        update_running_statistics(
-            running_mean,
-            running_var,
-            (center + missed).flatten(),
-            var.flatten(),
-            count=count,
-            momentum=momentum,
-        )
-    if weight is not None:
-        y = y * weight.view(per_channel)
-    if bias is not None:
-        y = y + bias.view(per_channel)
-    return y.to(input.dtype)
+        found = (center + missed).flatten(), var.flatten()
+        update_running_statistics(running_mean, running_var, *found, count=count, momentum=momentum)
+    return affine(y, weight, bias, shape).to(input.dtype)
 
 
 class _BatchRenorm(RunningNorm):
-    """Module around :func:`batch_renorm`."""
-
     def __init__(
         self,
         num_features: int,
@@ -175,47 +156,20 @@ class _BatchRenorm(RunningNorm):
 
 
 class BatchRenorm1d(_BatchRenorm):
-    r"""Batch renorm of (N, C) or (N, C, L): :class:`BatchNorm1d` with two more arguments.
+    """:func:`batch_renorm` of (N, C) or (N, C, L): :class:`BatchNorm1d` with two more arguments.
 
-    Args:
-        num_features: C.
-        eps: units of x².
-        momentum: weight of the new batch; None for the plain average over all batches.
-        affine: learn a weight (and bias) per channel.
-        track_running_stats: True; the layer does not work without them.
-        device: of parameters and buffers.
-        dtype: of parameters and buffers.
-        bias: learn a bias; without effect if `affine` is False.
-        r_max: largest correction of the scale. The paper starts at 1 and raises it to 3; the
-            attribute may be changed while training.
-        d_max: largest correction of the mean. The paper starts at 0 and raises it to 5.
-
-    Shape:
-        input (N, C) or (N, C, L); returns the same shape.
+    The paper starts with `r_max` 1 and `d_max` 0 and raises them to 3 and 5; the attributes may be
+    changed while training.
 
     Raises:
         ValueError: `track_running_stats` is False.
         ShapeError: another number of axes, and all that :func:`batch_renorm` raises.
-
-    Source:
-        ioffe2017batch, Algorithm 1.
     """
 
     input_dims = (2, 3)
 
 
 class BatchRenorm2d(_BatchRenorm):
-    r"""Batch renorm of (N, C, H, W). Args and conventions are those of :class:`BatchRenorm1d`.
-
-    Shape:
-        input (N, C, H, W); returns the same shape.
-
-    Raises:
-        ValueError: `track_running_stats` is False.
-        ShapeError: another number of axes, and all that :func:`batch_renorm` raises.
-
-    Source:
-        ioffe2017batch, Algorithm 1.
-    """
+    """:class:`BatchRenorm1d` for (N, C, H, W)."""
 
     input_dims = (4,)

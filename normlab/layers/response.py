@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from normlab.layers.standardization import accumulation_dtype
+from normlab.layers.parameters import Norm
+from normlab.layers.standardization import accumulation_dtype, affine, channel_shape
 from normlab.layers.validation import ShapeError, check_channel_vector, check_positions
 
 
@@ -24,22 +25,15 @@ def filter_response_norm(
        \nu^2 &= \frac1P \sum_p x_p^2
 
     Args:
-        input: a floating tensor.
-        weight: factor per channel, or None for 1.
-        bias: summand per channel, or None for 0.
-        threshold: lower bound per channel of the thresholded linear unit, or None for none.
-        eps: a number, or a learned tensor () or (C,), whose magnitude is taken.
-
-    Shape:
-        input (N, C, \*) with at least one axis of positions; weight, bias and threshold (C,);
-        returns the shape of `input`.
+        input: (N, C, \*) with positions, floating; the output has its shape and dtype.
+        weight: factors (C,), or None for 1.
+        bias: summands (C,), or None for 0.
+        threshold: lower bounds (C,) of the thresholded linear unit, or None for none.
+        eps: in units of x²; a number, or a learned tensor () or (C,), whose magnitude is taken.
 
     Raises:
         ShapeError: no positions, or a parameter that is not (C,).
         DtypeError: integer input.
-
-    Units:
-        `eps` has the units of x²; `threshold` and `bias` those of the output.
 
     Conventions:
         no mean is subtracted. At one position the fraction is near the sign of x, whatever its
@@ -56,17 +50,12 @@ def filter_response_norm(
     positions = check_positions(input)
     check_channel_vector(input, weight=weight, bias=bias, threshold=threshold)
     x = input.to(accumulation_dtype(input.dtype))
-    per_channel = (-1,) + (1,) * len(positions)
-    floor: float | Tensor = (
-        eps.abs().reshape(per_channel).to(x.dtype) if isinstance(eps, Tensor) else abs(eps)
-    )
+    shape = channel_shape(input)
+    floor = eps.abs().reshape(shape).to(x.dtype) if isinstance(eps, Tensor) else abs(eps)
     y = x * torch.rsqrt(x.square().mean(positions, keepdim=True) + floor)
-    if weight is not None:
-        y = y * weight.view(per_channel)
-    if bias is not None:
-        y = y + bias.view(per_channel)
+    y = affine(y, weight, bias, shape)
     if threshold is not None:
-        y = torch.maximum(y, threshold.view(per_channel).to(y.dtype))
+        y = torch.maximum(y, threshold.view(shape).to(y.dtype))
     return y.to(input.dtype)
 
 
@@ -81,21 +70,14 @@ def global_response_norm(
        G_c &= \sqrt{\sum_p x_p^2}
 
     Args:
-        input: a floating tensor.
-        weight: factor per channel, or None for 1.
-        bias: summand per channel, or None for 0.
-        eps: keeps the mean length away from zero.
-
-    Shape:
-        input (N, C, H, W), or (N, C, \*) with at least one axis of positions; weight and bias
-        (C,); returns the shape of `input`.
+        input: (N, C, \*) with positions, floating; the output has its shape and dtype.
+        weight: factors (C,), or None for 1.
+        bias: summands (C,), or None for 0.
+        eps: added to the mean length; in units of x, not of x².
 
     Raises:
         ShapeError: no positions, or a parameter that is not (C,).
         DtypeError: integer input.
-
-    Units:
-        `eps` has the units of x, not of x².
 
     Conventions:
         channels second, where the authors' code has them last. The size of the input stays in
@@ -113,14 +95,9 @@ def global_response_norm(
     positions = check_positions(input)
     check_channel_vector(input, weight=weight, bias=bias)
     x = input.to(accumulation_dtype(input.dtype))
-    per_channel = (-1,) + (1,) * len(positions)
     length = torch.linalg.vector_norm(x, dim=positions, keepdim=True)
     y = x * (length / (length.mean(1, keepdim=True) + eps))
-    if weight is not None:
-        y = y * weight.view(per_channel)
-    if bias is not None:
-        y = y + bias.view(per_channel)
-    return (x + y).to(input.dtype)
+    return (x + affine(y, weight, bias, channel_shape(input))).to(input.dtype)
 
 
 def _check_channels(input: Tensor, num_channels: int) -> None:
@@ -131,21 +108,10 @@ def _check_channels(input: Tensor, num_channels: int) -> None:
         )
 
 
-class FilterResponseNorm(nn.Module):
-    r"""Module around :func:`filter_response_norm`, with its thresholded linear unit.
+class FilterResponseNorm(Norm):
+    """:func:`filter_response_norm` as a module, with its thresholded linear unit; eps is fixed."""
 
-    Args:
-        num_channels: C.
-        eps: units of x²; fixed.
-        device: of the parameters.
-        dtype: of the parameters.
-
-    Shape:
-        input (N, C, \*); returns the same shape.
-
-    Source:
-        singh2020filter.
-    """
+    threshold: nn.Parameter
 
     def __init__(
         self,
@@ -157,19 +123,11 @@ class FilterResponseNorm(nn.Module):
         super().__init__()
         self.num_channels = num_channels
         self.eps = eps
-        self.weight = nn.Parameter(torch.empty(num_channels, device=device, dtype=dtype))
-        self.bias = nn.Parameter(torch.empty_like(self.weight))
-        self.threshold = nn.Parameter(torch.empty_like(self.weight))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the weight to 1, bias and threshold to 0."""
-        nn.init.ones_(self.weight)
-        nn.init.zeros_(self.bias)
-        nn.init.zeros_(self.threshold)
+        starts = {"weight": 1.0, "bias": 0.0, "threshold": 0.0}
+        self.add_parameters((num_channels,), device, dtype, **starts)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize `input`; see :func:`filter_response_norm`."""
+        """Normalize `input`."""
         _check_channels(input, self.num_channels)
         return filter_response_norm(input, self.weight, self.bias, self.threshold, self.eps)
 
@@ -177,21 +135,8 @@ class FilterResponseNorm(nn.Module):
         return f"{self.num_channels}, eps={self.eps}"
 
 
-class GlobalResponseNorm(nn.Module):
-    r"""Module around :func:`global_response_norm`; the identity until it has learned.
-
-    Args:
-        num_channels: C.
-        eps: units of x.
-        device: of the parameters.
-        dtype: of the parameters.
-
-    Shape:
-        input (N, C, H, W); returns the same shape.
-
-    Source:
-        woo2023convnext.
-    """
+class GlobalResponseNorm(Norm):
+    """:func:`global_response_norm` as a module; weight and bias start at 0, the identity."""
 
     def __init__(
         self,
@@ -203,17 +148,10 @@ class GlobalResponseNorm(nn.Module):
         super().__init__()
         self.num_channels = num_channels
         self.eps = eps
-        self.weight = nn.Parameter(torch.empty(num_channels, device=device, dtype=dtype))
-        self.bias = nn.Parameter(torch.empty_like(self.weight))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set weight and bias to 0, which leaves the input as it is."""
-        nn.init.zeros_(self.weight)
-        nn.init.zeros_(self.bias)
+        self.add_parameters((num_channels,), device, dtype, weight=0.0, bias=0.0)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize `input`; see :func:`global_response_norm`."""
+        """Normalize `input`."""
         _check_channels(input, self.num_channels)
         return global_response_norm(input, self.weight, self.bias, self.eps)
 

@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from normlab.layers.routing import routed
-from normlab.layers.standardization import accumulation_dtype
-from normlab.layers.validation import DtypeError, check_normalized_shape
+from normlab.layers.parameters import Norm, as_shape
+from normlab.layers.standardization import accumulation_dtype, affine
+from normlab.layers.validation import check_floating, check_normalized_shape
 
 
-@routed
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -25,22 +24,16 @@ def rms_norm(
     .. math:: y = \frac{x}{\sqrt{\frac1H \sum_i x_i^2 + \epsilon}} \odot w
 
     Args:
-        input: a floating (or complex) tensor.
+        input: (\*, normalized_shape), floating or complex; the output has its shape and dtype.
         normalized_shape: the last sizes of `input`; their product is H.
-        weight: factor per feature, or None for 1.
-        eps: keeps the root away from zero; None takes the machine epsilon of the dtype that
-            the sum is computed in (float32's for 16-bit input).
-
-    Shape:
-        input (\*, normalized_shape); weight normalized_shape; returns the shape of `input`.
+        weight: factors of that shape, or None for 1.
+        eps: in units of x²; None takes the machine epsilon of the dtype that the sum is
+            computed in (float32's for 16-bit input).
 
     Raises:
         ShapeError: `normalized_shape` is empty or does not end the input's shape, or `weight`
             has another shape.
         DtypeError: integer input.
-
-    Units:
-        `eps` has the units of x².
 
     Conventions:
         `eps` inside the root; 16-bit input is computed in float32, multiplied by the weight
@@ -54,18 +47,12 @@ def rms_norm(
         tensor([[0.8485, 1.1314]])
     """
     shape = check_normalized_shape(input, normalized_shape, weight=weight)
-    if not (input.dtype.is_floating_point or input.dtype.is_complex):
-        raise DtypeError(
-            f"input: got {input.dtype}; expected a floating dtype. Convert with input.float()"
-        )
+    check_floating(input, or_complex=True)
     x = input.to(accumulation_dtype(input.dtype))
     if eps is None:
         eps = torch.finfo(x.dtype).eps
     mean_square = x.square().mean(tuple(range(-len(shape), 0)), keepdim=True)
-    y = x * torch.rsqrt(mean_square + eps)
-    if weight is not None:
-        y = y * weight
-    return y.to(input.dtype)
+    return affine(x * torch.rsqrt(mean_square + eps), weight).to(input.dtype)
 
 
 def prms_norm(
@@ -80,28 +67,19 @@ def prms_norm(
     .. math:: y = \frac{x}{\sqrt{\frac1k \sum_{i \le k} x_i^2 + \epsilon}} \odot w, \qquad
               k = \lceil p H \rceil
 
+    Arguments, errors and conventions are those of :func:`rms_norm`; cells are counted in the order
+    in which they are stored. The authors' code rounds k down, which gives k = 0 for fewer than 1/p
+    features; the paper's formula rounds up.
+
     Args:
-        input: a floating (or complex) tensor.
-        normalized_shape: the last sizes of `input`; their product is H, and their cells are
-            counted in the order in which they are stored.
-        weight: factor per feature, or None for 1.
+        input: (\*, normalized_shape), floating or complex.
+        normalized_shape: the last sizes of `input`; their product is H.
+        weight: factors of that shape, or None for 1.
         eps: as in :func:`rms_norm`.
         p: the part of the features that the mean square is taken from.
 
-    Shape:
-        input (\*, normalized_shape); weight normalized_shape; returns the shape of `input`.
-
     Raises:
-        ShapeError: as in :func:`rms_norm`.
-        DtypeError: integer input.
         ValueError: `p` is not above 0 and at most 1.
-
-    Units:
-        `eps` has the units of x².
-
-    Conventions:
-        as in :func:`rms_norm`. The authors' code rounds k down, which gives k = 0 for fewer
-        than 1/p features; the paper's formula rounds up.
 
     Source:
         zhang2019root, Section 5.
@@ -111,10 +89,7 @@ def prms_norm(
         tensor([[ 1.0000,  2.5000, -0.5000,  2.0000]])
     """
     shape = check_normalized_shape(input, normalized_shape, weight=weight)
-    if not (input.dtype.is_floating_point or input.dtype.is_complex):
-        raise DtypeError(
-            f"input: got {input.dtype}; expected a floating dtype. Convert with input.float()"
-        )
+    check_floating(input, or_complex=True)
     if not 0 < p <= 1:
         raise ValueError(f"p: got {p}; expected a part of the features, above 0 and at most 1")
     x = input.to(accumulation_dtype(input.dtype))
@@ -124,27 +99,13 @@ def prms_norm(
     k = math.ceil(round(p * math.prod(shape), 9))
     first = x.flatten(-len(shape))[..., :k]
     mean_square = first.square().mean(-1)[(...,) + (None,) * len(shape)]
-    y = x * torch.rsqrt(mean_square + eps)
-    if weight is not None:
-        y = y * weight
-    return y.to(input.dtype)
+    return affine(x * torch.rsqrt(mean_square + eps), weight).to(input.dtype)
 
 
-class RMSNorm(nn.Module):
-    r"""Module around :func:`rms_norm`, with the signature of :class:`torch.nn.RMSNorm`.
+class RMSNorm(Norm):
+    """:func:`rms_norm` as a module, with the signature of :class:`torch.nn.RMSNorm`.
 
-    Args:
-        normalized_shape: the last sizes of the input; an int stands for one axis.
-        eps: units of x²; None for the machine epsilon, see :func:`rms_norm`.
-        elementwise_affine: learn a weight per feature.
-        device: of the weight.
-        dtype: of the weight.
-
-    Shape:
-        input (\*, normalized_shape); returns the same shape.
-
-    Source:
-        zhang2019root, Eq. 4.
+    An int stands for one axis. The weight starts at 1; `elementwise_affine=False` leaves it out.
     """
 
     def __init__(
@@ -156,25 +117,14 @@ class RMSNorm(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(normalized_shape, int):
-            normalized_shape = (normalized_shape,)
-        self.normalized_shape = tuple(normalized_shape)
+        self.normalized_shape = as_shape(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        self.register_parameter("weight", None)
-        if elementwise_affine:
-            self.weight = nn.Parameter(
-                torch.empty(self.normalized_shape, device=device, dtype=dtype)
-            )
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the weight to 1."""
-        if self.weight is not None:
-            nn.init.ones_(self.weight)
+        weight = 1.0 if elementwise_affine else None
+        self.add_parameters(self.normalized_shape, device, dtype, weight=weight)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize `input`; see :func:`rms_norm`."""
+        """Normalize `input`."""
         return rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:

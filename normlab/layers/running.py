@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from normlab.layers.parameters import Norm
 from normlab.layers.validation import ShapeError
 
 
-class RunningNorm(nn.Module):
+class RunningNorm(Norm):
     """Parameters and buffers of the batch and instance norms; torch's names and state dict."""
 
     _version = 2  # as torch's: num_batches_tracked is part of the state
@@ -37,19 +38,14 @@ class RunningNorm(nn.Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        self.register_parameter("weight", None)
-        self.register_parameter("bias", None)
-        if affine:
-            self.weight = nn.Parameter(torch.empty(num_features, device=device, dtype=dtype))
-            if bias:
-                self.bias = nn.Parameter(torch.empty_like(self.weight))
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             self.register_buffer(name, None)
         if track_running_stats:
             self.running_mean = torch.zeros(num_features, device=device, dtype=dtype)
             self.running_var = torch.ones(num_features, device=device, dtype=dtype)
             self.num_batches_tracked = torch.zeros((), device=device, dtype=torch.long)
-        self.reset_parameters()
+        starts = {"weight": 1.0 if affine else None, "bias": 0.0 if affine and bias else None}
+        self.add_parameters((num_features,), device, dtype, **starts)
 
     def reset_running_stats(self) -> None:
         """Set the running mean to 0, the running variance to 1 and the counter to 0."""
@@ -62,10 +58,7 @@ class RunningNorm(nn.Module):
     def reset_parameters(self) -> None:
         """Reset the running statistics, set the weight to 1 and the bias to 0."""
         self.reset_running_stats()
-        if self.weight is not None:
-            nn.init.ones_(self.weight)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+        super().reset_parameters()
 
     def count_batch(self) -> float:
         """Count a training batch and return the weight that its statistics get."""
@@ -92,18 +85,9 @@ class RunningNorm(nn.Module):
         )
 
     def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *rest: Any
     ) -> None:
         # checkpoints older than the counter load with a counter of their own
         if (local_metadata.get("version") or 0) < 2 and self.num_batches_tracked is not None:
             state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked.clone())
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)

@@ -1,4 +1,4 @@
-"""The arithmetic that the centered norms share: subtract a mean, divide by a root."""
+"""The arithmetic that the norms share: subtract a mean, divide by a root, scale and shift."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float32 for the two 16-bit types, otherwise `dtype` itself.
-
-    Example:
-        >>> accumulation_dtype(torch.bfloat16)
-        torch.float32
-    """
+    """float32 for the two 16-bit types, otherwise `dtype` itself."""
     return torch.float32 if dtype in _HALF else dtype
 
 
@@ -29,16 +24,10 @@ def standardize(x: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Ten
     Args:
         x: input, already in its accumulation dtype.
         dims: axes that share one mean.
-        eps: added to the variance, inside the root.
+        eps: in units of x².
 
-    Shape:
-        returns `x_hat` of the shape of `x`, and `mean`, `var` with size 1 along `dims`.
-
-    Units:
-        `mean` as x; `var` and `eps` as x²; `x_hat` is a pure number.
-
-    Conventions:
-        divisor n, not n - 1. Differentiable any number of times.
+    Returns:
+        `x_hat` of the shape of `x`, and its mean and variance with size 1 along `dims`.
 
     Source:
         ioffe2015batch, Algorithm 1; ba2016layer, Eq. 3.
@@ -53,6 +42,32 @@ def standardize(x: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Ten
     # not x.var(): on CPU that is 30 to 60 times slower than a mean
     var = centered.square().mean(dims, keepdim=True)
     return centered * torch.rsqrt(var + eps), mean + missed, var
+
+
+def affine(
+    y: Tensor, weight: Tensor | None, bias: Tensor | None = None, shape: Sequence[int] = ()
+) -> Tensor:
+    """y * weight + bias, as far as they are given; seen in `shape`, where one is given."""
+    if weight is not None:
+        y = y * (weight.view(shape) if shape else weight)
+    if bias is not None:
+        y = y + (bias.view(shape) if shape else bias)
+    return y
+
+
+def channel_shape(input: Tensor) -> tuple[int, ...]:
+    """The shape in which a vector (C,) meets (N, C, positions)."""
+    return (1, -1) + (1,) * (input.dim() - 2)
+
+
+def standardize_with(x: Tensor, mean: Tensor, var: Tensor, eps: float) -> Tensor:
+    """Center each channel of `x` by a given mean (C,) and divide by the root of a given variance.
+
+    In evaluation these are the running statistics, and the layer is a fixed affine map.
+    """
+    shape = channel_shape(x)
+    mean, var = mean.to(x.dtype), var.to(x.dtype)
+    return (x - mean.view(shape)) * torch.rsqrt(var + eps).view(shape)
 
 
 @torch.no_grad()
@@ -70,19 +85,12 @@ def update_running_statistics(
     .. math:: r \leftarrow (1 - m)\, r + m\, s
 
     Args:
-        running_mean: buffer, or None to leave it out.
-        running_var: buffer, or None to leave it out.
+        running_mean: buffer (C,), or None to leave it out.
+        running_var: buffer (C,), or None to leave it out.
         mean: mean of this batch.
         var: biased variance of this batch.
-        count: values behind each mean; `var` is stored times count / (count - 1).
+        count: values behind each mean; `var` is stored times count / (count - 1), as in torch.
         momentum: weight of the *new* batch.
-
-    Shape:
-        all four (C,).
-
-    Conventions:
-        the batch is normalized with the biased variance, the buffer keeps the
-        Bessel-corrected one, as in torch.
 
     Source:
         ioffe2015batch, Algorithm 2.

@@ -16,20 +16,18 @@ class DtypeError(TypeError, NotImplementedError):
     """A dtype does not fit. Code that catches torch's RuntimeError works."""
 
 
-def check_floating(input: Tensor) -> None:
-    """Refuse integers and complex numbers."""
-    if not input.dtype.is_floating_point:
+def check_floating(input: Tensor, *, or_complex: bool = False) -> None:
+    """Refuse integers, and complex numbers where they make no sense."""
+    if not (input.dtype.is_floating_point or (or_complex and input.dtype.is_complex)):
         raise DtypeError(
             f"input: got {input.dtype}; expected a floating dtype. Convert with input.float()"
         )
 
 
 def check_dtypes(input: Tensor, **parameters: Tensor | None) -> None:
-    """Refuse dtypes that torch's norm kernels refuse.
+    """Refuse what torch's norm kernels refuse: parameters of several dtypes, or of another.
 
-    Raises:
-        DtypeError: `input` is not real floating point, or the parameters are neither all of
-            the dtype of `input` nor, for 16-bit input, all float32.
+    For 16-bit input they may all be float32.
     """
     check_floating(input)
     given = {name: p.dtype for name, p in parameters.items() if p is not None}
@@ -47,13 +45,7 @@ def check_dtypes(input: Tensor, **parameters: Tensor | None) -> None:
 def check_normalized_shape(
     input: Tensor, normalized_shape: Sequence[int], **parameters: Tensor | None
 ) -> tuple[int, ...]:
-    """Return `normalized_shape` as a tuple once it fits the input and the parameters.
-
-    Raises:
-        TypeError: `normalized_shape` is not a sequence of ints.
-        ShapeError: it is empty, is not the end of the input's shape, or a parameter has
-            another shape.
-    """
+    """Give `normalized_shape` as a tuple once input and parameters end in it."""
     if isinstance(normalized_shape, int) or not all(
         isinstance(n, int) for n in tuple(normalized_shape)
     ):
@@ -77,20 +69,8 @@ def check_normalized_shape(
     return shape
 
 
-def as_normalized_shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    """`normalized_shape` as a tuple; an int stands for one axis."""
-    if isinstance(normalized_shape, int):
-        return (normalized_shape,)
-    return tuple(normalized_shape)
-
-
 def check_positions(input: Tensor) -> tuple[int, ...]:
-    """Return the axes of the positions of an image or a sequence, (N, C, positions).
-
-    Raises:
-        DtypeError: integer input.
-        ShapeError: the input has no positions.
-    """
+    """Give the axes of the positions of an image or a sequence, (N, C, positions)."""
     check_floating(input)
     if input.dim() < 3:
         raise ShapeError(
@@ -101,11 +81,7 @@ def check_positions(input: Tensor) -> tuple[int, ...]:
 
 
 def check_channel_vector(input: Tensor, **parameters: Tensor | None) -> None:
-    """Refuse an input without a channel axis and parameters that are not (C,).
-
-    Raises:
-        ShapeError: the input has fewer than two axes, or a parameter has another shape.
-    """
+    """Refuse an input without a channel axis, and parameters that are not (C,)."""
     if input.dim() < 2:
         raise ShapeError(
             f"input: got shape {tuple(input.shape)}; expected (N, C, *). "
@@ -120,11 +96,7 @@ def check_channel_vector(input: Tensor, **parameters: Tensor | None) -> None:
 
 
 def check_running_pair(running_mean: Tensor | None, running_var: Tensor | None) -> None:
-    """Refuse one running statistic without the other.
-
-    Raises:
-        ShapeError: exactly one of the two is None.
-    """
+    """Refuse one running statistic without the other."""
     if (running_mean is None) != (running_var is None):
         missing = "running_mean" if running_mean is None else "running_var"
         raise ShapeError(f"{missing}: got None; expected both running statistics, or neither")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from normlab.layers.parameters import Norm, as_shape
 from normlab.layers.rms import rms_norm
 from normlab.layers.standardization import accumulation_dtype
-from normlab.layers.validation import as_normalized_shape
 
 
 def zero_centered_rms_norm(
@@ -23,21 +23,15 @@ def zero_centered_rms_norm(
     .. math:: y = \frac{x}{\sqrt{\frac1H \sum_i x_i^2 + \epsilon}} \odot (1 + w)
 
     Args:
-        input: a floating tensor.
+        input: (\*, normalized_shape), floating; the output has its shape and dtype.
         normalized_shape: the last sizes of `input`; their product is H.
-        weight: w per feature, or None for 0.
-        eps: units of x²; None takes the machine epsilon of the dtype of the sum.
-
-    Shape:
-        input (\*, normalized_shape); weight normalized_shape; returns the shape of `input`.
+        weight: w of that shape, or None for 0.
+        eps: in units of x²; None takes the machine epsilon of the dtype of the sum.
 
     Raises:
         ShapeError: `normalized_shape` is empty or does not end the input's shape, or `weight`
             has another shape.
         DtypeError: integer input.
-
-    Units:
-        `eps` has the units of x².
 
     Conventions:
         1 + w is formed in float32 for 16-bit weights, where w = 1e-3 would be lost in bfloat16;
@@ -53,27 +47,14 @@ def zero_centered_rms_norm(
     """
     x = input.to(accumulation_dtype(input.dtype))
     factor = None if weight is None else 1 + weight.to(accumulation_dtype(weight.dtype))
-    y: Tensor = rms_norm(x, normalized_shape, factor, eps)
-    return y.to(input.dtype)
+    return rms_norm(x, normalized_shape, factor, eps).to(input.dtype)
 
 
-class ZeroCenteredRMSNorm(nn.Module):
-    r"""Module around :func:`zero_centered_rms_norm`, with w = 0 at the start.
+class ZeroCenteredRMSNorm(Norm):
+    """:func:`zero_centered_rms_norm` as a module, with w = 0 at the start.
 
     "Zero-centered" is said of the weight; no mean is subtracted from x. Weight decay pulls the
     factor towards 1 instead of 0, and a 16-bit w holds changes that 1 + w could not.
-
-    Args:
-        normalized_shape: the last sizes of the input; an int stands for one axis.
-        eps: units of x².
-        device: of the weight.
-        dtype: of the weight.
-
-    Shape:
-        input (\*, normalized_shape); returns the same shape.
-
-    Source:
-        zhang2019root, Eq. 4, for the norm; the factor is that of the Gemma models.
 
     Example:
         >>> norm = ZeroCenteredRMSNorm(2, eps=0.0)
@@ -89,17 +70,12 @@ class ZeroCenteredRMSNorm(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.normalized_shape = as_normalized_shape(normalized_shape)
+        self.normalized_shape = as_shape(normalized_shape)
         self.eps = eps
-        self.weight = nn.Parameter(torch.empty(self.normalized_shape, device=device, dtype=dtype))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the weight to 0, a factor of 1."""
-        nn.init.zeros_(self.weight)
+        self.add_parameters(self.normalized_shape, device, dtype, weight=0.0)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize `input`; see :func:`zero_centered_rms_norm`."""
+        """Normalize `input`."""
         return zero_centered_rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:

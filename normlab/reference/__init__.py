@@ -1,7 +1,10 @@
 """The norms in NumPy and float64: pure functions, forward and hand-derived backward.
 
 Nothing here imports torch. `NAME(...)` takes the arguments of `torch.nn.functional.NAME` and
-returns `(y, cache)`; `NAME_backward(dy, cache)` returns `(dx, dweight, dbias)`.
+returns the output and a cache, what the backward pass needs. `NAME_backward(dy, cache)` returns
+`(dx, dweight, dbias)`, each of the shape of what it is the gradient by, and None where there is no
+such parameter; `dy` is the gradient of a loss by the output, and a ValueError says that it has
+another shape.
 """
 
 from normlab.reference.batch import (

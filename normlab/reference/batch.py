@@ -23,14 +23,9 @@ from normlab.reference.validation import as_channel_vector, as_float64, check_up
 
 
 class BatchNormCache(NamedTuple):
-    """What the backward pass needs, and the running statistics after this call.
+    """What the backward pass needs; weight, bias and `rstd` are (1, C, 1, ...), `rstd` in 1/x.
 
     Attributes:
-        x_hat: normalized input, of the input's shape.
-        rstd: (1, C, 1, ...), 1 / sqrt(var + eps); units 1/x.
-        weight: (1, C, 1, ...) or None.
-        bias: (1, C, 1, ...) or None.
-        axes: the normalized axes.
         training: whether mean and variance came from this batch.
         running_mean: (C,) after this call, or None.
         running_var: (C,) after this call, or None.
@@ -128,23 +123,13 @@ def batch_norm(
 
 
 def batch_norm_backward(dy: ArrayLike, cache: BatchNormCache) -> Gradients:
-    r"""Gradients of BatchNorm in closed form.
+    r"""Gradients of :func:`batch_norm` in closed form.
 
     .. math:: dx = r\left(g - \bar g - \hat x \, \overline{g \odot \hat x}\right), \quad
               g = dy \odot w
 
     The bars are means over the batch and positions of a channel. In evaluation the statistics
     are constants and :math:`dx = r g`.
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`batch_norm`.
-
-    Returns:
-        `dx` of the input's shape; `dweight` and `dbias` (C,), or None.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
 
     Source:
         ioffe2015batch, Section 3, in closed form.
@@ -159,18 +144,14 @@ def batch_norm_backward(dy: ArrayLike, cache: BatchNormCache) -> Gradients:
 
 
 def batch_norm_backward_by_node(dy: ArrayLike, cache: BatchNormCache) -> dict[str, np.ndarray]:
-    r"""The training gradient one node of the computation graph at a time, as in the paper.
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`batch_norm` in training.
+    """The training gradient one node of the computation graph at a time, as in the paper.
 
     Returns:
         gradients by "x_hat", "var", "mean" and "x", in the paper's order. `mean` feeds
         `x_hat` and `var`; its second path adds up to zero and is written out here.
 
     Raises:
-        ValueError: `dy` has another shape than the output, or the cache is from evaluation.
+        ValueError: the cache is from evaluation.
 
     Source:
         ioffe2015batch, Section 3 (its six derivatives).
@@ -191,32 +172,8 @@ def batch_norm_backward_by_node(dy: ArrayLike, cache: BatchNormCache) -> dict[st
 
 
 def batch_norm_jacobian(x: ArrayLike, eps: float = 1e-5) -> np.ndarray:
-    r"""Jacobian of BatchNorm without parameters at one channel of a batch.
+    """Jacobian (m, m) at the m values of one channel, in training; units 1/x.
 
-    .. math:: J = r \left( I - \frac{1}{m} 11^\top - \frac{1}{m} \hat x \hat x^\top \right)
-
-    This is the matrix of layer norm over the m values of a channel: the samples and their
-    positions. With `eps` 0 the bracket is the projection onto the space orthogonal to 1 and to
-    x̂: the outputs of a batch depend on each other.
-
-    Args:
-        x: all values of one channel, in training.
-        eps: units of x².
-
-    Shape:
-        x (m,); returns (m, m), symmetric.
-
-    Raises:
-        ValueError: `x` is not one row.
-
-    Units:
-        1/x.
-
-    Source:
-        the closed form of :func:`batch_norm_backward` for each unit vector.
-
-    Example:
-        >>> int(np.linalg.matrix_rank(batch_norm_jacobian([1.0, 2.0, 4.0, 5.0], eps=0.0)))
-        2
+    It is that of :func:`layer_norm_jacobian`: the outputs of a batch depend on each other.
     """
     return standardize_jacobian(x, eps)

@@ -23,13 +23,10 @@ from normlab.reference.validation import as_channel_vector, as_float64, check_up
 
 
 class GroupNormCache(NamedTuple):
-    """What the backward pass needs.
+    """What the backward pass needs; weight and bias are (1, C, 1, ...).
 
     Attributes:
-        x_hat: normalized input, of the input's shape.
         rstd: (N, G, 1, ...), one for each group of each sample; units 1/x.
-        weight: (1, C, 1, ...) or None.
-        bias: (1, C, 1, ...) or None.
         grouped_shape: (N, G, C/G, *).
     """
 
@@ -57,9 +54,6 @@ def group_norm(
         weight: (C,) or None.
         bias: (C,) or None.
         eps: units of x².
-
-    Returns:
-        the output, and what :func:`group_norm_backward` needs.
 
     Raises:
         ValueError: a shape that does not fit, `num_groups` that does not divide C, or a single
@@ -95,22 +89,12 @@ def group_norm(
 
 
 def group_norm_backward(dy: ArrayLike, cache: GroupNormCache) -> Gradients:
-    r"""Gradients of GroupNorm in closed form.
+    r"""Gradients of :func:`group_norm` in closed form.
 
     .. math:: dx = r\left(g - \bar g - \hat x \, \overline{g \odot \hat x}\right), \quad
               g = dy \odot w
 
     The bars are means over a group; weight and bias are summed over samples and positions.
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`group_norm`.
-
-    Returns:
-        `dx` of the input's shape; `dweight` and `dbias` (C,), or None.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
 
     Source:
         wu2018group, Eq. 1 and 2, differentiated as in ioffe2015batch, Section 3.
@@ -128,24 +112,9 @@ def group_norm_backward(dy: ArrayLike, cache: GroupNormCache) -> Gradients:
 
 
 def group_norm_backward_by_node(dy: ArrayLike, cache: GroupNormCache) -> dict[str, np.ndarray]:
-    r"""The same gradients one node of the computation graph at a time.
+    """The gradients node by node, as :func:`layer_norm_backward_by_node` has them.
 
-    The graph is mean → centered → var → rstd → x_hat → y; each entry is the gradient of the
-    loss by the node of that name, in the order in which the chain rule reaches it.
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`group_norm`.
-
-    Returns:
-        gradients by "x_hat", "rstd", "var", "centered", "mean" and "x"; those by x_hat, centered
-        and x have the shape of the input, the others that of `cache.rstd`.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
-
-    Source:
-        ioffe2015batch, Section 3 (the six derivatives there, over a group).
+    Those by x_hat, centered and x have the shape of the input, the others that of `cache.rstd`.
     """
     dy = check_upstream(dy, cache.x_hat.shape)
     dx_hat = dy if cache.weight is None else dy * cache.weight
@@ -160,31 +129,5 @@ def group_norm_backward_by_node(dy: ArrayLike, cache: GroupNormCache) -> dict[st
 
 
 def group_norm_jacobian(x: ArrayLike, eps: float = 1e-5) -> np.ndarray:
-    r"""Jacobian of GroupNorm without parameters at one group of a sample.
-
-    .. math:: J = r \left( I - \frac{1}{m} 11^\top - \frac{1}{m} \hat x \hat x^\top \right)
-
-    This is the matrix of layer norm over the m values of a group. With `eps` 0 the bracket is
-    the projection onto the space orthogonal to 1 and to x̂.
-
-    Args:
-        x: all values of one group: its channels at all positions.
-        eps: units of x².
-
-    Shape:
-        x (m,); returns (m, m), symmetric.
-
-    Raises:
-        ValueError: `x` is not one row.
-
-    Units:
-        1/x.
-
-    Source:
-        the closed form of :func:`group_norm_backward` for each unit vector.
-
-    Example:
-        >>> int(np.linalg.matrix_rank(group_norm_jacobian([1.0, 2.0, 4.0, 5.0], eps=0.0)))
-        2
-    """
+    """Jacobian (m, m) at the m values of one group; that of :func:`layer_norm_jacobian`."""
     return standardize_jacobian(x, eps)

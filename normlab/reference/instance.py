@@ -24,14 +24,10 @@ from normlab.reference.validation import as_channel_vector, as_float64, check_up
 
 
 class InstanceNormCache(NamedTuple):
-    """What the backward pass needs, and the running statistics after this call.
+    """What the backward pass needs; weight and bias are (1, C, 1, ...).
 
     Attributes:
-        x_hat: normalized input, of the input's shape.
         rstd: (N, C, 1, ...), or (1, C, 1, ...) with running statistics; units 1/x.
-        weight: (1, C, 1, ...) or None.
-        bias: (1, C, 1, ...) or None.
-        axes: the normalized axes.
         use_input_stats: whether mean and variance came from the input.
         running_mean: (C,) after this call, or None.
         running_var: (C,) after this call, or None.
@@ -127,22 +123,9 @@ def instance_norm(
 
 
 def instance_norm_backward(dy: ArrayLike, cache: InstanceNormCache) -> Gradients:
-    r"""Gradients of InstanceNorm in closed form.
+    """Gradients of :func:`instance_norm`: :func:`group_norm_backward` with a channel in a group.
 
-    .. math:: dx = r\left(g - \bar g - \hat x \, \overline{g \odot \hat x}\right), \quad
-              g = dy \odot w
-
-    The bars are means over the positions of a channel of a sample.
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`instance_norm`.
-
-    Returns:
-        `dx` of the input's shape; `dweight` and `dbias` (C,), or None.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
+    With running statistics these are constants, as in :func:`batch_norm_backward`.
 
     Source:
         ulyanov2016instance, Eq. 3, differentiated as in ioffe2015batch, Section 3.
@@ -159,24 +142,10 @@ def instance_norm_backward(dy: ArrayLike, cache: InstanceNormCache) -> Gradients
 def instance_norm_backward_by_node(
     dy: ArrayLike, cache: InstanceNormCache
 ) -> dict[str, np.ndarray]:
-    r"""The same gradients one node of the computation graph at a time.
-
-    The graph is mean → centered → var → rstd → x_hat → y; each entry is the gradient of the
-    loss by the node of that name, in the order in which the chain rule reaches it.
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`instance_norm` with `use_input_stats`.
-
-    Returns:
-        gradients by "x_hat", "rstd", "var", "centered", "mean" and "x"; those by x_hat, centered
-        and x have the shape of the input, the others that of `cache.rstd`.
+    """The gradients node by node, as :func:`layer_norm_backward_by_node` has them.
 
     Raises:
-        ValueError: `dy` has another shape than the output, or the cache is from running statistics.
-
-    Source:
-        ioffe2015batch, Section 3 (the six derivatives there, over positions).
+        ValueError: the cache is from running statistics.
     """
     dy = check_upstream(dy, cache.x_hat.shape)
     if not cache.use_input_stats:
@@ -188,31 +157,5 @@ def instance_norm_backward_by_node(
 
 
 def instance_norm_jacobian(x: ArrayLike, eps: float = 1e-5) -> np.ndarray:
-    r"""Jacobian of InstanceNorm without parameters at one channel of a sample.
-
-    .. math:: J = r \left( I - \frac{1}{m} 11^\top - \frac{1}{m} \hat x \hat x^\top \right)
-
-    This is the matrix of layer norm over the m positions. With `eps` 0 the bracket is the
-    projection onto the space orthogonal to 1 and to x̂.
-
-    Args:
-        x: one channel of one sample at all positions.
-        eps: units of x².
-
-    Shape:
-        x (m,); returns (m, m), symmetric.
-
-    Raises:
-        ValueError: `x` is not one row.
-
-    Units:
-        1/x.
-
-    Source:
-        the closed form of :func:`instance_norm_backward` for each unit vector.
-
-    Example:
-        >>> int(np.linalg.matrix_rank(instance_norm_jacobian([1.0, 2.0, 4.0, 5.0], eps=0.0)))
-        2
-    """
+    """Jacobian (m, m) at the m positions of one channel; that of :func:`layer_norm_jacobian`."""
     return standardize_jacobian(x, eps)

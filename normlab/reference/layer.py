@@ -23,15 +23,11 @@ from normlab.reference.validation import as_float64, as_normalized, check_shape_
 
 
 class LayerNormCache(NamedTuple):
-    """What the backward pass needs.
+    """What the backward pass needs; all arrays have the input's number of axes.
 
     Attributes:
-        x_hat: normalized input, of the input's shape.
         rstd: 1 / sqrt(var + eps), with size 1 along `axes`; units 1/x.
-        weight: with the input's axes, or None.
-        bias: with the input's axes, or None.
-        axes: the normalized axes.
-        normalized_shape: shape of weight and bias.
+        normalized_shape: of weight and bias outside.
     """
 
     x_hat: np.ndarray
@@ -60,9 +56,6 @@ def layer_norm(
         bias: of `normalized_shape`, or None.
         eps: units of x².
 
-    Returns:
-        the output, and what :func:`layer_norm_backward` needs.
-
     Raises:
         ValueError: a shape that does not fit.
         TypeError: `normalized_shape` is not a sequence, or an argument is not real numbers.
@@ -88,22 +81,12 @@ def layer_norm(
 
 
 def layer_norm_backward(dy: ArrayLike, cache: LayerNormCache) -> Gradients:
-    r"""Gradients of LayerNorm in closed form.
+    r"""Gradients of :func:`layer_norm` in closed form.
 
     .. math:: dx = r\left(g - \bar g - \hat x \, \overline{g \odot \hat x}\right), \quad
               g = dy \odot w, \quad dw = \sum dy \odot \hat x, \quad db = \sum dy
 
     The bars are means over the features of a sample; the sums run over samples.
-
-    Args:
-        dy: gradient of the loss by the output, of its shape.
-        cache: from :func:`layer_norm`.
-
-    Returns:
-        `dx` of the input's shape; `dweight` and `dbias` of `normalized_shape`, or None.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
 
     Source:
         ba2016layer gives no backward; ioffe2015batch, Section 3, with the roles of batch and
@@ -116,20 +99,10 @@ def layer_norm_backward(dy: ArrayLike, cache: LayerNormCache) -> Gradients:
 
 
 def layer_norm_backward_by_node(dy: ArrayLike, cache: LayerNormCache) -> dict[str, np.ndarray]:
-    r"""The same gradients one node of the computation graph at a time.
+    """The same gradients one node of the computation graph at a time.
 
     The graph is mean → centered → var → rstd → x_hat → y; each entry is the gradient of the
     loss by the node of that name, in the order in which the chain rule reaches it.
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`layer_norm`.
-
-    Returns:
-        gradients by "x_hat", "rstd", "var", "centered", "mean" and "x".
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
 
     Source:
         ioffe2015batch, Section 3 (the six derivatives there, over features).
@@ -140,24 +113,11 @@ def layer_norm_backward_by_node(dy: ArrayLike, cache: LayerNormCache) -> dict[st
 
 
 def layer_norm_jacobian(x: ArrayLike, eps: float = 1e-5) -> np.ndarray:
-    r"""Jacobian of LayerNorm without parameters at one row.
+    r"""Jacobian (H, H) of LayerNorm without parameters at one row (H,); units 1/x.
 
     .. math:: J = r \left( I - \frac{1}{H} 11^\top - \frac{1}{H} \hat x \hat x^\top \right)
 
     With `eps` 0 the bracket is the projection onto the space orthogonal to 1 and to x̂.
-
-    Args:
-        x: one row.
-        eps: units of x².
-
-    Shape:
-        x (H,); returns (H, H), symmetric.
-
-    Raises:
-        ValueError: `x` is not one row.
-
-    Units:
-        1/x.
 
     Source:
         the closed form of :func:`layer_norm_backward` for each unit vector; see also

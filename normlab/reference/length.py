@@ -39,9 +39,6 @@ def scale_norm(
         weight: g, one number, or None for 1.
         eps: units of x; no vector is divided by less.
 
-    Returns:
-        the output, and what :func:`scale_norm_backward` needs.
-
     Raises:
         ValueError: the weight is not one number.
 
@@ -65,23 +62,10 @@ def scale_norm(
 
 
 def scale_norm_backward(dy: ArrayLike, cache: ScaleNormCache) -> Gradients:
-    r"""Gradients of ScaleNorm: the part along the vector is taken out.
+    r"""Gradients of :func:`scale_norm`: the part along the vector is taken out; `dbias` is None.
 
     .. math:: dx = \frac{g}{\lVert x \rVert} \left( dy - u \, (u \cdot dy) \right), \qquad
               u = \frac{x}{\lVert x \rVert}, \qquad dg = \sum u \cdot dy
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`scale_norm`.
-
-    Returns:
-        `dx`, `dweight` of shape () or None, `dbias` None.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
-
-    Source:
-        the chain rule.
     """
     dy = check_upstream(dy, cache.direction.shape)
     along = (cache.direction * dy).sum(-1, keepdims=True)

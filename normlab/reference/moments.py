@@ -1,7 +1,8 @@
 """Five ways to compute a mean and a variance, from the one that fails to the one that does not.
 
 Every function keeps the dtype of its input, so that the rounding it suffers can be seen;
-the norms in this package call the corrected two-pass form in float64.
+the norms in this package call the corrected two-pass form in float64. Arguments and results of all
+are those of :func:`naive_one_pass`.
 """
 
 from __future__ import annotations
@@ -78,13 +79,6 @@ def two_pass(x: ArrayLike, axis: Axis = None) -> Moments:
 
     .. math:: \sigma^2 = \frac1n \sum (x_i - \mu)^2
 
-    Args:
-        x: values; integers become float64.
-        axis: axes to reduce; None for all.
-
-    Shape:
-        the reduced axes stay with size 1.
-
     Source:
         chan1983algorithms, Section 1.
 
@@ -103,13 +97,6 @@ def corrected_two_pass(x: ArrayLike, axis: Axis = None) -> Moments:
     .. math:: \delta = \frac1n \sum (x_i - \mu), \qquad
               \sigma^2 = \frac1n \sum (x_i - \mu - \delta)^2
 
-    Args:
-        x: values; integers become float64.
-        axis: axes to reduce; None for all.
-
-    Shape:
-        the reduced axes stay with size 1.
-
     Source:
         chan1983algorithms, Eq. 1.7, in the form that corrects the differences themselves.
     """
@@ -126,13 +113,6 @@ def welford(x: ArrayLike, axis: Axis = None) -> Moments:
 
     .. math:: \mu_k = \mu_{k-1} + \frac{x_k - \mu_{k-1}}{k}, \qquad
               S_k = S_{k-1} + (x_k - \mu_{k-1})(x_k - \mu_k)
-
-    Args:
-        x: values; integers become float64.
-        axis: axes to reduce; None for all.
-
-    Shape:
-        the reduced axes stay with size 1.
 
     Raises:
         ValueError: there is no value to reduce.

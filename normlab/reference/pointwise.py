@@ -96,9 +96,6 @@ def dyt(
         weight: of the last sizes of `input`, or None.
         bias: as `weight`, or None.
 
-    Returns:
-        the output, and what :func:`dyt_backward` needs.
-
     Raises:
         ValueError: a weight or bias that does not fit.
 
@@ -115,20 +112,10 @@ def dyt(
 
 
 def dyt_backward(dy: ArrayLike, cache: PointwiseCache) -> DyTGradients:
-    r"""Gradients of DyT.
+    r"""Gradients of :func:`dyt`.
 
     .. math:: dx = \alpha \, (1 - \tanh^2 \alpha x) \odot w \odot dy, \qquad
               d\alpha = \sum x \, (1 - \tanh^2 \alpha x) \odot w \odot dy
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`dyt`.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
-
-    Source:
-        the chain rule.
     """
     dargument, dx, dweight, dbias = _backward(dy, cache)
     return DyTGradients(dx, float((dargument * cache.x).sum()), dweight, dbias)
@@ -141,7 +128,7 @@ def derf(
     weight: ArrayLike | None = None,
     bias: ArrayLike | None = None,
 ) -> tuple[np.ndarray, PointwiseCache]:
-    r"""Dynamic erf.
+    r"""Dynamic erf; see :func:`dyt` for what the arguments share with it.
 
     .. math:: y = \operatorname{erf}(\alpha x + s) \odot w + b
 
@@ -151,12 +138,6 @@ def derf(
         shift: one number, s.
         weight: of the last sizes of `input`, or None.
         bias: as `weight`, or None.
-
-    Returns:
-        the output, and what :func:`derf_backward` needs.
-
-    Raises:
-        ValueError: a weight or bias that does not fit.
 
     Source:
         chen2025stronger, Eq. 10.
@@ -172,19 +153,9 @@ def derf(
 
 
 def derf_backward(dy: ArrayLike, cache: PointwiseCache) -> DerfGradients:
-    r"""Gradients of Derf.
+    r"""Gradients of :func:`derf`.
 
     .. math:: dx = \alpha \, \frac{2}{\sqrt\pi} e^{-(\alpha x + s)^2} \odot w \odot dy
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`derf`.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
-
-    Source:
-        the chain rule.
     """
     dargument, dx, dweight, dbias = _backward(dy, cache)
     dalpha, dshift = float((dargument * cache.x).sum()), float(dargument.sum())

@@ -21,15 +21,9 @@ from normlab.reference.validation import as_channel_vector, as_float64, check_up
 
 
 class BatchRenormCache(NamedTuple):
-    """What the backward pass needs.
+    """What the backward pass needs; x_hat and rstd are those before the correction by r and d.
 
     Attributes:
-        x_hat: input standardized over the batch, before the correction.
-        rstd: 1 / sqrt(var + eps) of the batch; in evaluation of the running variance.
-        r: factor of the correction, a constant.
-        d: summand of the correction, a constant.
-        weight: with the input's axes, or None.
-        bias: with the input's axes, or None.
         training: whether the statistics were the batch's.
         running_mean: the new one, (C,).
         running_var: the new one, (C,).
@@ -125,17 +119,7 @@ def batch_renorm(
 
 
 def batch_renorm_backward(dy: ArrayLike, cache: BatchRenormCache) -> Gradients:
-    r"""Gradients: in training batch norm's, times r; the correction itself has none.
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`batch_renorm`.
-
-    Returns:
-        `dx`, and `dweight`, `dbias` of (C,) or None.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
+    """Gradients: in training batch norm's, times r; the correction itself has none.
 
     Source:
         ioffe2017batch, Section 3 (its chain of derivatives).

@@ -86,9 +86,6 @@ def filter_response_norm(
         threshold: (C,), or None for no bound.
         eps: units of x².
 
-    Returns:
-        the output, and what :func:`filter_response_norm_backward` needs.
-
     Raises:
         ValueError: a shape that does not fit.
 
@@ -115,20 +112,10 @@ def filter_response_norm(
 def filter_response_norm_backward(
     dy: ArrayLike, cache: FilterResponseCache
 ) -> FilterResponseGradients:
-    r"""Gradients of filter response norm: what was cut off goes to the threshold.
+    r"""Gradients of :func:`filter_response_norm`: what was cut off goes to the threshold.
 
     .. math:: dx = \rho \left(g - \hat x \, \overline{g \odot \hat x}\right), \qquad
               g = w \odot dy \odot [y > \tau]
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`filter_response_norm`.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
-
-    Source:
-        the chain rule.
     """
     dy = check_upstream(dy, cache.x_hat.shape)
     passed = np.where(cache.cut, 0.0, dy)
@@ -160,9 +147,6 @@ def global_response_norm(
         bias: (C,), or None.
         eps: units of x.
 
-    Returns:
-        the output, and what :func:`global_response_norm_backward` needs.
-
     Raises:
         ValueError: a shape that does not fit.
 
@@ -184,23 +168,12 @@ def global_response_norm(
 
 
 def global_response_norm_backward(dy: ArrayLike, cache: GlobalResponseCache) -> Gradients:
-    r"""Gradients of global response norm; each channel's length acts on all channels.
+    r"""Gradients of :func:`global_response_norm`; each channel's length acts on all channels.
 
     .. math:: dx = dy + N \odot g + \frac{x_c}{G_c} \, dG_c, \quad g = w \odot dy, \quad
               dG_c = \frac{dN_c}{m} - \frac{1}{C m^2} \sum_k dN_k G_k
 
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`global_response_norm`.
-
-    Returns:
-        `dx`, and `dweight`, `dbias` of (C,) or None.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
-
-    Source:
-        the chain rule; N = G / m, m the mean length plus eps.
+    Here N = G / m, and m is the mean length plus eps.
     """
     dy = check_upstream(dy, cache.x.shape)
     positions = tuple(range(2, dy.ndim))

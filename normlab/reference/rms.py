@@ -25,9 +25,6 @@ class RMSNormCache(NamedTuple):
     Attributes:
         x_hat: input divided by its root mean square.
         rrms: 1 / sqrt(mean(x²) + eps), with size 1 along `axes`; units 1/x.
-        weight: with the input's axes, or None.
-        axes: the normalized axes.
-        normalized_shape: shape of the weight.
     """
 
     x_hat: np.ndarray
@@ -52,9 +49,6 @@ def rms_norm(
         normalized_shape: the last sizes of `input`; their product is H.
         weight: of `normalized_shape`, or None.
         eps: units of x²; None takes the machine epsilon of float64.
-
-    Returns:
-        the output, and what :func:`rms_norm_backward` needs.
 
     Raises:
         ValueError: a shape that does not fit.
@@ -82,20 +76,10 @@ def rms_norm(
 
 
 def rms_norm_backward(dy: ArrayLike, cache: RMSNormCache) -> Gradients:
-    r"""Gradients of RMSNorm in closed form.
+    r"""Gradients of :func:`rms_norm` in closed form; `dbias` is None.
 
     .. math:: dx = \rho \left(g - \hat x \, \overline{g \odot \hat x}\right), \quad
               g = dy \odot w, \quad dw = \sum dy \odot \hat x
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`rms_norm`.
-
-    Returns:
-        `dx` of the input's shape, `dweight` of `normalized_shape` or None, `dbias` None.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
 
     Source:
         zhang2019root, Eq. 8 to 10.
@@ -113,18 +97,8 @@ def rms_norm_backward(dy: ArrayLike, cache: RMSNormCache) -> Gradients:
 def rms_norm_backward_by_node(dy: ArrayLike, cache: RMSNormCache) -> dict[str, np.ndarray]:
     """Gradient of every intermediate value of RMSNorm, from the output to the input.
 
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`rms_norm`.
-
     Returns:
         gradients by `x_hat`, `rrms`, `mean_square`, `x`, in this order.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
-
-    Source:
-        the chain rule; its end result is the closed form of :func:`rms_norm_backward`.
     """
     dy = check_upstream(dy, cache.x_hat.shape)
     axes, rrms = cache.axes, cache.rrms
@@ -139,24 +113,11 @@ def rms_norm_backward_by_node(dy: ArrayLike, cache: RMSNormCache) -> dict[str, n
 
 
 def rms_norm_jacobian(x: ArrayLike, eps: float = 0.0) -> np.ndarray:
-    r"""Jacobian of RMSNorm without parameters at one row.
+    r"""Jacobian (H, H) of RMSNorm without parameters at one row (H,); units 1/x.
 
     .. math:: J = \rho \left( I - \frac{1}{H} \hat x \hat x^\top \right)
 
     With `eps` 0 the bracket is the projection onto the space orthogonal to x̂.
-
-    Args:
-        x: one row.
-        eps: units of x².
-
-    Shape:
-        x (H,); returns (H, H), symmetric.
-
-    Raises:
-        ValueError: `x` is not one row.
-
-    Units:
-        1/x.
 
     Source:
         the closed form of :func:`rms_norm_backward` for each unit vector; see also

@@ -33,11 +33,8 @@ def standardize(
 
     .. math:: \hat x = (x - \mu) \, r, \qquad r = \frac{1}{\sqrt{\sigma^2 + \epsilon}}
 
-    Shape:
-        returns `x_hat` of the shape of `x`, and `rstd`, `mean`, `var` with size 1 along `axes`.
-
-    Units:
-        `rstd` as 1/x; `mean` as x; `var` and `eps` as x².
+    Returns:
+        `x_hat` of the shape of `x`, and `rstd` (in 1/x), `mean`, `var` with size 1 along `axes`.
 
     Source:
         ioffe2015batch, Algorithm 1; ba2016layer, Eq. 3.
@@ -74,14 +71,7 @@ def standardize_backward(
 def standardize_backward_by_node(
     dx_hat: np.ndarray, x_hat: np.ndarray, rstd: np.ndarray, axes: tuple[int, ...]
 ) -> dict[str, np.ndarray]:
-    """The same gradient one node of the computation graph at a time.
-
-    Returns:
-        gradients by "x_hat", "rstd", "var", "centered", "mean" and "x".
-
-    Source:
-        ioffe2015batch, Section 3 (its chain of derivatives).
-    """
+    """The same gradient one node of the computation graph at a time."""
     count = max(1, math.prod(x_hat.shape[axis] for axis in axes))  # no cells: no division by 0
     centered = x_hat / rstd
     drstd = (dx_hat * centered).sum(axes, keepdims=True)  # x_hat = centered · rstd
@@ -100,19 +90,7 @@ def standardize_backward_by_node(
 
 
 def standardize_jacobian(x: ArrayLike, eps: float) -> np.ndarray:
-    r"""Jacobian of :func:`standardize` at one row of values that share statistics.
-
-    .. math:: J = r \left( I - \frac{1}{H} 11^\top - \frac{1}{H} \hat x \hat x^\top \right)
-
-    Shape:
-        x (H,); returns (H, H), symmetric.
-
-    Raises:
-        ValueError: `x` is not one row.
-
-    Source:
-        the closed form of :func:`standardize_backward` for each unit vector.
-    """
+    """Jacobian of :func:`standardize` at one row (H,), (H, H) and symmetric."""
     row = as_row(x)
     size = row.size
     x_hat, rstd, _, _ = standardize(row, (0,), eps)
@@ -132,10 +110,7 @@ def affine_backward(
 
     .. math:: d\hat x = dy \odot w, \qquad dw = \sum dy \odot \hat x, \qquad db = \sum dy
 
-    The sums run over the axes along which weight and bias were broadcast.
-
-    Shape:
-        `weight` and `bias` have as many axes as `dy`, with size 1 where they are broadcast.
+    The sums run over the axes along which weight and bias were broadcast: those of size 1.
     """
     dx_hat = dy if weight is None else dy * weight
     dweight = None if weight is None else _sum_to(dy * x_hat, weight.shape)

@@ -9,11 +9,7 @@ from numpy.typing import ArrayLike
 
 
 def as_float64(name: str, value: ArrayLike) -> np.ndarray:
-    """Convert to float64.
-
-    Raises:
-        TypeError: `value` is not real numbers.
-    """
+    """Convert real numbers to float64, and refuse others."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name}: got dtype {array.dtype}; expected real numbers")
@@ -21,11 +17,7 @@ def as_float64(name: str, value: ArrayLike) -> np.ndarray:
 
 
 def as_channel_vector(name: str, value: ArrayLike | None, x: np.ndarray) -> np.ndarray | None:
-    """Convert a parameter of (C,) to float64, shaped to be broadcast against (N, C, *).
-
-    Raises:
-        ValueError: another shape.
-    """
+    """Convert a parameter of (C,) to float64, shaped to be broadcast against (N, C, *)."""
     if value is None:
         return None
     vector = as_float64(name, value)
@@ -40,11 +32,7 @@ def as_channel_vector(name: str, value: ArrayLike | None, x: np.ndarray) -> np.n
 def as_normalized(
     name: str, value: ArrayLike | None, x: np.ndarray, normalized_shape: tuple[int, ...]
 ) -> np.ndarray | None:
-    """Convert a parameter of `normalized_shape` to float64 with the axes of `x`.
-
-    Raises:
-        ValueError: another shape.
-    """
+    """Convert a parameter of `normalized_shape` to float64 with the axes of `x`."""
     if value is None:
         return None
     array = as_float64(name, value)
@@ -56,12 +44,7 @@ def as_normalized(
 
 
 def check_shape_norm(x: np.ndarray, normalized_shape: Sequence[int]) -> tuple[int, ...]:
-    """Return `normalized_shape` as a tuple once it ends the shape of `x`.
-
-    Raises:
-        TypeError: it is not a sequence of ints.
-        ValueError: it is empty or does not end the shape.
-    """
+    """Return `normalized_shape` as a tuple once it ends the shape of `x`."""
     if isinstance(normalized_shape, int | np.integer):
         raise TypeError(
             f"normalized_shape: got {normalized_shape!r}; expected a tuple, such as "
@@ -77,11 +60,7 @@ def check_shape_norm(x: np.ndarray, normalized_shape: Sequence[int]) -> tuple[in
 
 
 def as_row(x: ArrayLike) -> np.ndarray:
-    """Convert the values that share statistics to float64 once they are one row.
-
-    Raises:
-        ValueError: not one axis.
-    """
+    """Convert the values that share statistics to float64 once they are one row."""
     row = as_float64("x", x)
     if row.ndim != 1:
         raise ValueError(
@@ -92,11 +71,7 @@ def as_row(x: ArrayLike) -> np.ndarray:
 
 
 def check_upstream(dy: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
-    """Convert the gradient by the output to float64 once it has the output's shape.
-
-    Raises:
-        ValueError: another shape.
-    """
+    """Convert the gradient by the output to float64 once it has the output's shape."""
     array = as_float64("dy", dy)
     if array.shape != shape:
         raise ValueError(f"dy: got shape {array.shape}; expected that of the output, {shape}")

@@ -42,9 +42,6 @@ def weight_norm(v: ArrayLike, g: ArrayLike) -> tuple[np.ndarray, WeightNormCache
         v: (out, \*); all axes but the first belong to a row.
         g: (out,).
 
-    Returns:
-        the weight, and what :func:`weight_norm_backward` needs.
-
     Source:
         salimans2016weight, Eq. 2.
 
@@ -64,13 +61,6 @@ def weight_norm_backward(dw: ArrayLike, cache: WeightNormCache) -> WeightNormGra
     r"""Gradients by v and g: the part along v goes to g, the rest to v.
 
     .. math:: dg = u \cdot dw, \qquad dv = \frac{g}{\lVert v \rVert} (dw - u \, (u \cdot dw))
-
-    Args:
-        dw: gradient of the loss by the weight.
-        cache: from :func:`weight_norm`.
-
-    Raises:
-        ValueError: `dw` has another shape than the weight.
 
     Source:
         salimans2016weight, Eq. 3.
@@ -92,9 +82,6 @@ def weight_standardization(
         v: (out, \*); all axes but the first belong to a row.
         eps: units of v².
 
-    Returns:
-        the weight, and what :func:`weight_standardization_backward` needs.
-
     Source:
         qiao2019micro.
 
@@ -108,17 +95,6 @@ def weight_standardization(
 
 
 def weight_standardization_backward(dw: ArrayLike, cache: WeightStandardizationCache) -> np.ndarray:
-    r"""Gradient by v: it sums to 0 over each row and is orthogonal to the standardized row.
-
-    Args:
-        dw: gradient of the loss by the weight.
-        cache: from :func:`weight_standardization`.
-
-    Raises:
-        ValueError: `dw` has another shape than the weight.
-
-    Source:
-        the closed form of :func:`normlab.reference.standardize_backward`, over rows.
-    """
+    """Gradient by v: it sums to 0 over each row and is orthogonal to the standardized row."""
     dw = check_upstream(dw, cache.w_hat.shape)
     return standardize_backward(dw, cache.w_hat, cache.rstd, tuple(range(1, dw.ndim)))

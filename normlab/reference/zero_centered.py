@@ -28,9 +28,6 @@ def zero_centered_rms_norm(
         weight: of `normalized_shape`, or None for 0.
         eps: units of x²; None takes the machine epsilon of float64.
 
-    Returns:
-        the output, and what :func:`zero_centered_rms_norm_backward` needs.
-
     Raises:
         ValueError: a shape that does not fit.
         TypeError: `normalized_shape` is not a sequence, or an argument is not real numbers.
@@ -47,19 +44,5 @@ def zero_centered_rms_norm(
 
 
 def zero_centered_rms_norm_backward(dy: ArrayLike, cache: RMSNormCache) -> Gradients:
-    """Gradients in closed form: those of RMS norm, whose weight is a constant away.
-
-    Args:
-        dy: gradient of the loss by the output.
-        cache: from :func:`zero_centered_rms_norm`.
-
-    Returns:
-        `dx` of the input's shape, `dweight` of `normalized_shape` or None, `dbias` None.
-
-    Raises:
-        ValueError: `dy` has another shape than the output.
-
-    Source:
-        zhang2019root, Eq. 8 to 10.
-    """
+    """Gradients in closed form: those of RMS norm, whose weight is a constant away."""
     return rms_norm_backward(dy, cache)

@@ -1,4 +1,9 @@
-"""Residual blocks: where the norms stand, and what scales the branch."""
+"""Residual blocks: where the norms stand, and what scales the branch.
+
+A block holds the branch F as `sublayer`, and its norms. Called with x (*, D), it returns the same
+shape; further arguments go to the branch. A branch that does not return a tensor raises a
+TypeError, and one that changes the shape of x a ValueError.
+"""
 
 from normlab.residual.blocks import DeepNorm, PostNorm, PreNorm
 from normlab.residual.constants import DeepNormConstants, deep_norm_constants

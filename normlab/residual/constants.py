@@ -7,14 +7,7 @@ from typing import NamedTuple
 
 
 class DeepNormConstants(NamedTuple):
-    """Factors of the skip (alpha) and gains of the initialization (beta).
-
-    Attributes:
-        encoder_alpha: factor of the encoder's skips, or None without an encoder.
-        encoder_beta: gain of the encoder's matrices, or None.
-        decoder_alpha: factor of the decoder's skips, or None without a decoder.
-        decoder_beta: gain of the decoder's matrices, or None.
-    """
+    """Factors of the skip (alpha) and gains of the initialization (beta); None without a stack."""
 
     encoder_alpha: float | None
     encoder_beta: float | None

@@ -7,29 +7,16 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from normlab.residual.sums import branch
+from normlab.residual.sums import Block, branch
 
 
 class SandwichNorm(nn.Module):
-    r"""A norm before the branch and one behind it; the skip is left alone.
+    r"""A norm before the branch and one behind it, before the sum; the skip is left alone.
 
     .. math:: y = x + \mathrm{norm}_{out}(F(\mathrm{norm}_{in}(x)))
 
-    Args:
-        sublayer: the branch F.
-        norm_in: before the branch.
-        norm_out: behind the branch, before the sum.
-
-    Shape:
-        x (\*, D); returns the same shape.
-
-    Raises:
-        TypeError: the sublayer does not return a tensor.
-        ValueError: the sublayer changes the shape.
-
-    Conventions:
-        called Peri-LN where embedding and output are normalized, too. Without eps the sum does
-        not change when the branch's last matrix is rescaled.
+    Called Peri-LN where embedding and output are normalized, too. Without eps the sum does not
+    change when the branch's last matrix is rescaled.
 
     Source:
         ding2021cogview; kim2025peri.
@@ -42,37 +29,21 @@ class SandwichNorm(nn.Module):
         self.norm_out = norm_out
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Apply the block; further arguments go to the sublayer."""
+        """Apply the block."""
         return x + self.norm_out(branch(self.sublayer, self.norm_in(x), *args, **kwargs))
 
 
-class OutputNorm(nn.Module):
+class OutputNorm(Block):
     r"""The norm stands behind the branch, before the sum, and nowhere else.
 
     .. math:: y = x + \mathrm{norm}(F(x))
-
-    Args:
-        sublayer: the branch F.
-        norm: behind the branch.
-
-    Shape:
-        x (\*, D); returns the same shape.
-
-    Raises:
-        TypeError: the sublayer does not return a tensor.
-        ValueError: the sublayer changes the shape.
 
     Source:
         olmo2024furious (its "reordered norm").
     """
 
-    def __init__(self, sublayer: nn.Module, norm: nn.Module) -> None:
-        super().__init__()
-        self.sublayer = sublayer
-        self.norm = norm
-
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Apply the block; further arguments go to the sublayer."""
+        """Apply the block."""
         return x + self.norm(branch(self.sublayer, x, *args, **kwargs))
 
 
@@ -82,17 +53,11 @@ class SubNorm(nn.Module):
     .. math:: y = x + G(\mathrm{norm}_{mid}(F(\mathrm{norm}_{in}(x))))
 
     Args:
-        first: F, the branch up to its last matrix; its output may have another size.
+        first: F, the branch up to its last matrix; its output may have another size, which is
+            that of `norm_mid`.
         last: G, the last matrix.
         norm_in: before the branch.
-        norm_mid: between F and G, of the size that F returns.
-
-    Shape:
-        x (\*, D); returns the same shape.
-
-    Raises:
-        TypeError: `last` does not return a tensor.
-        ValueError: `last` does not return the shape of x.
+        norm_mid: between F and G.
 
     Source:
         wang2022foundation.
@@ -113,35 +78,24 @@ class SubNorm(nn.Module):
         return x + branch(self.last, inner, like=x)
 
 
-class ScaledPreNorm(nn.Module):
-    r"""Pre-norm whose norm is divided by the root of the layer's number.
+class ScaledPreNorm(Block):
+    r"""Pre-norm whose norm is divided by the root of the layer's number l, counted from 1.
 
     .. math:: y = x + F\!\left(\frac{\mathrm{norm}(x)}{\sqrt{l}}\right)
 
-    Args:
-        sublayer: the branch F.
-        norm: before the branch.
-        layer: l, counted from 1.
-
-    Shape:
-        x (\*, D); returns the same shape.
-
     Raises:
-        TypeError: the sublayer does not return a tensor.
-        ValueError: `layer` is below 1, or the sublayer changes the shape.
+        ValueError: `layer` is below 1.
 
     Source:
         sun2025curse (LayerNorm scaling).
     """
 
     def __init__(self, sublayer: nn.Module, norm: nn.Module, *, layer: int) -> None:
-        super().__init__()
-        self.sublayer = sublayer
-        self.norm = norm
+        super().__init__(sublayer, norm)
         self.layer = _check_layer(layer)
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Apply the block; further arguments go to the sublayer."""
+        """Apply the block."""
         scaled = self.norm(x) / math.sqrt(self.layer)
         return x + branch(self.sublayer, scaled, *args, **kwargs)
 
@@ -154,18 +108,10 @@ class Keel(nn.Module):
 
     .. math:: y = \mathrm{norm}_{out}(\alpha\, x + F(\mathrm{norm}_{in}(x)))
 
-    Args:
-        sublayer: the branch F.
-        norm_in: before the branch.
-        norm_out: behind the sum.
-        alpha: factor of the skip; the paper takes the number of sublayers.
-
-    Shape:
-        x (\*, D); returns the same shape.
+    The paper takes the number of sublayers for alpha.
 
     Raises:
-        TypeError: the sublayer does not return a tensor.
-        ValueError: `alpha` is not a positive number, or the sublayer changes the shape.
+        ValueError: `alpha` is not a positive number.
 
     Source:
         chen2026postlayernorm.
@@ -185,7 +131,7 @@ class Keel(nn.Module):
         self.alpha = alpha
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Apply the block; further arguments go to the sublayer."""
+        """Apply the block."""
         y = branch(self.sublayer, self.norm_in(x), *args, **kwargs)
         return self.norm_out(self.alpha * x + y)
 
@@ -193,64 +139,38 @@ class Keel(nn.Module):
         return f"alpha={self.alpha:.4g}"
 
 
-class ResiDual(nn.Module):
+class ResiDual(Block):
     r"""Two streams: one is normalized after each sum, the other only adds up the branches.
 
     .. math:: p' = \mathrm{norm}(p + F(p)), \qquad d' = d + F(p)
 
-    Args:
-        sublayer: the branch F.
-        norm: of the first stream.
-
-    Shape:
-        p, d (\*, D); takes and returns the pair. A network starts with p = d = x and ends with
-        :math:`p + \mathrm{norm}(d)`.
-
-    Raises:
-        TypeError: the sublayer does not return a tensor.
-        ValueError: the sublayer changes the shape.
+    It takes and returns the pair. A network starts with p = d = x and ends with
+    :math:`p + \mathrm{norm}(d)`.
 
     Source:
         xie2023residual.
     """
 
-    def __init__(self, sublayer: nn.Module, norm: nn.Module) -> None:
-        super().__init__()
-        self.sublayer = sublayer
-        self.norm = norm
-
     def forward(
         self, streams: tuple[Tensor, Tensor], *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Apply the block to the pair (p, d); further arguments go to the sublayer."""
+        """Apply the block to the pair (p, d)."""
         p, d = streams
         y = branch(self.sublayer, p, *args, **kwargs)
         return self.norm(p + y), d + y
 
 
 class SiameseNorm(nn.Module):
-    r"""Two streams, one normalized and one not, that share a branch.
+    r"""Two streams, one normalized and one not, that share a branch; it takes and returns the pair.
 
     .. math:: \hat p = \mathrm{norm}_p(p), \quad
               z = F(\mathrm{norm}_z(\hat p + \mathrm{norm}_d(d))), \qquad
               p' = \hat p + \frac{z}{\sqrt{2 l}}, \quad d' = d + z
 
-    Args:
-        sublayer: the branch F.
-        norm_p: of the normalized stream.
-        norm_d: of the other stream, on its way to the branch.
-        norm_z: of their sum.
-        layer: l, counted from 1.
-
-    Shape:
-        p, d (\*, D); takes and returns the pair.
+    As in the authors' code for image classification; l counts layers from 1.
 
     Raises:
-        TypeError: the sublayer does not return a tensor.
-        ValueError: `layer` is below 1, or the sublayer changes the shape.
-
-    Conventions:
-        as in the authors' code for image classification.
+        ValueError: `layer` is below 1.
 
     Source:
         li2026siamesenorm.
@@ -275,7 +195,7 @@ class SiameseNorm(nn.Module):
     def forward(
         self, streams: tuple[Tensor, Tensor], *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Apply the block to the pair (p, d); further arguments go to the sublayer."""
+        """Apply the block to the pair (p, d)."""
         p, d = streams
         p = self.norm_p(p)
         z = branch(self.sublayer, self.norm_z(p + self.norm_d(d)), *args, **kwargs)

@@ -14,20 +14,11 @@ from normlab.residual.sums import branch
 
 
 class LayerScale(nn.Module):
-    r"""A learned factor for each feature, small at the start.
+    r"""A learned factor for each feature of (\*, D), which starts at `init`.
 
     .. math:: y = \lambda \odot x
 
     It stands behind a branch: `PreNorm(nn.Sequential(F, LayerScale(dim)), norm)`.
-
-    Args:
-        dim: size D of the last axis.
-        init: factor at the start.
-        device: of the factors.
-        dtype: of the factors.
-
-    Shape:
-        input (\*, D); returns the same shape.
 
     Source:
         touvron2021going.
@@ -61,21 +52,8 @@ class ReZero(nn.Module):
 
     .. math:: y = x + a \, F(x), \qquad a = 0 \text{ at the start}
 
-    SkipInit is the same map, proposed for convolutional branches without batch norm.
-
-    Args:
-        sublayer: the branch F.
-        init: a at the start.
-
-    Shape:
-        x (\*, D); returns the same shape.
-
-    Raises:
-        TypeError: the sublayer does not return a tensor.
-        ValueError: the sublayer changes the shape.
-
-    Conventions:
-        with a = 0 the first step reaches a alone; the gradients in the branch are 0.
+    SkipInit is the same map, proposed for convolutional branches without batch norm. With a = 0 the
+    first step reaches a alone; the gradients in the branch are 0.
 
     Source:
         bachlechner2021rezero; de2020batch for SkipInit.
@@ -87,7 +65,7 @@ class ReZero(nn.Module):
         self.alpha = nn.Parameter(torch.tensor(init))
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Apply the block; further arguments go to the sublayer."""
+        """Apply the block."""
         return x + self.alpha * branch(self.sublayer, x, *args, **kwargs)
 
 
@@ -99,19 +77,8 @@ class Fixup(nn.Module):
 
     .. math:: y = x + a \, G(\phi(F(x + b_1) + b_2) + b_3) + b_4
 
-    Args:
-        first: F, a linear or convolutional layer without bias.
-        last: G, likewise.
-
-    Shape:
-        x; returns the same shape.
-
-    Raises:
-        TypeError: `last` does not return a tensor.
-        ValueError: `last` does not return the shape of x.
-
-    Conventions:
-        the activation is a rectifier. :func:`fixup_init_` sets the matrices.
+    F and G are linear or convolutional layers without bias, which :func:`fixup_init_` sets; the
+    activation is a rectifier.
 
     Source:
         zhang2019fixup.
@@ -164,19 +131,11 @@ class AdaLNZero(nn.Module):
     .. math:: y = x + g \odot F(\mathrm{AdaLN}(x, c)), \qquad
               g = W_g \, \mathrm{SiLU}(c) + w_g = 0 \text{ at the start}
 
-    Args:
-        sublayer: the branch F.
-        dim: size D of the last axis.
-        condition_dim: size of the condition.
-        eps: units of x²; of the layer norm.
-
-    Shape:
-        x (N, \*, D), condition (N, condition_dim); returns the shape of x.
+    Called with x (N, \*, dim) and a condition (N, condition_dim); `eps`, in units of x², is that of
+    :class:`normlab.layers.AdaLN`.
 
     Raises:
         ShapeError: an input or condition that does not fit.
-        TypeError: the sublayer does not return a tensor.
-        ValueError: the sublayer changes the shape.
 
     Source:
         peebles2023scalable, Section 3.2.
@@ -193,7 +152,7 @@ class AdaLNZero(nn.Module):
         nn.init.zeros_(self.gate.bias)
 
     def forward(self, x: Tensor, condition: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Apply the block; further arguments go to the sublayer."""
+        """Apply the block."""
         y = branch(self.sublayer, self.norm(x, condition), *args, **kwargs)
         gate = self.gate(functional.silu(condition))
         return x + gate.view(x.shape[0], *(1,) * (x.dim() - 2), -1) * y

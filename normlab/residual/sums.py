@@ -1,4 +1,4 @@
-"""What can be added to a skip."""
+"""What the blocks share: a branch with a norm, and what can be added to a skip."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from typing import Any
 from torch import Tensor, nn
 
 
+class Block(nn.Module):
+    """A branch and one norm; each block says where the norm stands."""
+
+    def __init__(self, sublayer: nn.Module, norm: nn.Module) -> None:
+        super().__init__()
+        self.sublayer = sublayer
+        self.norm = norm
+
+
 def branch(
     sublayer: nn.Module, x: Tensor, *args: Any, like: Tensor | None = None, **kwargs: Any
 ) -> Tensor:
-    """The sublayer's output, once it can be added to the skip, which is `like` where it is not `x`.
-
-    Raises:
-        TypeError: the sublayer does not return a tensor.
-        ValueError: its output has another shape than the skip.
-    """
+    """The sublayer's output, once it can be added to the skip: to x, or to `like`."""
     y = sublayer(x, *args, **kwargs)
     skip = x if like is None else like
     if not isinstance(y, Tensor):

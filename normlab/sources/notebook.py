@@ -9,31 +9,24 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from normlab.kernels import use
-
 # MyST-NB looks for this prefix. Its own `glue` imports Sphinx, 1.5 s in every kernel.
 _PREFIX = "application/papermill.record/"
 
 
-def setup(kernels: str = "composition") -> None:
-    """Set threads, kernels and figures so that a notebook gives the same outputs everywhere.
+def setup() -> None:
+    """Set threads and figures so that a notebook gives the same outputs everywhere.
 
     torch computes with one thread, or with `NORMLAB_THREADS` where the environment sets it:
-    a second thread makes small models slower on a busy machine and changes last bits.
-    The layers compute as they are written, whatever kernels are installed. Figures are stored as
-    PNG in the style of the book.
-
-    Args:
-        kernels: what computes the layers; see `normlab.kernels.use`.
+    a second thread makes small models slower on a busy machine and changes last bits. Figures are
+    stored as PNG in the style of the book.
 
     Raises:
-        ValueError: `NORMLAB_THREADS` is no positive integer, or `kernels` is no back end.
+        ValueError: `NORMLAB_THREADS` is no positive integer.
     """
     threads = os.environ.get("NORMLAB_THREADS", "1")
     if not threads.isdecimal() or int(threads) < 1:
         raise ValueError(f"NORMLAB_THREADS: got {threads!r}; expected a positive integer")
     torch.set_num_threads(int(threads))
-    use(kernels)
 
     # Imported here, so that the sources can be read without matplotlib.
     from matplotlib_inline.backend_inline import set_matplotlib_formats

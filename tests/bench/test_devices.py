@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from normlab import kernels, layers
 from normlab.bench import Case, devices, run_case, variants
 from normlab.bench.__main__ import SHAPES, main
 from normlab.bench.cases import count_peak, count_saved
 from normlab.bench.devices import held_after, launch_share, peak_during, waiting_clock
 from normlab.bench.timing import measure
-from normlab.bench.variants import backends, copied, functions, make_variants
-from normlab.kernels import choice
+from normlab.bench.variants import copied, functions, make_variants, modules
+from normlab.kernels import chunked
+from normlab.kernels.differentiation import Kernels
 
 LARGEST = 64
 
@@ -65,9 +68,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         name="Test GPU", total_memory=80 << 30, L2_cache_size=50 << 20, multi_processor_count=132
     )
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    module = SimpleNamespace(LARGEST=LARGEST, layer_norm=None, rms_norm=None)
-    monkeypatch.setattr(choice, "gpu_backend", lambda: module)
-    monkeypatch.setattr(choice, "_has_numba", lambda: False)  # whose compiling takes long
+    known = Kernels("triton", "cuda", ModuleType("layer_norm"), largest=LARGEST)
+    known.module.layer_norm = known.module.rms_norm = None
+    triton = SimpleNamespace(kernels=lambda: known, layer_norm=F.layer_norm, rms_norm=F.rms_norm)
+    # without numba, whose compiling takes long
+    monkeypatch.setattr(kernels, "backends", lambda: {"triton": triton, "chunked": chunked})
     made = Case.tensors
 
     def here(case: Case, seed: int = 0) -> Any:
@@ -114,11 +119,11 @@ def test_saved_and_peak_are_multiples_of_the_input(gpu: Gpu) -> None:
         gpu.allocate(3 * x.nbytes)  # the result, and twice its size for backward
         return x.exp() + sum(p.sum() for p in _)
 
-    assert count_saved(case, function, "composition") == pytest.approx(2)
-    assert count_peak(case, function, "composition") == pytest.approx(3)
+    assert count_saved(case, function) == pytest.approx(2)
+    assert count_peak(case, function) == pytest.approx(3)
 
 
-def test_triton_is_named_where_the_router_takes_it(gpu: Gpu) -> None:
+def test_triton_is_named_where_it_knows_the_case(gpu: Gpu) -> None:
     def names(norm: str, *shape: int) -> list[str]:
         return list(functions(Case(norm, "float32", shape, device="cuda")))
 
@@ -126,14 +131,13 @@ def test_triton_is_named_where_the_router_takes_it(gpu: Gpu) -> None:
     assert names("layer_norm", 8, LARGEST + 1) == ["composition"]  # rows that do not fit
     assert names("batch_norm", 8, 4) == ["composition"]
     assert names("add_rms_norm", 8, 16) == ["composition", "triton, two calls"]
-    assert backends(Case("rms_norm", "float32", (8, 16), device="cuda"))["triton"] == "auto"
     assert "triton" not in functions(Case("layer_norm", "float32", (8, 16)))
 
 
 def test_without_triton_the_composition_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "gpu_backend", lambda: None)
+    monkeypatch.setattr(kernels, "backends", lambda: {"chunked": chunked})
     case = Case("layer_norm", "float32", (8, 16), device="cuda")
-    assert list(backends(case)) == ["composition"]
+    assert modules(case) == {"composition": layers}
 
 
 def test_inputs_take_turns_on_a_gpu_only(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> None:
@@ -210,7 +214,7 @@ def test_others_that_fail_are_left_out_with_the_reason(
     def wrong(x: Tensor, *_: Tensor) -> Tensor:
         return x
 
-    monkeypatch.setattr(choice, "_has_numba", lambda: False)
+    monkeypatch.setattr(kernels, "backends", lambda: {"chunked": chunked})
     case = Case("layer_norm", "float32", (64, 32))
     made = {**functions(case), "broken": variants.Variant(broken), "wrong": variants.Variant(wrong)}
     monkeypatch.setattr(reporting, "functions", lambda *_, **__: made)

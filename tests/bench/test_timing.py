@@ -17,6 +17,7 @@ from normlab.bench.__main__ import main
 from normlab.bench.cases import FUSED
 from normlab.bench.limits import count_moved
 from normlab.bench.timing import CONTROL, control_error, measure, paired_ratio
+from normlab.kernels import chunked, numba_loops
 
 
 class Machine:
@@ -101,10 +102,8 @@ def test_a_bad_control_concludes_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_wrong_variant_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from normlab.kernels import chunked
-
     right = chunked.layer_norm
-    monkeypatch.setattr(chunked, "layer_norm", lambda *a: (right(*a)[0] * 1.001, right(*a)[1]))
+    monkeypatch.setattr(chunked, "layer_norm", lambda *a, **k: right(*a, **k) * 1.001)
     with pytest.raises(ArithmeticError, match="chunked is off by"):
         run_case(CASE, rounds=5)
 
@@ -112,11 +111,11 @@ def test_a_wrong_variant_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_is_counted() -> None:
     """Multiples of the input: the composition saves two of its size, a kernel three per row."""
     case = Case("layer_norm", "float32", (64, 512))
-    function = case.bound(layers)
-    assert count_saved(case, function, "composition") == pytest.approx(2.0, abs=0.05)
-    assert count_saved(case, function, "numba") == pytest.approx(3 / 512, rel=0.01)
-    assert count_peak(case, function, "composition") > 6
-    assert 2.0 <= count_peak(case, function, "numba") < 2.3
+    layer, kernel = case.bound(layers), case.bound(numba_loops)
+    assert count_saved(case, layer) == pytest.approx(2.0, abs=0.05)
+    assert count_saved(case, kernel) == pytest.approx(3 / 512, rel=0.01)
+    assert count_peak(case, layer) > 6
+    assert 2.0 <= count_peak(case, kernel) < 2.3
 
 
 def test_the_command_writes_its_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,8 +140,7 @@ def test_the_record_names_its_processor_and_concludes_nothing_from_a_bad_control
 def test_bytes_that_operators_move() -> None:
     case = Case("layer_norm", "float32", (64, 512))
     assert count_moved(case, case.bound(F)) == pytest.approx(5, abs=0.2)
-    with kernels.use("composition"):
-        assert count_moved(case, case.bound(layers)) > 8 * 5
+    assert count_moved(case, case.bound(layers)) > 8 * 5
 
 
 def test_limits_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +173,7 @@ def test_a_norm_with_its_neighbor_is_two_calls_of_torch(norm: str) -> None:
         results.append([one.detach(), *torch.autograd.grad(found, tensors, upstream)])
     for theirs, mine in zip(*results, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=2e-5)
-    assert count_saved(case, case.bound(kernels), "numba") < 0.1
+    assert count_saved(case, case.bound(kernels)) < 0.1
     if case.adds:
         assert torch.equal(results[0][1], results[0][2])  # the sum passes its gradient to both
 

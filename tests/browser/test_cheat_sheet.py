@@ -31,8 +31,8 @@ CUT = """() => {
 
 
 @pytest.fixture
-def tab(context):
-    opened = context.new_page()
+def tab(bare_context):
+    opened = bare_context.new_page()
     opened.goto((site.BUILT / PAGE).as_uri())
     opened.emulate_media(media="print")
     yield opened
@@ -45,9 +45,9 @@ def print_sheet(tab, paper: str, **options):
 
 
 @pytest.fixture(scope="module")
-def printed(context):
+def printed(bare_context):
     """The sheet on each paper."""
-    opened = context.new_page()
+    opened = bare_context.new_page()
     opened.goto((site.BUILT / PAGE).as_uri())
     yield {paper: print_sheet(opened, paper) for paper in PAPERS}
     opened.close()
@@ -133,6 +133,12 @@ def test_a_dark_screen_prints_dark_on_light(tab):
 
 
 # What follows tests the checks themselves.
+
+
+def test_fonts_of_the_machine_would_fill_a_third_side(tab):
+    tab.route("**/*.woff2", lambda route: route.abort())
+    tab.reload()
+    assert len(print_sheet(tab, "A4").pages) > 2
 
 
 def test_a_third_side_is_seen(tab):

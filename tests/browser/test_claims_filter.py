@@ -19,7 +19,7 @@ ID_TEXT = ".map(i => i.querySelector('.claim-id').textContent)"
 VERDICTS, IDS = SHOWN + VERDICT_TEXT, SHOWN + ID_TEXT
 
 
-@pytest.fixture(params=PAGES)
+@pytest.fixture(scope="module", params=PAGES)
 def page(request):
     return request.param
 
@@ -30,13 +30,24 @@ def words(page):
     return PAGES[page]
 
 
+@pytest.fixture(scope="module")
+def opened(context, page):
+    tab = context.new_page()
+    tab.goto((site.BUILT / page).as_uri())
+    tab.wait_for_selector(".claims-filter")
+    yield tab
+    tab.close()
+
+
 @pytest.fixture
-def tab(context, page):
-    opened = context.new_page()
-    opened.goto((site.BUILT / page).as_uri())
-    opened.wait_for_selector(".claims-filter")
-    yield opened
-    opened.close()
+def tab(opened):
+    """The page as it was loaded: nothing asked, every verdict shown."""
+    opened.evaluate("() => history.replaceState(null, '', location.pathname)")
+    opened.get_by_role("searchbox").fill("")
+    for box in opened.locator(".claims-filter input[type=checkbox]").all():
+        box.check()
+    opened.get_by_role("searchbox").press("Enter")
+    return opened
 
 
 def stated_count(tab) -> tuple[int, int]:

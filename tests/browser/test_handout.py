@@ -14,8 +14,8 @@ PAGE = "book/handout.html"
 
 
 @pytest.fixture
-def tab(context):
-    opened = context.new_page()
+def tab(bare_context):
+    opened = bare_context.new_page()
     opened.goto((site.BUILT / PAGE).as_uri())
     opened.emulate_media(media="print")
     yield opened
@@ -32,6 +32,12 @@ def test_it_fills_one_side(tab, paper):
     assert len(pages) == 1
     text = unicodedata.normalize("NFKC", " ".join(pages[0].extract_text().split()))
     assert all(words in text for words in ("Predict first", "seed 8", "Homework"))
+
+
+def test_fonts_of_the_machine_would_fill_a_second_side(tab):
+    tab.route("**/*.woff2", lambda route: route.abort())
+    tab.reload()
+    assert len(print_sheet(tab, "A4")) > 1
 
 
 def test_a_second_side_is_seen(tab):

@@ -25,6 +25,14 @@ ALL_ARE_THERE = "/\\d/.test(document.querySelector('#search-results .search-summ
 
 
 @pytest.fixture(scope="module")
+def search(context):
+    """A window for the page that searches."""
+    tab = context.new_page()
+    yield tab
+    tab.close()
+
+
+@pytest.fixture(scope="module")
 def table(browser):
     """The page of symptoms on a small screen."""
     tab = browser.new_page(viewport={"width": 1280, "height": 800})
@@ -33,20 +41,25 @@ def table(browser):
     tab.close()
 
 
-def find_pages(context, words: str) -> list[str]:
-    """The pages that the book's own search lists, best first."""
-    tab = context.new_page()
-    tab.goto((site.BUILT / "search.html").as_uri() + f"?q={quote(words)}")
-    tab.wait_for_function(ALL_ARE_THERE)
-    links = tab.locator("#search-results li > a")
-    found = [link.get_attribute("href").partition("?")[0] for link in links.all()]
-    tab.close()
-    return found
+def find_links(search, words: str):
+    """Links of the book's own search, best first."""
+    search.goto((site.BUILT / "search.html").as_uri() + f"?q={quote(words)}")
+    search.wait_for_function(ALL_ARE_THERE)
+    return search.locator("#search-results li > a")
 
 
 @pytest.mark.parametrize("words", [words for words, _ in SEARCHES])
-def test_the_page_with_the_fix_is_among_the_first_three(context, words):
-    assert "book/debugging.html" in find_pages(context, words)[:3]
+def test_the_page_with_the_fix_is_among_the_first_three(search, words):
+    links = find_links(search, words).all()[:3]
+    assert "book/debugging.html" in [a.get_attribute("href").partition("?")[0] for a in links]
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [("RMSNorm", "RMS"), ("层归一化", "层归一化（续）"), ("層正規化", "glossary")],
+)
+def test_search_finds(search, words, title):
+    assert title in " ".join(find_links(search, words).all_inner_texts())
 
 
 @pytest.mark.parametrize(
@@ -57,12 +70,9 @@ def test_the_page_with_the_fix_is_among_the_first_three(context, words):
         ("batch norm eval drops", "book/batch_norm", 5),
     ],
 )
-def test_only_a_symptom_puts_its_page_first(context, words, page, score):
-    tab = context.new_page()
-    tab.goto((site.BUILT / "search.html").as_uri() + f"?q={quote(words)}")
-    found = tab.evaluate("page => Scorer.score([page, '', '', null, 5, ''])", page)
-    tab.close()
-    assert found == score
+def test_only_a_symptom_puts_its_page_first(search, words, page, score):
+    search.goto((site.BUILT / "search.html").as_uri() + f"?q={quote(words)}")
+    assert search.evaluate("page => Scorer.score([page, '', '', null, 5, ''])", page) == score
 
 
 @pytest.mark.parametrize(("words", "fix"), SEARCHES)

@@ -10,8 +10,6 @@ import torch
 from normlab.experiments.many_devices import batch_invariance, communication_cost, cost_at_scale
 from normlab.experiments.many_devices.cost_at_scale import Cluster
 
-pytestmark = pytest.mark.starts("normlab")
-
 RECORD = Path(__file__).resolve().parents[2] / "book" / "_data" / "batch_invariance.json"
 CHANNELS = communication_cost.resnet_channels()
 

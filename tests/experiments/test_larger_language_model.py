@@ -16,15 +16,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from normlab import kernels
 from normlab.experiments import checkpoints
 from normlab.experiments.checkpoints import Checkpoint
 from normlab.experiments.data import library
 from normlab.experiments.data.library import PINNED, Library, load_library
 from normlab.experiments.networks.decoder import CausalAttention
 from normlab.experiments.today import larger_language_model as larger
-
-pytestmark = pytest.mark.starts("normlab")
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = {"layers": 1, "width": 16, "heads": 2, "length": 8, "batch_size": 2, "steps": 12}
@@ -284,7 +281,6 @@ def test_kill_minus_nine(tmp_path):
     command = [sys.executable, "-m", "normlab.experiments", "larger_language_model", *words]
     whole = [*command, "--checkpoints", str(tmp_path), "--record", str(tmp_path / "record.json")]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    environment["NORMLAB_KERNELS"] = "composition"  # whatever other tests have chosen here
     checkpoint = tmp_path / "none-0.01-0.pt"
     with subprocess.Popen(whole, env=environment, stderr=subprocess.PIPE) as first:
         deadline = time.monotonic() + 120
@@ -298,8 +294,7 @@ def test_kill_minus_nine(tmp_path):
     assert "continues at step" in done.stderr
     (found,) = json.loads((tmp_path / "record.json").read_text())["result"]["outcomes"]
     settings = {**WORDS, **longer, "groups": ("none",), "lrs": (0.01,), "seeds": (0,)}
-    with kernels.use("composition"):
-        (right,) = measured(larger.Config(**settings, text_sha256=""))
+    (right,) = measured(larger.Config(**settings, text_sha256=""))
     assert {n: tuple(v) if isinstance(v, list) else v for n, v in found.items()}.items() >= (
         right.items()
     )

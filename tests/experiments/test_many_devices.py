@@ -17,8 +17,6 @@ from normlab.experiments.many_devices import communication_cost, full_sharding, 
 from normlab.experiments.many_devices import data_parallel_training as training
 from normlab.parallel import Processes
 
-pytestmark = pytest.mark.starts("normlab")
-
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"lrs": (0.02,), "seeds": (0,), "steps": 10}
 

@@ -30,8 +30,6 @@ from normlab.experiments.settings import (
 )
 from normlab.experiments.sweep import Sweep, grid
 
-pytestmark = pytest.mark.starts("normlab")
-
 ROOT = Path(__file__).resolve().parents[2]
 NO_EXPERIMENTS = {"zoo"}  # made by tests/zoo, in an environment with other libraries
 RECORDS = [

@@ -16,8 +16,6 @@ from normlab.experiments.pytorch_source import kernel_agreement
 from normlab.kernel_models import row_moments
 from normlab.kernel_models import row_statistics as module
 
-pytestmark = pytest.mark.starts("normlab")
-
 LOG = logging.getLogger("normlab.kernel_models")
 UNIT = 2.0**-24
 LIMITS = {  # relative to the largest value; sums of 768 terms, then one rounding to the dtype

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normlab import layers
+from normlab import kernels, layers
 
 Function = Callable[..., Tensor]
 
@@ -29,7 +29,16 @@ class Call:
         return f"{self.name}{list(self.shape)}"
 
     def ours(self, x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-        return getattr(layers, self.name)(x, *self.arguments(weight, bias))
+        return self.by(kernels, x, weight, bias)
+
+    def layer(self, x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+        return self.by(layers, x, weight, bias)
+
+    def by(
+        self, module: Any, x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        """The norm of `normlab.layers`, of `normlab.kernels` or of a back end."""
+        return getattr(module, self.name)(x, *self.arguments(weight, bias))
 
     def theirs(self, x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
         return getattr(F, self.name)(x, *self.arguments(weight, bias))

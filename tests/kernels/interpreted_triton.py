@@ -11,13 +11,16 @@ import torch
 from calls import Call, layer, oracle, relative_error, rms
 from torch import Tensor
 
+from normlab.kernels import calls as calls_of_a_back_end
+from normlab.kernels import triton_rows
+
 CALLS = [f(*shape) for f in (layer, rms) for shape in ((1, 9), (5, 16), (12, 7), (3, 100))]
 
 
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert os.environ["TRITON_INTERPRET"] == "1"
-    module = importlib.import_module("normlab.kernels.triton")
+    module = importlib.import_module("normlab.kernels.triton_programs")
     monkeypatch.setattr(module, "WARPS", 5)  # fewer programs than the rows of some calls
     return module
 
@@ -48,6 +51,21 @@ def test_bfloat16(interpreted: ModuleType, call: Call) -> None:
     got = run(interpreted, call, tensors, dy)
     for value, expected in zip(got, oracle(call, tensors, dy), strict=True):
         assert relative_error(value, expected) < 2**-7
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("call", [layer(5, 16), rms(12, 7)], ids=str)
+def test_the_back_end_gives_outputs_and_gradients(call: Call) -> None:
+    """As on a GPU, but for the device that it asks for."""
+    known = triton_rows.kernels()._replace(device="cpu")
+    tensors, dy = call.tensors()
+    leaves = [t.requires_grad_() for t in tensors]
+    arguments = call.arguments(*[*leaves[1:], None][:2])
+    y = getattr(calls_of_a_back_end, call.name)(known, leaves[0], *arguments)
+    found = [y.detach(), *torch.autograd.grad(y, leaves, dy)]
+    for value, expected in zip(found, oracle(call, tensors, dy), strict=True):
+        assert relative_error(value, expected) < 2e-6
+    assert calls_of_a_back_end.group_norm(known, leaves[0], 1) == "input"
 
 
 def test_a_wrong_kernel_is_seen(interpreted: ModuleType) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import functools
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ from calls import CALLS, LARGE, Call, batch, gradients, group, layer, oracle, re
 
 from normlab import kernels, layers
 from normlab.checks import check_layer, error_budget, max_error
+from normlab.kernels import chunked, numba_loops
 
 # Of the largest value; two roundings of 2**-24 make 1.2e-7.
 ALLOWED = {"y": 1.5e-7, "dx": 1.5e-7, "dweight": 2e-7, "dbias": 2e-7}
@@ -76,7 +77,7 @@ def test_weight_gradients_count_every_row(backend: str, parameter_dtype: torch.d
     rows = 65536
     x = torch.randn(rows, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
     weight, bias = (torch.ones(8, dtype=parameter_dtype, requires_grad=True) for _ in range(2))
-    layers.layer_norm(x, (8,), weight, bias).sum().backward()
+    kernels.layer_norm(x, (8,), weight, bias).sum().backward()
     assert bias.grad is not None
     assert bias.grad.tolist() == [rows] * 8
 
@@ -108,7 +109,7 @@ def test_threads_change_no_bit(backend: str, call: Call) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_conformance_suite_passes(backend: str, name: str) -> None:
-    report = check_layer(getattr(layers, name), like=name)
+    report = check_layer(getattr(kernels, name), like=name)
     assert report.passed, report
 
 
@@ -120,18 +121,17 @@ def test_results_past_the_cache_are_the_same(
 
     call = layer(40, 128)
     tensors, dy = call.tensors()
-    with kernels.use("numba"):
-        expected = gradients(call.ours, tensors, dy)
-        monkeypatch.setattr(blocks, "STREAMED", streamed)
-        got = gradients(call.ours, tensors, dy)
+    compiled = functools.partial(call.by, numba_loops)
+    expected = gradients(compiled, tensors, dy)
+    monkeypatch.setattr(blocks, "STREAMED", streamed)
+    got = gradients(compiled, tensors, dy)
     assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
 
 
 def test_bfloat16_keeps_what_is_not_a_number() -> None:
     x = torch.tensor([[1.0, float("nan"), 2.0], [1.0, float("inf"), 2.0], [1.0, 2.0, 3.0]])
-    for name in ("chunked", "numba"):
-        with kernels.use(name):
-            y = layers.layer_norm(x.bfloat16(), (3,))
+    for module in (chunked, numba_loops):
+        y = module.layer_norm(x.bfloat16(), (3,))
         expected = F.layer_norm(x, (3,))
         assert torch.equal(y.isnan(), expected.isnan())
 
@@ -152,14 +152,13 @@ def test_channels_last_without_a_copy(
         assert max_error(value, wide) <= error_budget(wide, dtype, 1e-6 * float(wide.abs().max()))
 
 
-def test_running_statistics_move_as_those_of_the_composition(backend: str) -> None:
+def test_running_statistics_move_as_those_of_the_layer(backend: str) -> None:
     x = 3 + torch.randn(6, 4, 5, 5, generator=torch.Generator().manual_seed(0))
-    for module in (layers.BatchNorm2d(4), layers.BatchNorm2d(4, momentum=None)):
-        with kernels.use("composition"):
-            expected = copy.deepcopy(module)
-            for scale in (1.0, 2.0, 3.0):
-                expected(scale * x)
+    for momentum in (0.1, None):
+        module = kernels.BatchNorm2d(4, momentum=momentum)
+        expected = layers.BatchNorm2d(4, momentum=momentum)
         for scale in (1.0, 2.0, 3.0):
+            expected(scale * x)
             module(scale * x)
         for key, value in expected.state_dict().items():
             torch.testing.assert_close(module.state_dict()[key], value, rtol=2e-6, atol=1e-6)
@@ -172,7 +171,6 @@ def test_statistics_from_the_first_rows_stay_near() -> None:
     x += torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
     x[:32] = 0
     call = batch(4096, 40)
-    for name in ("chunked", "numba"):
-        with kernels.use(name):
-            y = call.ours(x)
+    for module in (chunked, numba_loops):
+        y = call.by(module, x)
         assert relative_error(y, call.theirs(x.double())) < 1e-6

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from normlab import kernels
-from normlab.kernels import choice, fused, fused_differentiation, pieces
+from normlab.kernels import chunked, functions, fused, fused_differentiation
+from normlab.kernels.chunks import pieces
 
 ADDED = ["add_layer_norm", "add_rms_norm"]
 ACTIVATED = ["layer_norm_silu", "layer_norm_gelu", "rms_norm_silu", "rms_norm_gelu"]
@@ -110,21 +111,21 @@ def test_16_bit_sums_are_those_of_torch(backend: str, name: str, dtype: torch.dt
 
 @pytest.mark.parametrize("name", ADDED + ACTIVATED)
 def test_derivatives_by_finite_differences(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The chunked back end takes float64; only the router keeps it from it."""
-    monkeypatch.setattr("normlab.kernels.functions._DTYPES", (torch.float64,))
+    """The chunked kernels can compute in float64; the back end does not say that it knows it."""
+    known = chunked.kernels()._replace(dtypes=(torch.float64,), smallest=0)
+    monkeypatch.setattr(functions, "fastest", lambda *_: known)
     monkeypatch.setattr(pieces, "CHUNK", 10)  # two rows, so that there are several pieces
     counted: list[str] = []
     compute = fused_differentiation.compute
 
-    def count(kernel: str, *rest: Any, **out: Any) -> Any:
+    def count(kernels: Any, kernel: str, *rest: Any, **out: Any) -> Any:
         counted.append(kernel)
-        return compute(kernel, *rest, **out)
+        return compute(kernels, kernel, *rest, **out)
 
     monkeypatch.setattr(fused_differentiation, "compute", count)
     leaves = [t.requires_grad_() for t in made(name, 5, 5, dtype=torch.float64)[0]]
-    with kernels.use("chunked"):
-        assert torch.autograd.gradcheck(lambda *t: call(name, *t), leaves)
-        assert torch.autograd.gradgradcheck(lambda *t: call(name, *t), leaves)
+    assert torch.autograd.gradcheck(lambda *t: call(name, *t), leaves)
+    assert torch.autograd.gradgradcheck(lambda *t: call(name, *t), leaves)
     assert any(kernel.endswith("backward") for kernel in counted)
 
 
@@ -189,13 +190,10 @@ def test_strides_and_float64(backend: str, name: str) -> None:
     assert torch.equal(call(name, *doubles)[0], by_torch(name, *doubles)[0])
 
 
-def test_only_the_sum_is_saved() -> None:
+def test_only_the_sum_is_saved(backend: str) -> None:
     tensors, _ = made("add_layer_norm", 64, 100)
     kept: list[Tensor] = []
-    with (
-        kernels.use("numba"),
-        torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t),
-    ):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
         _, total = call("add_layer_norm", *(t.requires_grad_() for t in tensors))
     large = [t for t in kept if t.shape == (64, 100)]
     assert [t.data_ptr() for t in large] == [total.data_ptr()]
@@ -258,33 +256,3 @@ def test_wrong_versions_fail_the_bounds(
     monkeypatch.setattr(pieces, "CHUNK", 700)
     for name in names:
         assert max(errors(name, 33, 70)) > 10 * ALLOWED
-
-
-@pytest.mark.parametrize(("found", "small", "large"), [
-    ("chunked", None, "chunked"), ("numba", "numba", "numba"),
-])  # fmt: skip
-def test_small_inputs_without_numba_are_composed(
-    monkeypatch: pytest.MonkeyPatch, found: str, small: str | None, large: str
-) -> None:
-    from normlab import layers
-    from normlab.kernels import differentiation
-
-    called: list[str] = []
-    compute = differentiation.compute
-
-    def count(kernel: str, *rest: Any) -> Any:
-        called.append(kernel)
-        return compute(kernel, *rest)
-
-    monkeypatch.setattr(differentiation, "compute", count)
-    monkeypatch.setattr(choice, "_has_numba", lambda: found == "numba")
-    with kernels.use("auto"):
-        layers.layer_norm(torch.randn(8, 16), (16,))
-        layers.batch_norm(torch.randn(8, 16), None, None, training=True)
-        assert len(called) == (2 if small else 0)
-        layers.layer_norm(torch.randn(64, 64), (64,))
-        assert len(called) == (3 if small else 1)
-    called.clear()
-    with kernels.use(large):  # who names a back end gets it
-        layers.layer_norm(torch.randn(8, 16), (16,))
-    assert called == ["layer_norm"]

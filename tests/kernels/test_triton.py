@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from normlab.kernels import differentiation
-
-pytestmark = pytest.mark.starts("normlab", "tests/kernels")
+from normlab import kernels
 
 pytest.importorskip("triton", reason="Triton has no wheels for this platform")
 
@@ -39,17 +37,11 @@ def test_the_kernels_are_right_in_the_interpreter() -> None:
     assert found and int(found[1]) >= 20 and "skipped" not in done.stdout
 
 
-def test_the_router_asks_them_for_tensors_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+def test_tensors_of_a_gpu_go_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from normlab.kernels import functions, triton_rows
 
-    class Kernels:
-        @staticmethod
-        def layer_norm(x: torch.Tensor, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
-            asked.append("layer_norm")
-            return x, x
-
-    monkeypatch.setattr(differentiation.choice, "gpu_backend", lambda: Kernels)
-    x = torch.ones(2, 3)
-    monkeypatch.setattr(differentiation, "_on_gpu", lambda t: t is x)
-    differentiation.compute("layer_norm", x, None, None, 3, 1e-5)
-    assert asked == ["layer_norm"]
+    functions.fastest.cache_clear()
+    assert functions.fastest("cuda", torch.bfloat16) == triton_rows.kernels()
+    assert functions.fastest("cuda", torch.float64) is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert next(iter(kernels.backends())) == "triton"

@@ -113,6 +113,18 @@ def test_forward_and_state_follow_torch(name, args, kwargs, shape):
 
 
 @pytest.mark.parametrize(("name", "args", "kwargs", "shape"), CASES)
+def test_parameters_start_as_torchs_and_go_back(name, args, kwargs, shape):
+    theirs = make_torchs(name, args, kwargs).state_dict()
+    ours = getattr(layers, name)(*args, **kwargs)
+    for _ in range(2):
+        torch.testing.assert_close(dict(ours.state_dict()), dict(theirs))
+        for p in ours.parameters():
+            nn.init.normal_(p)
+        ours(torch.randn(shape))
+        ours.reset_parameters()
+
+
+@pytest.mark.parametrize(("name", "args", "kwargs", "shape"), CASES)
 def test_state_round_trip_into_torch(name, args, kwargs, shape):
     ours, theirs = pair(name, args, kwargs)
     g = torch.Generator().manual_seed(5)

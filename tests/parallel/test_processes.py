@@ -18,8 +18,6 @@ import torch
 from normlab import parallel
 from normlab.parallel import Processes, RankFailed
 
-pytestmark = pytest.mark.starts("normlab", "tests/parallel")
-
 
 @pytest.fixture(scope="module")
 def impatient():

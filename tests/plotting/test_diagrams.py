@@ -16,8 +16,6 @@ from PIL import Image
 from normlab.norms import label_cells, label_parameters
 from normlab.plotting import NORM_COLORS, make_family_figure, plot_norm_family, plot_shared_cells
 
-pytestmark = pytest.mark.starts("normlab")
-
 STATIC = Path(__file__).parents[2] / "book" / "_static" / "which-cells-share-a-mean.png"
 
 # name, shape, further arguments of label_cells

@@ -16,8 +16,6 @@ from normlab import plotting
 from normlab.norms import NORMS
 from normlab.plotting.style import _OTHER_COLORS
 
-pytestmark = pytest.mark.starts("normlab")
-
 # Machado, Oliveira and Fernandes (2009): how linear RGB looks to a dichromat.
 VISION = {
     "full": np.eye(3),

@@ -16,8 +16,6 @@ from normlab.sources import (
 from normlab.sources.callpaths import _read_path, _short_name
 from normlab.sources.symbols import Compiled
 
-pytestmark = pytest.mark.starts("normlab")
-
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="builds for Linux print the names")
 
 ERROR = """Expected a matrix

@@ -19,8 +19,6 @@ from chapter_facts import FACTS
 
 from normlab.sources import torch_release
 
-pytestmark = pytest.mark.starts("normlab")
-
 PINNED = "2.13.0"
 BOOK = Path(__file__).parents[2] / "book"
 PAGES = [BOOK / f"{name}.ipynb" for name in ("pytorch_source", "pytorch_source_further")]

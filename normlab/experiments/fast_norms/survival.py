@@ -1,4 +1,4 @@
-"""Which uses a layer norm survives: by its operations, by a bare kernel, and by the router."""
+"""Which uses a layer norm survives: as operations, as a bare kernel, and as `normlab.kernels`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normlab import kernels, layers
+from normlab.kernels import chunked
 from normlab.kernels.differentiation import apply
 
 Norm = Callable[[Tensor], Tensor]
@@ -22,18 +23,17 @@ def _torch(x: Tensor, *_: Tensor | None) -> Tensor:
 
 def composition(x: Tensor) -> Tensor:
     """Layer norm as operations of torch."""
-    with kernels.use("composition"):
-        return layers.layer_norm(x, (SIZE,))
+    return layers.layer_norm(x, (SIZE,))
 
 
 def bare_kernel(x: Tensor) -> Tensor:
     """The chunked kernel under `torch.autograd.Function`, and nothing around it."""
-    return apply("layer_norm", _torch, x, None, None, SIZE, 1e-5)[0]
+    return apply(chunked.kernels(), "layer_norm", _torch, x, None, None, SIZE, 1e-5)[0]
 
 
 def routed(x: Tensor) -> Tensor:
-    """Layer norm of the package, which chooses for each call."""
-    return layers.layer_norm(x, (SIZE,))
+    """Layer norm of `normlab.kernels`, which calls the layer for what a kernel cannot do."""
+    return kernels.layer_norm(x, (SIZE,))
 
 
 def list_uses(norm: Norm) -> dict[str, str]:
@@ -51,8 +51,7 @@ def _verdict(use: Callable[..., Tensor], norm: Norm, x: Tensor, v: Tensor) -> st
     plain = use if use is not _compiled else _forward
     expected = plain(_torch, x.double(), v.double())
     try:
-        with kernels.use("chunked"):
-            found = use(norm, x, v)
+        found = use(norm, x, v)
     except Exception:  # each use refuses in a way of its own
         return "refused"
     near = float((found - expected).abs().max()) < 1e-4 * float(expected.abs().max())

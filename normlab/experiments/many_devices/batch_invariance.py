@@ -47,7 +47,7 @@ class Outcome:
 
     capability: str  #: that torch says it used
     function: str  #: what was called
-    backend: str  #: of `normlab.kernels`, or "torch"
+    backend: str  #: "composition" for the layer, a name of `normlab.kernels.backends`, or "torch"
     dtype: str  #: of the rows
     alone: int  #: rows that change when each is computed by itself
     changed: list[int]  #: rows that change in a batch of each of the smaller sizes
@@ -62,20 +62,19 @@ def _functions(features: int) -> Iterator[tuple[str, str, Callable[[Tensor], Ten
     yield "torch.rsqrt", "torch", lambda x: x[:, 0].abs().add(0.5).rsqrt()
     yield "written_rms_norm", "torch", written_rms_norm
     shape = (features,)
-    calls: dict[str, Callable[[Tensor], Tensor]] = {
-        "layer_norm": lambda x: layers.layer_norm(x, shape),
-        "rms_norm": lambda x: layers.rms_norm(x, shape),
-        "group_norm": lambda x: layers.group_norm(x.unsqueeze(-1), 1),
-        "instance_norm": lambda x: layers.instance_norm(x.unsqueeze(1)),
+    calls: dict[str, Callable[[Any, Tensor], Tensor]] = {
+        "layer_norm": lambda module, x: module.layer_norm(x, shape),
+        "rms_norm": lambda module, x: module.rms_norm(x, shape),
+        "group_norm": lambda module, x: module.group_norm(x.unsqueeze(-1), 1),
+        "instance_norm": lambda module, x: module.instance_norm(x.unsqueeze(1)),
     }
-    for backend in kernels.available():
+    modules = {"composition": layers, **kernels.backends()}
+    for backend in ("composition", "chunked", "numba"):
+        if backend not in modules:
+            continue
+        module = modules[backend]
         for name, call in calls.items():
-            yield name, backend, functools.partial(_with_backend, backend, call)
-
-
-def _with_backend(backend: str, call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    with kernels.use(backend):
-        return call(x)
+            yield name, backend, functools.partial(call, module)
 
 
 def count_changed(function: Callable[[Tensor], Tensor], x: Tensor, size: int) -> int:

@@ -1,6 +1,6 @@
 """The norms as loops over vectors, compiled by numba; the extra `normlab[kernels]`.
 
-Each function has a namesake with the same arguments in `normlab.kernels.chunked`.
+Each function has a namesake with the same arguments in `normlab.kernels.chunks`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.kernels.chunked_channels import scale, scale_backward  # noqa: F401 -- re-exported
-from normlab.kernels.pieces import Gradients, Needs
+from normlab.kernels.chunks import scale, scale_backward  # noqa: F401 -- re-exported
+from normlab.kernels.chunks.pieces import Gradients, Needs
 from normlab.kernels.vectorized import added
 from normlab.kernels.vectorized import rows as loops
 from normlab.kernels.vectorized.blocks import KINDS, as_vector, count_blocks, run, streams
@@ -22,10 +22,10 @@ from normlab.kernels.vectorized.channels import (  # noqa: F401 -- re-exported
     group_norm,
     group_norm_backward,
 )
-from normlab.kernels.vectorized.compiling import converts_halves
+from normlab.kernels.vectorized.compiling import FOLDER, converts_halves  # noqa: F401
+from normlab.kernels.vectorized.trial import try_compiler  # noqa: F401 -- re-exported
 
-MAY_FAIL = True  # a compiler may find a processor, or a folder, that it cannot work with
-LACKS = () if converts_halves() else (torch.float16,)  # what the other back end computes
+DTYPES = (torch.float32, torch.bfloat16, *((torch.float16,) if converts_halves() else ()))
 
 
 def layer_norm(

@@ -34,13 +34,13 @@ def folder_of(sources: Path) -> str:
     return os.path.join(given, f"kernels-{digest.hexdigest()[:16]}")
 
 
-_FOLDER = folder_of(Path(__file__).parent)
+FOLDER = folder_of(Path(__file__).parent)
 
 
 def compiled(function: Callable[..., None]) -> Any:
     """Compile at the first call, without holding the interpreter, and keep the result on disk."""
     before = config.CACHE_DIR
-    config.CACHE_DIR = _FOLDER
+    config.CACHE_DIR = FOLDER
     try:
         return njit(nogil=True, cache=True, error_model="numpy")(function)
     except RuntimeError as error:  # no folder can be written

@@ -1,4 +1,4 @@
-"""What a call survives: transforms, compilation, export, odd tensors, second derivatives."""
+"""What `normlab.kernels` survives: transforms, compilers, odd tensors, second derivatives."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from torch.autograd import forward_ad
 from torch_version import VERSION
 
 from normlab import kernels, layers
-from normlab.kernels import differentiation
+from normlab.kernels import chunked, differentiation
 
 pytest.importorskip("expecttest", reason="torch.testing._internal needs expecttest")
 with warnings.catch_warnings():
@@ -59,9 +59,9 @@ class Counter:
         self.calls: list[str] = []
         compute = differentiation.compute
 
-        def count(kernel: str, *rest: Any) -> Any:
+        def count(kernels: Any, kernel: str, *rest: Any) -> Any:
             self.calls.append(kernel)
-            return compute(kernel, *rest)
+            return compute(kernels, kernel, *rest)
 
         monkeypatch.setattr(differentiation, "compute", count)
 
@@ -79,23 +79,8 @@ def test_kernels_compute_forward_and_backward(backend: str, call: Call, counter:
 
 
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
-def test_backward_after_another_choice(call: Call) -> None:
-    tensors, dy = call.tensors()
-    expected = gradients(call.ours, tensors, dy)
-    for name in ("chunked", "numba"):
-        leaves = [t.clone().requires_grad_() for t in tensors]
-        with kernels.use(name):
-            y = call.ours(*leaves)
-        with kernels.use("composition"):
-            found = torch.autograd.grad(y, leaves, dy)
-        for value, wanted in zip(found, expected[1:], strict=True):
-            torch.testing.assert_close(value, wanted, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("call", ONE_EACH, ids=str)
-def test_composition_asks_no_kernel(call: Call, counter: Counter) -> None:
-    with kernels.use("composition"):
-        gradients(call.ours, *call.tensors())
+def test_a_layer_asks_no_kernel(backend: str, call: Call, counter: Counter) -> None:
+    gradients(call.layer, *call.tensors())
     assert counter.calls == []
 
 
@@ -178,8 +163,7 @@ def test_second_derivatives(backend: str, call: Call, counter: Counter) -> None:
     tensors, dy = call.tensors()
     got = second(call.ours, tensors, dy)
     assert counter.calls == [kernel_of(call)]
-    with kernels.use("composition"):
-        expected = second(call.ours, [t.double() for t in tensors], dy.double())
+    expected = second(call.layer, [t.double() for t in tensors], dy.double())
     for a, b in zip(got, expected, strict=True):
         torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-5)
 
@@ -196,19 +180,16 @@ def test_second_derivatives(backend: str, call: Call, counter: Counter) -> None:
     ids=str,
 )
 def test_derivatives_by_finite_differences(call: Call, constants: tuple[Any, ...]) -> None:
-    """The chunked kernels take float64; the router keeps it from them."""
+    """The chunked kernels can compute in float64, though the back end does not know it."""
     tensors, _ = call.tensors(torch.float64)
     leaves = [t.requires_grad_() for t in tensors]
 
     def function(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        def composition(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
-            return call.ours(x, w, b)
+        known = chunked.kernels()
+        return differentiation.apply(known, call.name, call.layer, x, weight, bias, *constants)[0]
 
-        return differentiation.apply(call.name, composition, x, weight, bias, *constants)[0]
-
-    with kernels.use("chunked"):
-        assert torch.autograd.gradcheck(function, leaves)
-        assert torch.autograd.gradgradcheck(function, leaves)
+    assert torch.autograd.gradcheck(function, leaves)
+    assert torch.autograd.gradgradcheck(function, leaves)
 
 
 # torch's own forward-mode machinery scripts its decompositions on first use.
@@ -218,10 +199,9 @@ def test_derivatives_by_finite_differences(call: Call, constants: tuple[Any, ...
 def test_functional_transforms(backend: str, call: Call, counter: Counter) -> None:
     (x, *parameters), dy = call.tensors()
     got = torch.func.grad(lambda v: (call.ours(v, *parameters) * dy).sum())(x)
-    with kernels.use("composition"):
-        expected = gradients(call.ours, [x, *parameters], dy)
-        single = call.ours(x, *parameters)
-        push = torch.func.jvp(lambda v: call.ours(v, *parameters), (x,), (dy,))[1]
+    expected = gradients(call.layer, [x, *parameters], dy)
+    single = call.layer(x, *parameters)
+    push = torch.func.jvp(lambda v: call.layer(v, *parameters), (x,), (dy,))[1]
     torch.testing.assert_close(got, expected[1])
     mapped = torch.func.vmap(lambda v: call.ours(v, *parameters))(torch.stack([x, dy]))
     torch.testing.assert_close(mapped[0], single)
@@ -291,16 +271,15 @@ def test_sample_inputs_of_torch(backend: str, name: str, dtype: torch.dtype) -> 
     samples = list(operator.sample_inputs("cpu", dtype))
     assert samples
     for sample in samples:
-        got = getattr(layers, name)(sample.input, *sample.args, **sample.kwargs)
-        with kernels.use("composition"):
-            expected = getattr(layers, name)(sample.input, *sample.args, **sample.kwargs)
+        got = getattr(kernels, name)(sample.input, *sample.args, **sample.kwargs)
+        expected = getattr(layers, name)(sample.input, *sample.args, **sample.kwargs)
         assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
         torch.testing.assert_close(got, expected)
 
 
 def test_export_holds_no_kernel(backend: str) -> None:
     """An exported graph runs where normlab is not installed."""
-    program = torch.export.export(layers.LayerNorm(8), (torch.randn(3, 8),))
+    program = torch.export.export(kernels.LayerNorm(8), (torch.randn(3, 8),))
     assert not [n for n in program.graph.nodes if "normlab" in str(n.target)]
 
 
@@ -312,15 +291,42 @@ def test_autocast(backend: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
 
 
-def test_copies_and_pickles(backend: str) -> None:
-    module = nn.Sequential(nn.Linear(4, 8), layers.LayerNorm(8), layers.RMSNorm(8))
-    x = torch.randn(3, 4)
-    for again in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
-        assert torch.equal(again(x), module(x))
+MODULES = [
+    ("LayerNorm", (8,), {}, (3, 4, 8)),
+    ("LayerNorm", ((4, 8),), {"bias": False}, (3, 4, 8)),
+    ("RMSNorm", (8,), {"eps": 1e-5}, (3, 8)),
+    ("GroupNorm", (2, 4), {}, (3, 4, 5)),
+    ("BatchNorm1d", (4,), {}, (6, 4)),
+    ("BatchNorm1d", (4,), {"momentum": None, "bias": False}, (6, 4, 5)),
+    ("BatchNorm2d", (4,), {"affine": False}, (2, 4, 3, 5)),
+    ("InstanceNorm1d", (4,), {"affine": True}, (4, 5)),
+    ("InstanceNorm2d", (4,), {"track_running_stats": True}, (2, 4, 3, 5)),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "kwargs", "shape"), MODULES)
+def test_modules_are_those_of_the_layers(
+    backend: str, name: str, args: Any, kwargs: Any, shape: tuple[int, ...], counter: Counter
+) -> None:
+    """In both modes, through a state dict in either direction, copied and pickled."""
+    g = torch.Generator().manual_seed(0)
+    layer = getattr(layers, name)(*args, **kwargs)
+    for p in layer.parameters():
+        nn.init.uniform_(p, 0.5, 1.5, generator=g)
+    module = getattr(kernels, name)(*args, **kwargs)
+    assert isinstance(module, type(layer)) and repr(module) == repr(layer)
+    module.load_state_dict(layer.state_dict())
+    for x in torch.randn(3, *shape, generator=g):
+        torch.testing.assert_close(module(x), layer(x))
+    assert bool(counter.calls) != kwargs.get("track_running_stats", False)
+    layer.load_state_dict(module.state_dict())
+    expected = layer.eval()(x)
+    for again in (module, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        torch.testing.assert_close(again.eval()(x), expected)
 
 
 def test_only_the_input_is_saved(backend: str) -> None:
-    """And three numbers a row; the composition saves the size of the input three times over."""
+    """And three numbers a row; the layer saves the size of the input three times over."""
     call = LARGE[0]
     kept: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
@@ -341,19 +347,26 @@ def test_inference_mode_and_devices_by_default(backend: str, call: Call) -> None
         assert torch.equal(call.ours(x), expected)
 
 
-# The first of a norm's shapes is enough: all of them would be the composition's test again.
+# The first of a norm's shapes is enough: all of them would be the layer's test again.
 @pytest.mark.parametrize(
     "call", [layer(3, 5), rms(3, 5), batch(4, 3), group(2, 2, 4, 3), instance(2, 3, 4)], ids=str
 )
-def test_float64_goes_to_the_composition_and_its_derivatives_are_right(
-    call: Call, counter: Counter
+def test_float64_goes_to_the_layer_and_its_derivatives_are_right(
+    backend: str, call: Call, counter: Counter
 ) -> None:
-    """The compiled kernels have no float64; what is asked of them in it, torch's operations do."""
     tensors, _ = call.tensors(torch.float64)
     leaves = [t.requires_grad_() for t in tensors]
-    with kernels.use("numba"):
-        assert torch.autograd.gradcheck(call.ours, leaves)
-        assert torch.autograd.gradgradcheck(call.ours, leaves)
-        assert counter.calls == []
-        call.ours(*(t.detach().float() for t in leaves))
+    assert torch.autograd.gradcheck(call.ours, leaves)
+    assert torch.autograd.gradgradcheck(call.ours, leaves)
+    assert counter.calls == []
+    call.ours(*(t.detach().float() for t in leaves))
     assert counter.calls == [kernel_of(call)]
+
+
+def test_wrong_arguments_are_the_layer_s_to_name(backend: str) -> None:
+    with pytest.raises(layers.ShapeError, match="weight: got shape"):
+        kernels.layer_norm(torch.randn(3, 4), (4,), torch.ones(5))
+    with pytest.raises(layers.DtypeError, match="input: got torch.int64"):
+        kernels.layer_norm(torch.ones(3, 4, dtype=torch.int64), (4,))
+    with pytest.raises(layers.ShapeError, match="num_groups: got 3"):
+        kernels.group_norm(torch.ones(3, 4), 3)

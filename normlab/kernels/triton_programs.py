@@ -4,7 +4,7 @@ Tests run them in Triton's interpreter on a CPU, and `make gpu` runs them on a G
 `gpu_kernel_times.json` and `gpu_kernel_times_graphs.json` in `book/_data` have their times on the
 one kind of GPU where they were measured, an H100, with their launches and without; the numbers of
 threads and registers below were chosen there. Each function has a namesake with the same arguments
-in `normlab.kernels.chunked`.
+in `normlab.kernels.chunks`.
 
 A program has one row in registers in the forward pass. In the backward pass there are as many
 programs as the GPU runs at the same time; each takes rows at equal distances, and sums the weight's
@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from normlab.kernels.pieces import Gradients, Needs
+from normlab.kernels.chunks.pieces import Gradients, Needs
 
 LARGEST = 16384  # features; longer rows do not fit the registers of a program
 # A thread has 16 elements of a row: fewer, and too few bytes are on their way; more do not fit.

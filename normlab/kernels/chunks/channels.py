@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from normlab.kernels.chunked_rows import normalize_rows
-from normlab.kernels.pieces import CHUNK, Gradients, Needs, fine_dtype, pieces, wide_dtype
+from normlab.kernels.chunks.native import normalize_rows
+from normlab.kernels.chunks.pieces import CHUNK, Gradients, Needs, fine_dtype, pieces, wide_dtype
 
 _FEW = 32  # values that are summed in float32
 _SMALL = 1 << 14  # elements; converting fewer costs nothing

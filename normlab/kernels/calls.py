@@ -1,0 +1,312 @@
+"""The five norms by the kernels of one back end, or the argument that it does not know.
+
+Each function has the arguments of its namesake in `normlab.layers` behind the kernels that compute
+it. It gives the output, or the name of an argument that is not for these kernels: then
+`normlab.kernels` calls the layer, and a back end that was called by itself raises.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec
+
+import torch
+from torch import Tensor, nn
+
+from normlab import layers
+from normlab.kernels.differentiation import Kernels, Layer, apply
+from normlab.kernels.interception import is_plain_call
+
+P = ParamSpec("P")
+_PLAIN = (Tensor, nn.Parameter)
+_SEQUENCES = (tuple, list)
+
+
+def layer_norm(
+    kernels: Kernels,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor | str:
+    """Layer norm, or the argument that the kernels do not know."""
+    unknown = unknown_of_rows(kernels, input, normalized_shape, weight, bias)
+    if unknown:
+        return unknown
+
+    def layer(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
+        return layers.layer_norm(x, normalized_shape, w, b, eps)
+
+    features = count_features(normalized_shape)
+    return _call(kernels, "layer_norm", layer, input, weight, bias, features, eps)[0]
+
+
+def rms_norm(
+    kernels: Kernels,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor | str:
+    """RMS norm, or the argument that the kernels do not know."""
+    unknown = unknown_of_rows(kernels, input, normalized_shape, weight)
+    if unknown:
+        return unknown
+    if eps is None:
+        eps = torch.finfo(torch.float32).eps
+
+    def layer(x: Tensor, w: Tensor | None, b: None) -> Tensor:
+        return layers.rms_norm(x, normalized_shape, w, eps)
+
+    features = count_features(normalized_shape)
+    return _call(kernels, "rms_norm", layer, input, weight, None, features, eps)[0]
+
+
+def batch_norm(
+    kernels: Kernels,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor | str:
+    """Batch norm, which also moves the running statistics, or the argument that is not known."""
+    unknown = _unknown_of_channels(kernels, input, weight, bias, running_mean, running_var)
+    if unknown:
+        return unknown
+    if (running_mean is None) != (running_var is None):
+        return "running_mean" if running_mean is None else "running_var"
+    if eps <= 0:
+        return "eps"
+    if not training:
+        return _with_running(kernels, input, running_mean, running_var, weight, bias, eps)
+    count = input.numel() // input.shape[1]
+    if count == 1:
+        return "input"
+
+    def layer(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
+        return layers.batch_norm(x, None, None, w, b, True, 0.0, eps)
+
+    y, stats = _call(kernels, "batch_norm", layer, input, weight, bias, eps)
+    if running_mean is not None and running_var is not None:
+        with torch.no_grad():
+            mean, missed, _, var = stats
+            var = var * (count / (count - 1))
+            mean = mean + missed
+            running_mean.copy_((1 - momentum) * running_mean + momentum * mean)
+            running_var.copy_((1 - momentum) * running_var + momentum * var)
+    return y
+
+
+def group_norm(
+    kernels: Kernels,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor | str:
+    """Group norm, or the argument that the kernels do not know."""
+    unknown = _unknown_of_channels(kernels, input, weight, bias)
+    if unknown:
+        return unknown
+    if not isinstance(num_groups, int) or num_groups < 1 or input.shape[1] % num_groups:
+        return "num_groups"
+    if input.numel() == input.shape[0] * num_groups:
+        return "num_groups"  # one value in a group
+
+    def layer(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
+        return layers.group_norm(x, num_groups, w, b, eps)
+
+    return _call(kernels, "group_norm", layer, input, weight, bias, num_groups, eps)[0]
+
+
+def instance_norm(
+    kernels: Kernels,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor | str:
+    """Instance norm, or the argument that is not known; running statistics are not recorded."""
+    unknown = _unknown_of_channels(kernels, input, weight, bias, running_mean, running_var)
+    if unknown:
+        return unknown
+    if not use_input_stats:
+        return _with_running(kernels, input, running_mean, running_var, weight, bias, eps)
+    if running_mean is not None or running_var is not None:
+        return "running_var" if running_mean is None else "running_mean"
+    channels = input.shape[1]
+    if input.numel() == input.shape[0] * channels:
+        return "input"  # one position
+
+    def layer(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
+        return layers.instance_norm(x, None, None, w, b, True, 0.0, eps)
+
+    return _call(kernels, "group_norm", layer, input, weight, bias, channels, eps)[0]
+
+
+def _with_running(
+    kernels: Kernels,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> Tensor | str:
+    """Normalize with running statistics, to which no gradient flows."""
+    if running_mean is None or running_mean.requires_grad or torch.compiler.is_compiling():
+        return "running_mean"
+    if running_var is None or running_var.requires_grad:
+        return "running_var"
+
+    def layer(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
+        return layers.batch_norm(x, running_mean, running_var, w, b, False, 0.0, eps)
+
+    mean, var = running_mean.float(), running_var.float()
+    stats = torch.stack([mean, torch.zeros_like(mean), torch.rsqrt(var + eps), var])
+    return _call(kernels, "scale", layer, input, weight, bias, stats)[0]
+
+
+def _call(
+    kernels: Kernels, kernel: str, layer: Layer, input: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor]:
+    if kernels.traced:
+        found: tuple[Tensor, Tensor] = getattr(kernels.module, kernel)(input, *rest)
+        return found
+    return apply(kernels, kernel, layer, input.resolve_neg(), *rest)
+
+
+def _is_unknown(kernels: Kernels, input: Tensor) -> bool:
+    """Whether these kernels cannot compute such a tensor, whatever the other arguments."""
+    return (
+        type(input) not in _PLAIN
+        or not (input.is_cpu if kernels.device == "cpu" else input.is_cuda)
+        or input.dtype not in kernels.dtypes
+        or input.layout is not torch.strided
+        or input.numel() == 0
+    )
+
+
+def unknown_of_rows(
+    kernels: Kernels,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> str:
+    """The name of an argument that is not for these kernels of rows, or an empty one."""
+    if _is_unknown(kernels, input):
+        return "input"
+    if not isinstance(normalized_shape, _SEQUENCES):
+        return "normalized_shape"
+    shape = tuple(normalized_shape)
+    if not shape or input.shape[-len(shape) :] != shape:
+        return "normalized_shape"
+    for n in shape:
+        if type(n) is not int and not isinstance(n, torch.SymInt):
+            return "normalized_shape"
+    # of one value nothing is left but rounding, which the layer has less of
+    if not 1 < count_features(shape) <= kernels.largest:
+        return "normalized_shape"
+    return _unknown_parameter(input, shape, (weight, bias))
+
+
+def count_features(normalized_shape: Sequence[int]) -> int:
+    """Values in a row; `math.prod` would not do for the symbols of a compiler."""
+    features = 1
+    for n in normalized_shape:
+        features *= n
+    return features
+
+
+def _unknown_of_channels(
+    kernels: Kernels,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+) -> str:
+    """The name of an argument that is not for these kernels of channels, or an empty one."""
+    if _is_unknown(kernels, input) or input.dim() < 2 or not hasattr(kernels.module, "batch_norm"):
+        return "input"
+    return _unknown_parameter(input, input.shape[1:2], (weight, bias, running_mean, running_var))
+
+
+_NAMES = ("weight", "bias", "running_mean", "running_var")
+
+
+def _unknown_parameter(
+    input: Tensor, shape: tuple[int, ...], parameters: tuple[Tensor | None, ...]
+) -> str:
+    """The first that is no plain tensor of this shape, or of a dtype of its own."""
+    device, dtype = input.device, None
+    for i, p in enumerate(parameters):
+        if p is None:
+            continue
+        if type(p) not in _PLAIN or p.device != device or p.shape != shape:
+            return _NAMES[i]
+        if p.dtype != dtype:
+            if dtype is not None or p.dtype not in (input.dtype, torch.float32):
+                return _NAMES[i]
+            dtype = p.dtype
+    return ""
+
+
+def by_itself(
+    norm: Callable[Concatenate[Kernels, P], Tensor | str], find: Callable[[], Kernels]
+) -> Callable[P, Tensor]:
+    """A function of a back end: of the arguments of a layer, for what its kernels know.
+
+    Args:
+        norm: one of the functions above.
+        find: gives the kernels, or raises an ImportError that says what is missing.
+
+    Returns:
+        a function that raises NotImplementedError with the name of the argument that the kernels
+        do not know.
+    """
+    name = norm.__name__
+    signature = inspect.signature(norm)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        kernels = find()
+        if torch.compiler.is_compiling() or not is_plain_call():
+            raise NotImplementedError(
+                f"{name}: a back end called by itself knows plain calls and their backward pass, "
+                "no compiler, export, transform or mode; call it through normlab.kernels"
+            )
+        found = norm(kernels, *args, **kwargs)
+        if isinstance(found, str):
+            given = signature.bind(kernels, *args, **kwargs).arguments.get(found)
+            raise NotImplementedError(
+                f"{found}: got {_describe(given)}, which the back end {kernels.name!r} does not "
+                f"know for {name}; it computes non-empty dense tensors of "
+                f"{', '.join(map(str, kernels.dtypes))} on {kernels.device!r}. "
+                f"normlab.kernels.{name} computes the rest, or says what is wrong"
+            )
+        return found
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f":func:`normlab.layers.{name}` by this back end, or a NotImplementedError."
+    parameters = list(signature.parameters.values())[1:]
+    told = signature.replace(parameters=parameters, return_annotation="Tensor")
+    call.__signature__ = told  # type: ignore[attr-defined]
+    return call
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)} on {value.device}"
+    return repr(value)
