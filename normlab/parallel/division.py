@@ -180,7 +180,7 @@ def differentiate(
         if reduce is not None:
             reduce(module)
         leaves, running = norm.leaves_of(module), norm.running_of(module) or running
-    grads = (None if p is None or p.grad is None else p.grad.flatten() for p in leaves[:2])
+    grads = (None if p is None or p.grad is None else p.grad.flatten() for p in leaves)
     statistics = running if NORMS[share.like].has_running else (None, None)
     assert x.grad is not None
     return Values(y.detach(), x.grad, *grads, *statistics)

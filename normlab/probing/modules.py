@@ -52,8 +52,7 @@ class ForeignModule:
             for role in ("weight", "bias")
         )
         self.mean_name, self.var_name = self._named_running() if cases else (None, None)
-        self._lower_threshold(parameters)
-        self.has_bounds = self._switch_correction_off()
+        self.has_bounds = self._switch_off(parameters)
         self.declared_eps = find_attribute(self.module, "eps")
 
     def explore(self, shape: Sequence[int] | None, num_groups: int | None) -> ForeignModule:
@@ -101,21 +100,20 @@ class ForeignModule:
             elif kind == "bias" and self.bias_name is None and name not in known:
                 self.bias_name = name
 
-    def _lower_threshold(self, parameters: Mapping[str, Tensor]) -> None:
-        """Set the bound of the output where it binds nowhere."""
-        name = find_name(parameters, "threshold") if NORMS[self.like].has_threshold else None
+    def _switch_off(self, parameters: Mapping[str, Tensor]) -> bool:
+        """Lower a threshold below all outputs, and bound a correction to nothing.
+
+        Whether there are such bounds.
+        """
+        signature = NORMS[self.like].signature
+        name = find_name(parameters, "threshold") if "threshold" in signature else None
         if name is not None:
             with torch.no_grad():
                 parameters[name].fill_(UNBOUND)
-
-    def _switch_correction_off(self) -> bool:
-        """Set the bounds of a correction; whether there are such attributes."""
-        if not NORMS[self.like].has_correction:
+        if "r_max" not in signature:
             return False
-        found = {
-            role: set_attribute(self.module, role, value)
-            for role, value in zip(("r_max", "d_max"), NO_CORRECTION, strict=True)
-        }
+        bounds = zip(("r_max", "d_max"), NO_CORRECTION, strict=True)
+        found = {role: set_attribute(self.module, role, value) for role, value in bounds}
         return all(found.values())
 
     def _named_running(self) -> tuple[str | None, str | None]:
@@ -182,7 +180,7 @@ class ForeignModule:
     def leaves_of(self, module: nn.Module) -> list[Tensor | None]:
         """Weight and bias of a copy, None where they are no parameters."""
         named = dict(module.named_parameters())
-        return [named.get(n or "") for n in (self.weight_name, self.bias_name)]
+        return [named.get(name or "") for name in (self.weight_name, self.bias_name)]
 
     def running_of(self, module: nn.Module) -> tuple[Tensor, Tensor] | None:
         """The running statistics of a copy, flattened."""
