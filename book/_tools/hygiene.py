@@ -18,27 +18,10 @@ from typing import Any
 import yaml
 
 BOOK = Path(__file__).resolve().parents[1]
-METADATA = {
-    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
-}
 MAX_BYTES = 400_000  # figures are stored in one and a half times the density of a page
-MAX_STATEMENTS = 12
-MAX_LINES = 24  # the formatter may give one call many lines
-MAX_WORDS = 3500  # of prose on the main path; what is left over folds or moves behind it
-MAX_PREDICTIONS = 6
-MAX_OPPONENTS = 3
-HIDDEN = {"hide-input", "remove-cell", "remove-input"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MIN_ALT = 30
 IMPORTS = {"matplotlib", "normlab", "numpy", "torch"}
-MIMES = {
-    "application/papermill.record/text/plain",
-    "image/png",
-    "text/latex",
-    "text/markdown",
-    "text/plain",
-}
 # What differs between machines or runs: addresses, paths, files of the kernel.
 MACHINE = re.compile(
     r"0x[0-9a-fA-F]{4,}|ipykernel_\d+|site-packages|[A-Za-z]:\\\\"
@@ -55,19 +38,8 @@ PLACE = re.compile(
     r"s?\.?[\s~]+(?:\d[\d.]*(?:,\s*|\s+and\s+|\s+to\s+|-))*\d[\d.]*"
 )
 FENCE = re.compile(r"^\s*(`{3,}|~{3,}|:{3,})\s*(\{[\w:+-]+\})?\s*(.*)$")
-FOLDED = re.compile(
-    r"^(`{3,}|:{3,})\{(?:(?:dropdown|prf:proof)\}"
-    r"|[\w:-]+\}[^\n]*\n(?::[^\n]*\n)*:class: [^\n]*\bdropdown\b)"
-    r".*?^\1[ \t]*$",
-    re.DOTALL | re.MULTILINE,
-)
 CODE_DIRECTIVES = {"{code}", "{code-block}", "{literalinclude}", "{math}", "{raw}"}
 CITATION = re.compile(r"\{cite(?::\w+)?\}`")
-OPPONENT = re.compile(
-    r"^(:{3,})\{admonition\} Often told otherwise\n(.*?)^\1", re.DOTALL | re.MULTILINE
-)
-# A value of another page, `page.ipynb::key`, without the format that would stand behind the key.
-UNFORMATTED = re.compile(r"\{glue:text\}`([^`]*::[^`:]*)`")
 
 
 @dataclass(frozen=True)
@@ -122,20 +94,6 @@ class Notebook:
     @property
     def is_solution(self) -> bool:
         return self.name.startswith("solutions/")
-
-    @property
-    def main_path(self) -> list[str]:
-        """The words that stand open before the exercises; a page behind a chapter has none."""
-        if self.is_solution or self.name.endswith("_further"):
-            return []
-        text = "\n\n".join(
-            without_code_blocks(cell.source, folded=False)
-            for cell in self.prose
-            if not HIDDEN & set(cell.metadata.get("tags", ()))
-        )
-        text = re.split(r"^## Exercises", text, flags=re.MULTILINE)[0]
-        text = re.sub(r"^(?:\(.+\)=|:\w[\w-]*:.*|\|.*)$", " ", text, flags=re.MULTILINE)
-        return re.findall(r"\b[A-Za-z][\w'’-]*", without_inline_code(text))
 
 
 Rule = Callable[[Notebook], Iterator[str]]
@@ -214,27 +172,6 @@ def code_stays_local(notebook: Notebook) -> Iterator[str]:
 
 
 @rule
-def metadata_is_canonical(notebook: Notebook) -> Iterator[str]:
-    raw = notebook.raw
-    if raw["metadata"] != METADATA:
-        yield "the metadata are not those that `make execute` writes"
-    if (raw["nbformat"], raw["nbformat_minor"]) != (4, 5):
-        yield f"the format is {raw['nbformat']}.{raw['nbformat_minor']}; expected 4.5"
-    for cell in notebook.cells:
-        if unknown := set(cell.metadata) - {"mystnb", "tags"}:
-            yield f"cell {cell.number} has metadata {sorted(unknown)}; expected mystnb and tags"
-
-
-@rule
-def ids_are_unique(notebook: Notebook) -> Iterator[str]:
-    seen: set[str] = set()
-    for cell in notebook.cells:
-        if not cell.id or cell.id in seen:
-            yield f"cell {cell.number} has the id {cell.id!r}, which is empty or taken"
-        seen.add(cell.id)
-
-
-@rule
 def figures_are_described(notebook: Notebook) -> Iterator[str]:
     names: set[str] = set()
     for cell in notebook.code:
@@ -255,70 +192,9 @@ def figures_are_described(notebook: Notebook) -> Iterator[str]:
 
 
 @rule
-def outputs_have_plain_types(notebook: Notebook) -> Iterator[str]:
-    for cell in notebook.code:
-        for output in cell.outputs:
-            if foreign := set(output.get("data", {})) - MIMES:
-                yield f"cell {cell.number} stores {sorted(foreign)}; expected text or PNG"
-
-
-@rule
 def files_are_small(notebook: Notebook) -> Iterator[str]:
     if notebook.size >= MAX_BYTES:
         yield f"{notebook.size / 1000:.0f} kB; expected less than {MAX_BYTES / 1000:.0f} kB"
-
-
-@rule
-def cells_are_short(notebook: Notebook) -> Iterator[str]:
-    if notebook.is_solution:
-        return
-    for cell in notebook.code:
-        statements = [node for node in ast.walk(cell.tree) if isinstance(node, ast.stmt)]
-        imports = [node for node in statements if isinstance(node, ast.Import | ast.ImportFrom)]
-        skipped = {n for i in imports for n in range(i.lineno, (i.end_lineno or i.lineno) + 1)}
-        lines = [
-            line
-            for i, line in enumerate(cell.source.splitlines(), start=1)
-            if line.strip() and not line.lstrip().startswith("#") and i not in skipped
-        ]
-        if (count := len(statements) - len(imports)) > MAX_STATEMENTS:
-            yield f"cell {cell.number} has {count} statements; expected {MAX_STATEMENTS} at most"
-        if len(lines) > MAX_LINES:
-            yield f"cell {cell.number} has {len(lines)} lines of code; expected {MAX_LINES} at most"
-
-
-@rule
-def main_paths_are_short(notebook: Notebook) -> Iterator[str]:
-    """A page that is a list to look things up in has no main path."""
-    if (count := len(notebook.main_path)) > MAX_WORDS and notebook.name != "claims":
-        yield f"the main path has {count} words of prose; expected {MAX_WORDS} at most"
-
-
-@rule
-def prompts_are_few(notebook: Notebook) -> Iterator[str]:
-    text = "\n".join(cell.source for cell in notebook.prose)
-    for words, most in (("**Predict", MAX_PREDICTIONS), ("} Often told otherwise", MAX_OPPONENTS)):
-        if (count := text.count(words)) > most:
-            yield f"{words!r} stands {count} times; expected {most} times at most"
-
-
-@rule
-def opponents_are_quoted(notebook: Notebook) -> Iterator[str]:
-    """A page argues with words that a reader can look up."""
-    for cell in notebook.prose:
-        for _, box in OPPONENT.findall(cell.source):
-            if not re.search(r"[\"“]", box) or not re.search(r"\{cite(?::\w+)?\}`|\]\(http", box):
-                yield f"cell {cell.number} argues with nobody; quote somebody and cite the source"
-
-
-@rule
-def assertions_are_hidden(notebook: Notebook) -> Iterator[str]:
-    """A reader sees numbers; the cell that asserts them folds or stays unseen."""
-    for cell in notebook.code:
-        if notebook.is_solution or HIDDEN & set(cell.metadata.get("tags", ())):
-            continue
-        if any(isinstance(node, ast.Assert) for node in ast.walk(cell.tree)):
-            yield f"cell {cell.number} asserts in sight; hide it or move the assertion behind it"
 
 
 @rule
@@ -376,13 +252,6 @@ def imports_are_few(notebook: Notebook) -> Iterator[str]:
 
 
 @rule
-def lines_end_plainly(notebook: Notebook) -> Iterator[str]:
-    for cell in notebook.code:
-        if any(line.rstrip().endswith(";") for line in cell.source.splitlines()):
-            yield f"cell {cell.number} has a line that ends with a semicolon"
-
-
-@rule
 def losses_are_no_plain_sums(notebook: Notebook) -> Iterator[str]:
     """A sum has gradient one everywhere, which layer norm maps to zero: it tests nothing.
 
@@ -405,13 +274,8 @@ def losses_are_no_plain_sums(notebook: Notebook) -> Iterator[str]:
                         yield f"cell {cell.number} sums the output and calls backward()"
 
 
-def without_code_blocks(source: str, *, folded: bool = True) -> str:
-    """Markdown without fenced code and display mathematics; directives keep their prose.
-
-    Without `folded`, what a reader has to open (a dropdown, a proof) goes too.
-    """
-    if not folded:
-        source = FOLDED.sub(" ", source)
+def without_code_blocks(source: str) -> str:
+    """Markdown without fenced code and display mathematics; directives keep their prose."""
     kept: list[str] = []
     fences: list[tuple[str, bool]] = []  # the open ones, and whether what they hold is prose
     for line in source.splitlines():
@@ -456,25 +320,6 @@ def numbers_come_from_cells(notebook: Notebook) -> Iterator[str]:
         for number in typed_decimals(cell.source):
             if number not in notebook.typed_numbers:
                 yield f"cell {cell.number} types {number} by hand; glue it or cite its source"
-
-
-@rule
-def values_of_other_pages_have_a_format(notebook: Notebook) -> Iterator[str]:
-    for cell in notebook.prose:
-        for value in unformatted_values(cell.source):
-            yield f"cell {cell.number} glues {value} without a format; write {value}:s"
-
-
-def unformatted_values(source: str) -> list[str]:
-    """Values of other pages that Markdown glues without a format, which fails late in the build."""
-    return UNFORMATTED.findall(source)
-
-
-@rule
-def prose_is_calm(notebook: Notebook) -> Iterator[str]:
-    for cell in notebook.prose:
-        if re.search(r"\w ?!(?!\[)", without_inline_code(without_code_blocks(cell.source))):
-            yield f"cell {cell.number} has an exclamation mark"
 
 
 @rule

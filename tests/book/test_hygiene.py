@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +17,12 @@ BOOK = ROOT / "book"
 
 hygiene = load(BOOK / "_tools" / "hygiene.py")
 NOTEBOOKS = hygiene.find_notebooks()
-PAGES = sorted(p for p in BOOK.rglob("*.md") if not p.relative_to(BOOK).parts[0].startswith("_"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.relative_to(BOOK).as_posix())
-@pytest.mark.parametrize("rule", hygiene.RULES)
-def test_notebook_keeps_the_rule(path: Path, rule: str) -> None:
-    assert list(hygiene.RULES[rule](hygiene.load_notebook(path))) == []
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(BOOK).as_posix())
-def test_values_of_other_pages_have_a_format(path: Path) -> None:
-    assert hygiene.unformatted_values(path.read_text(encoding="utf-8")) == []
+def test_notebook_keeps_the_rules(path: Path) -> None:
+    notebook = hygiene.load_notebook(path)
+    assert [c for rule in hygiene.RULES.values() for c in rule(notebook)] == []
 
 
 # What follows tests the rules themselves.
@@ -70,7 +62,7 @@ FIGURE = {
 def make_notebook(*cells: dict[str, Any], name: str = "chapter", size: int = 1000) -> Any:
     raw = {
         "cells": list(cells),
-        "metadata": copy.deepcopy(hygiene.METADATA),
+        "metadata": {},
         "nbformat": 4,
         "nbformat_minor": 5,
     }
@@ -100,15 +92,7 @@ def test_a_good_notebook_keeps_all_rules() -> None:
     }
 
 
-def with_metadata(change: Callable[[dict[str, Any]], Any]) -> Any:
-    notebook = make_good()
-    change(notebook.raw)
-    return notebook
-
-
 OK = stream("1\n")
-LONG = "\n".join(f"x{i} = {i}" for i in range(13))
-WIDE = "f(\n" + "".join(f"    {i},\n" for i in range(25)) + ")"
 LOOP = "for x, y in data:\n    loss(x, y).backward()\n    optimizer.step()"
 ALT = FIGURE["image"]
 CAPTION = FIGURE["figure"]
@@ -149,11 +133,6 @@ BAD: list[tuple[str, str, Any]] = [
     ),
     ("code_stays_local", "a path", [code("open('/home/me/data.json')", OK)]),
     ("code_stays_local", "an address", [code("get('https://example.org')", OK)]),
-    ("metadata_is_canonical", "a version", with_metadata(lambda raw: raw.update(metadata={}))),
-    ("metadata_is_canonical", "no ids", with_metadata(lambda raw: raw.update(nbformat_minor=4))),
-    ("metadata_is_canonical", "timings", [code("1", OK, execution={"start": "noon"})]),
-    ("ids_are_unique", "twice", [prose("a"), prose("b")]),
-    ("ids_are_unique", "empty", [prose("a", "")]),
     ("figures_are_described", "nothing", [code("1", PNG)]),
     ("figures_are_described", "no alt", [code("1", PNG, mystnb={"figure": CAPTION})]),
     (
@@ -177,32 +156,7 @@ BAD: list[tuple[str, str, Any]] = [
         [code("1", PNG, mystnb=FIGURE), code("1", PNG, mystnb=FIGURE, count=2)],
     ),
     ("figures_are_described", "two in a cell", [code("1", PNG, PNG, mystnb=FIGURE)]),
-    ("outputs_have_plain_types", "html", [code("1", shown(text="x", html="<b>x</b>"))]),
-    ("outputs_have_plain_types", "svg", [code("1", shown(svg="<svg/>"))]),
     ("files_are_small", "a large file", make_notebook(size=400_000)),
-    ("cells_are_short", "13 statements", [code(LONG, OK)]),
-    ("cells_are_short", "13 in a loop", [code(f"for i in x:\n    {LONG.replace(chr(10), '; ')}")]),
-    ("cells_are_short", "27 lines", [code(WIDE, OK)]),
-    ("main_paths_are_short", "a long page", [prose("word " * 3501)]),
-    ("main_paths_are_short", "several cells", [prose("word " * 2000), prose("word " * 2000)]),
-    ("prompts_are_few", "seven predictions", [prose("**Predict** it. " * 7)]),
-    (
-        "prompts_are_few",
-        "four boxes",
-        [prose(":::{admonition} Often told otherwise\nx\n:::\n" * 4)],
-    ),
-    (
-        "opponents_are_quoted",
-        "without a source",
-        [prose(":::{admonition} Often told otherwise\n“It cures all.” It does not.\n:::")],
-    ),
-    (
-        "opponents_are_quoted",
-        "without words",
-        [prose(":::{admonition} Often told otherwise\n{cite:t}`a` err.\n:::")],
-    ),
-    ("assertions_are_hidden", "one in sight", [code("assert x")]),
-    ("assertions_are_hidden", "one in a loop", [code("for i in x:\n    assert i")]),
     ("definitions_live_in_the_package", "a class", [code("class Norm:\n    pass")]),
     ("definitions_live_in_the_package", "a function", [code("def norm(x):\n    return x")]),
     ("definitions_live_in_the_package", "one inside", [code("if x:\n    def f():\n        g()")]),
@@ -216,8 +170,6 @@ BAD: list[tuple[str, str, Any]] = [
     ("imports_are_few", "sklearn", [code("from sklearn import datasets")]),
     ("imports_are_few", "a tool", [code("import os, torch")]),
     ("imports_are_few", "a neighbor", [code("from . import x")]),
-    ("lines_end_plainly", "a semicolon", [code("ax.plot(x);", OK)]),
-    ("lines_end_plainly", "a semicolon within", [code("x = 1; \ny = 2")]),
     ("losses_are_no_plain_sums", "a name", [code("y.sum().backward()")]),
     ("losses_are_no_plain_sums", "a call", [code("norm(x).sum().backward()")]),
     ("losses_are_no_plain_sums", "the function", [code("torch.sum(y).backward()")]),
@@ -226,12 +178,6 @@ BAD: list[tuple[str, str, Any]] = [
     ("numbers_come_from_cells", "beside a place", [prose("In Eq. 3 it is 0.25.")]),
     ("numbers_come_from_cells", "in a table", [prose("| a |\n|---|\n| 1.5 % |")]),
     ("numbers_come_from_cells", "far from its source", [prose("{cite:p}`a`.\n\nIt is 0.5.")]),
-    (
-        "values_of_other_pages_have_a_format",
-        "none",
-        [prose("From {glue:text}`numerics.ipynb::low:s` to {glue:text}`numerics.ipynb::high`.")],
-    ),
-    ("prose_is_calm", "a mark", [prose("It works!")]),
     ("proofs_open_with_prose", "a formula", [prose("```{prf:proof}\n$$ x $$\n```")]),
     ("proofs_open_with_prose", "a list", [prose("```{prf:proof}\n:label: p\n\n- x\n```")]),
 ]
@@ -253,20 +199,10 @@ def test_every_rule_has_been_shown_to_reject() -> None:
     "good",
     [
         make_notebook(code("def norm(x):\n    return x"), name="solutions/chapter"),
-        make_notebook(code(LONG), name="solutions/chapter"),
         make_notebook(code("y.sum().backward()", tags=["counterexample"])),
         make_notebook(code("for i in range(3):\n    print(i)", OK)),
         make_notebook(prose("Tables 1.2 and 1.3, Sections 4.1, 4.2 and 4.3; ![alt](x.png)")),
         make_notebook(prose("`0.1`, $$\n0.1\n$$\n\n    code\n\n{glue:text}`a:.2f`")),
-        make_notebook(
-            prose("{glue:text}`a.ipynb::b:d`, {glue:text}`../a.ipynb::b-c:s`, {glue:text}`b`")
-        ),
-        make_notebook(
-            prose(
-                ":::{admonition} Often told otherwise\n“It cures all” ({cite:t}`a`).\n:::\n"
-                "\n:::{admonition} A recipe\nStart here.\n:::"
-            )
-        ),
     ],
 )
 def test_no_rule_is_too_strict(good: Any) -> None:
