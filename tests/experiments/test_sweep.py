@@ -28,7 +28,7 @@ from normlab.experiments.settings import (
     check_one_for_each,
     check_settings,
 )
-from normlab.experiments.sweep import Sweep, grid
+from normlab.experiments.former_sweep import Sweep, grid
 
 pytestmark = pytest.mark.starts("normlab")
 
@@ -45,7 +45,7 @@ SMALL = learning_rates.Config(norms=("none", "batch_norm"), lrs=(0.1, 1.0), seed
 SLOW = """
 import os, time
 from dataclasses import dataclass
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 
 @dataclass(frozen=True)
 class Config:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, Several
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 
 
 def predicted_growth() -> float:

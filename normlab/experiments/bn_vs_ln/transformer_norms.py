@@ -23,7 +23,7 @@ from normlab.experiments.sequence_training import (
     train_on_sequences,
 )
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
 from normlab.norms import NORMS
 

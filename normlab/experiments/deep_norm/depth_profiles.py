@@ -11,7 +11,7 @@ from normlab.experiments.deep_norm.groups import Group, Sizes, make_batches, mak
 from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import gradient_norms, token_variance
 from normlab.experiments.settings import Count, Index
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 
 
 @dataclass(frozen=True)

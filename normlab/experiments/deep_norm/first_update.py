@@ -14,7 +14,7 @@ from normlab.experiments.recording import rounded
 from normlab.experiments.results import Result
 from normlab.experiments.sequence_training import sequence_loss
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 
 Subset = Literal["branch matrices", "norm parameters", "all"]
 Step = Literal["gradient", "sign"]

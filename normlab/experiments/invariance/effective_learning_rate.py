@@ -18,7 +18,7 @@ from normlab.experiments.settings import (
     check_at_most,
     check_settings,
 )
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 
 
 def equilibrium_norm(lr: float, weight_decay: float, unit_gradient: float) -> float:

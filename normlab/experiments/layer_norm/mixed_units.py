@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from normlab.experiments.networks.classifiers import FeatureNorm, make_feature_norm, make_mlp
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import evaluate, shuffled_batches, train
 
 Question = Literal["color", "size"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.settings import Count, Index
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.layers import batch_norm, layer_norm, rms_norm
 
 Source = Literal["normal", "digits"]

@@ -27,7 +27,7 @@ from normlab.experiments.networks.transformer import make_transformer
 from normlab.experiments.recording import rounded
 from normlab.experiments.results import Result, read_result
 from normlab.experiments.settings import Count, Index, Positive, check_settings
-from normlab.experiments.sweep import grid
+from normlab.experiments.former_sweep import grid
 from normlab.experiments.training import shuffled_batches
 from normlab.layers import GroupNorm, LayerNorm
 from normlab.norms import NORMS

@@ -16,7 +16,7 @@ from normlab.experiments.motivation.whitening_conditioning import (
     prepare,
 )
 from normlab.experiments.settings import Count, Index
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.whitening import (
     make_covariance,
     newton_schulz_matrix,

@@ -26,7 +26,7 @@ from normlab.experiments.settings import (
     Share,
     check_at_most,
 )
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d
 

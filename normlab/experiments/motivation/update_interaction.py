@@ -14,7 +14,7 @@ from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.motivation.loss_along_gradient import step_taken
 from normlab.experiments.networks.classifiers import Activation, FeatureNorm, Init, make_mlp
 from normlab.experiments.settings import Count, Index, Positive, check_at_most
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import shuffled_batches, train_on_digits
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normlab.experiments.settings import Count, Index, NotNegative
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 
 Method = Literal["float32 statistics", "two passes in half", "one pass in half"]
 Dtype = Literal["float16", "bfloat16"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 
 
 @dataclass(frozen=True)

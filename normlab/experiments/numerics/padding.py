@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from normlab.experiments.settings import Count, Index, check_divides
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.layers import (
     batch_norm,
     group_norm,

@@ -15,7 +15,7 @@ from normlab.experiments.paper_experiments import cloze
 from normlab.experiments.paper_experiments.descent import window_means
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import minimize
 
 Group = Literal["none", "layer_norm", "batch_norm", "batch norm everywhere"]

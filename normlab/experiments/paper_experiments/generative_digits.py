@@ -16,7 +16,7 @@ from normlab.experiments.paper_experiments.latent_models import Autoencoder, Dra
 from normlab.experiments.paper_experiments.lstm import LstmNorm
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep, grid
+from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.training import shuffled_batches
 
 Model = Literal["autoencoder", "draw"]

@@ -17,7 +17,7 @@ from normlab.experiments.paper_experiments.captions import (
 )
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import minimize, shuffled_batches
 
 Norm = Literal["none", "layer_norm"]

@@ -14,7 +14,7 @@ from normlab.experiments.layer_norm.recurrent import Gru
 from normlab.experiments.paper_experiments.stories import LENGTH, WORDS, Stories, draw_stories
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import minimize
 
 Norm = Literal["none", "layer_norm"]

@@ -13,7 +13,7 @@ from normlab.experiments.networks.transformer import Transformer, make_transform
 from normlab.experiments.rms_norm.pre_rms_conversion import center_writers_, to_pre_rms_norm
 from normlab.experiments.sequence_training import OptimizerName, make_optimizer, train_on_sequences
 from normlab.experiments.settings import Count, Index, Positive, check_one_for_each
-from normlab.experiments.sweep import Sweep, grid
+from normlab.experiments.former_sweep import Sweep, grid
 
 Centering = Literal["centering kept", "centered after each step", "centered once"]
 

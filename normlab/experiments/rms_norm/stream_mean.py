@@ -11,7 +11,7 @@ import torch
 from normlab.experiments.rms_norm import language_model
 from normlab.experiments.rms_norm.language_model import Norm, center_stream_, replace_norms
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep, grid
+from normlab.experiments.former_sweep import Sweep, grid
 from normlab.norms import NORMS
 
 

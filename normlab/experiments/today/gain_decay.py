@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Index, NotNegative, Positive
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.today.copying import CopyTask, make_copier, train_to_copy
 from normlab.layers import RMSNorm, ZeroCenteredRMSNorm
 

@@ -30,7 +30,7 @@ from normlab.experiments.settings import (
     check_at_most,
     check_divides,
 )
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.today.qk_norm import QK
 from normlab.schedules import linear_then_cosine
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from normlab.experiments.networks.decoder import Placement
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.today.copying import CopyTask, learn_to_copy
 
 

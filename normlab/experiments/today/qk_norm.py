@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Index, Positive, Several
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.today.copying import CopyTask, learn_to_copy
 
 QK = Literal["none", "qk_norm"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from normlab.experiments.networks.decoder import Placement, make_block
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.layers import RMSNorm
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from normlab.experiments.networks.decoder import BlockNorm
 from normlab.experiments.settings import Index, Positive
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.today.copying import CopyTask, learn_to_copy
 
 

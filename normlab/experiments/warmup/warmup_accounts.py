@@ -19,7 +19,7 @@ from normlab.experiments.sequence_training import (
     sequence_loss,
 )
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from normlab.experiments.sequence_training import (
     token_variance,
 )
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.warmup.warmup_need import Group
 from normlab.layers import LayerNorm
 
