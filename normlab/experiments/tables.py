@@ -98,7 +98,9 @@ def curves(
     found = table.set_index(axes)[measure]
     wide = found.unstack(along, sort=False)  # raises for two rows of a group, point and seed
     if len(found) != wide.size:
-        raise ValueError(f"table: {wide.size - len(found)} rows are missing for {' and '.join(axes)}")
+        raise ValueError(
+            f"table: {wide.size - len(found)} rows are missing for {' and '.join(axes)}"
+        )
     return {group: wide.loc[group].values.tolist() for group in table[groups].unique()}
 
 

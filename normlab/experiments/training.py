@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from normlab.experiments.data.batches import Batches, class_batches, shuffled_batches
+from normlab.experiments.data.batches import Batches, shuffled_batches
 from normlab.experiments.data.digits import DigitsSplit
 
 Batch = TypeVar("Batch")

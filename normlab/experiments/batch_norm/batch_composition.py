@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
+from normlab.experiments.data.batches import class_batches
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.training import class_batches, evaluate, train
+from normlab.experiments.training import evaluate, train
 
 
 @dataclass(frozen=True)

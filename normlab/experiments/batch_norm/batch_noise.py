@@ -9,9 +9,9 @@ import torch
 
 from normlab import layers
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.settings import Count, Index
-from normlab.experiments.former_sweep import Sweep
 from normlab.norms import NORMS
 
 Norm = Literal["batch_norm", "layer_norm"]

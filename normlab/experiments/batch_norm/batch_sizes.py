@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 
 

@@ -11,9 +11,9 @@ from torch import nn
 
 from normlab.experiments.batch_norm.noise_and_gap import with_ghosts
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import ImageNorm, Init, make_convnet
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 
 Whole = Literal["none", "none, He init", "batch_norm", "group_norm", "layer_norm"]

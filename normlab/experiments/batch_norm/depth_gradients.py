@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, Several
-from normlab.experiments.former_sweep import Sweep
 
 
 def predicted_growth() -> float:

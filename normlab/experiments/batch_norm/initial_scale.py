@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.motivation.shifting_inputs import initialize_xavier_
 from normlab.experiments.networks.classifiers import Activation, FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.layer_norm.recurrent import StepNorm, make_step_norm
 from normlab.experiments.paper_experiments import cloze
 from normlab.experiments.paper_experiments.descent import window_means
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import minimize
 
 Group = Literal["none", "layer_norm", "batch_norm", "batch norm everywhere"]

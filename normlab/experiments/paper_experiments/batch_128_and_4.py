@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d
 

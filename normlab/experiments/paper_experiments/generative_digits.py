@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.paper_experiments.descent import descend
 from normlab.experiments.paper_experiments.latent_models import Autoencoder, Draw, negative_bound
 from normlab.experiments.paper_experiments.lstm import LstmNorm
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.training import shuffled_batches
 
 Model = Literal["autoencoder", "draw"]

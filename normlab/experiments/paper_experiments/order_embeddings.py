@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.layer_norm.recurrent import Gru
 from normlab.experiments.paper_experiments.captions import (
     TEMPLATES,
@@ -17,7 +18,6 @@ from normlab.experiments.paper_experiments.captions import (
 )
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import minimize, shuffled_batches
 
 Norm = Literal["none", "layer_norm"]

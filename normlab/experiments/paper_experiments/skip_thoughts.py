@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot, pad
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.layer_norm.recurrent import Gru
 from normlab.experiments.paper_experiments.stories import LENGTH, WORDS, Stories, draw_stories
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import minimize
 
 Norm = Literal["none", "layer_norm"]

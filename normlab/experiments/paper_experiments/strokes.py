@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.paper_experiments.descent import descend, window_means
 from normlab.experiments.paper_experiments.glyphs import load_outlines
 from normlab.experiments.paper_experiments.lstm import LstmNorm, make_lstm_cell
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import shuffled_batches
 
 TEST_SIZE = 192

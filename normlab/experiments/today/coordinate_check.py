@@ -9,10 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.decoder import CausalAttention, Decoder
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.today.copying import copy_loss, make_copier, make_texts
 from normlab.experiments.training import minimize
 

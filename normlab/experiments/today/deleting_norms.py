@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.decoder import Decoder, make_decoder
 from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import norm_inputs, token_loss
 from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.training import minimize
 from normlab.layers import RMSNorm
 

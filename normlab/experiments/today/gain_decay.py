@@ -8,9 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Index, NotNegative, Positive
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.today.copying import CopyTask, make_copier, train_to_copy
 from normlab.layers import RMSNorm, ZeroCenteredRMSNorm
 

@@ -18,6 +18,7 @@ from torch.nn.utils import clip_grad_norm_
 from normlab.experiments.checkpoints import Checkpoint
 from normlab.experiments.data.library import PINNED, Library, load_library
 from normlab.experiments.data.sequences import Text, text_batches
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.decoder import CausalAttention, Decoder, make_decoder
 from normlab.experiments.recording import rounded
 from normlab.experiments.rms_norm.norm_times import processor_name
@@ -30,7 +31,6 @@ from normlab.experiments.settings import (
     check_at_most,
     check_divides,
 )
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.today.qk_norm import QK
 from normlab.schedules import linear_then_cosine
 

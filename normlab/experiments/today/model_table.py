@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from normlab import identify
-from normlab.experiments.settings import Count
 from normlab.experiments.former_sweep import Sweep
+from normlab.experiments.settings import Count
 
 # Configuration by model type; what its small version needs besides the sizes that all share.
 MODELS: dict[str, dict[str, Any]] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.decoder import Placement
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.today.copying import CopyTask, learn_to_copy
 
 

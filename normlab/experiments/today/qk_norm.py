@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Index, Positive, Several
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.today.copying import CopyTask, learn_to_copy
 
 QK = Literal["none", "qk_norm"]

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.decoder import Placement, make_block
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.former_sweep import Sweep
 from normlab.layers import RMSNorm
 
 
