@@ -51,12 +51,12 @@ def experiment(
         grid: the values of each axis; the last parameter of the function varies fastest.
 
     Example:
-        >>> from normlab.experiments.batch_norm.batch_noise import batch_noise
-        >>> sorted(batch_noise(norm="layer_norm", batch_size=4, seed=0, draws=20))
-        ['noise']
-        >>> table = batch_noise.sweep(norm=["batch_norm"], batch_size=[4, 8], seed=[0], draws=20)
-        >>> table.batch_size.tolist()
-        [4, 8]
+        >>> from normlab.experiments.batch_norm.learning_rates import learning_rates
+        >>> learning_rates(norm="batch_norm", lr=0.3, seed=0, steps=1).keys()
+        dict_keys(['eval_accuracy'])
+        >>> table = learning_rates.sweep(norm=["rms_norm"], lr=[0.1, 0.3], seed=[0], steps=1)
+        >>> table.lr.tolist()
+        [0.1, 0.3]
     """
     return lambda function: Experiment(function, grid, points, condition)
 
@@ -175,7 +175,9 @@ class Experiment:
         Raises:
             ValueError: it names each argument that does not fit.
         """
-        kinds, valid, wrong = self._types, {}, []
+        kinds = self._types
+        valid: dict[str, list[Any]] = {}
+        wrong: list[str] = []
         for name, values in given.items():
             if name not in kinds:
                 wrong.append(f"{name}: unknown; expected one of {', '.join(kinds)}")

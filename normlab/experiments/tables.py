@@ -51,7 +51,7 @@ def best(
     rows = where(table, **values)
     medians = rows[measure].astype(float).fillna(worst).groupby(rows[over]).median()
     chosen = medians.idxmax() if largest else medians.idxmin()
-    return chosen, float(medians[chosen])
+    return getattr(chosen, "item", lambda: chosen)(), float(medians[chosen])
 
 
 def at_best(
@@ -69,9 +69,8 @@ def at_best(
         by: the columns whose values make a group, such as `["norm"]`.
 
     Example:
-        >>> runs = pd.DataFrame(
-        ...     {"norm": ["none", "none", "rms_norm", "rms_norm"], "lr": [1, 2] * 2, "loss": [3, 5, 4, 2]}
-        ... )
+        >>> norms = ["none", "none", "rms_norm", "rms_norm"]
+        >>> runs = pd.DataFrame({"norm": norms, "lr": [1, 2, 1, 2], "loss": [3, 5, 4, 2]})
         >>> at_best(runs, "loss", over="lr", by=["norm"]).lr.tolist()
         [1, 2]
     """
@@ -90,9 +89,10 @@ def curves(
         ValueError: not exactly one row for a group, point and seed.
 
     Example:
-        >>> runs = pd.DataFrame({"norm": "none", "lr": [1, 2, 1, 2], "seed": [0, 0, 1, 1], "loss": range(4)})
+        >>> seeds, losses = [0, 0, 1, 1], [5, 6, 7, 8]
+        >>> runs = pd.DataFrame({"norm": "a", "lr": [1, 2] * 2, "seed": seeds, "loss": losses})
         >>> curves(runs, "loss", groups="norm", along="lr")
-        {'none': [[0, 1], [2, 3]]}
+        {'a': [[5, 6], [7, 8]]}
     """
     axes = [groups, "seed", along]
     found = table.set_index(axes)[measure]

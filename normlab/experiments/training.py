@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -60,10 +60,10 @@ def class_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
 def fit(
     model: nn.Module,
     optimizer: Optimizer,
-    batches: Iterator[Batch],
+    batches: Iterator[Any],
     steps: int,
     *,
-    loss_of: Callable[[nn.Module, Batch], Tensor] = class_loss,
+    loss_of: Callable[[nn.Module, Any], Tensor] = class_loss,
     after_step: Callable[[int], None] | None = None,
 ) -> list[float]:
     """Take so many updates, in train mode, and return the loss before each.
