@@ -104,9 +104,17 @@ def curves(
     return {group: wide.loc[group].values.tolist() for group in table[groups].unique()}
 
 
+def read_header(path: Path | str) -> dict[str, Any]:
+    """What a record says of its run: settings, versions, processor and command."""
+    with Path(path).open(encoding="utf-8") as file:
+        header: dict[str, Any] = json.loads(file.readline())
+    return header
+
+
 def describe_record(path: Path | str) -> str:
     """Say in two lines what was recorded, with which torch, and how to record it again."""
-    header, *lines = map(json.loads, Path(path).read_text(encoding="utf-8").splitlines())
+    header = read_header(path)
+    lines = map(json.loads, Path(path).read_text(encoding="utf-8").splitlines()[1:])
     rows = [row for line in lines for row in (line if isinstance(line, list) else [line])]
     seeds = [row["seed"] for row in rows]
     return (
