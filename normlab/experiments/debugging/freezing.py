@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import make_mlp
-from normlab.experiments.sweep import experiment
-from normlab.experiments.training import evaluate, fit, minimize, shuffled_batches
+from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.training import evaluate, minimize, shuffled_batches, train_on_digits
 from normlab.layers import BatchNorm1d
 
 Freeze = Literal[
     "requires_grad=False", "eval()", "both", "both, then train()", "both, in every epoch"
 ]
+
+
+@dataclass(frozen=True)
+class Config:
+    """A network trained on digits; then its last layer alone is to learn the negatives."""
+
+    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and batches
+    widths: tuple[Count, ...] = (64, 64, 64, 10)  #: sizes of the MLP
+    steps: Count = 150  #: of the training on digits
+    #: of the training on negatives; each begins with `model.train()` where the way to freeze allows
+    #: for it
+    epochs: Count = 2
+    steps_per_epoch: Count = 20  #: of the training on negatives
+    batch_size: Count = 32  #: samples in a batch
+    lr: Positive = 1e-2  #: of Adam
 
 
 def _eval_norms(model: nn.Module) -> None:
@@ -61,14 +77,10 @@ def _moved(before: dict[str, Tensor], after: dict[str, Tensor], *, running: bool
     return max(float((after[k] - before[k]).abs().max()) for k in names)
 
 
-@experiment(seed=range(3))
-def freezing(seed: NonNegativeInt) -> list[dict[str, Any]]:
-    """A network trained on digits; then its last layer alone is to learn the negatives.
+def run_one(config: Config, seed: int) -> list[dict[str, Any]]:
+    """Train one network, and fine-tune a copy with everything below the last layer frozen.
 
-    Args:
-        seed: of split, weights and batches.
-
-    Returns:
+    Measures:
         freeze: the way.
         parameters_moved: largest change of a parameter below the last layer.
         statistics_moved: largest change of a running mean or variance.
@@ -79,9 +91,9 @@ def freezing(seed: NonNegativeInt) -> list[dict[str, Any]]:
             frozen counts.
     """
     data = load_digits_split(seed)
-    trained = make_mlp((64, 64, 64, 10), "batch_norm", seed=seed)
-    adam, size = torch.optim.Adam(trained.parameters(), lr=1e-3), 32
-    fit(trained, adam, data.batches(size, seed), 150)
+    trained = make_mlp(config.widths, "batch_norm", seed=seed)
+    adam, size = torch.optim.Adam(trained.parameters(), lr=1e-3), config.batch_size
+    train_on_digits(trained, data, adam, steps=config.steps, batch_size=size, seed=seed)
     before, old = copy.deepcopy(trained[:-1].state_dict()), _features(trained, data.x_test)
     accuracy = evaluate(trained, data.x_test, data.y_test).accuracy
     found = []
@@ -101,3 +113,6 @@ def freezing(seed: NonNegativeInt) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+run = Sweep(run_one, seed="seeds")
