@@ -19,6 +19,7 @@ import pandas as pd
 import tyro
 
 import normlab.experiments
+from normlab.experiments import former_main
 from normlab.experiments.sweep import Experiment
 
 
@@ -29,7 +30,7 @@ def find_experiments() -> dict[str, str]:
     Raises:
         ValueError: two experiments have one name, or one is not called like its file.
     """
-    found: dict[str, str] = {}
+    found: dict[str, str] = dict(former_main.find_experiments())
     for info in pkgutil.walk_packages(normlab.experiments.__path__, "normlab.experiments."):
         for name in _decorated(info.name):
             if name != info.name.rpartition(".")[2]:
@@ -128,6 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"  {name:{width}}  {_question(module)}")
         return 0
     name, *rest = arguments
+    if name in former_main.find_experiments():
+        return former_main.main(arguments)
     try:
         run = load(name)
         changes, jobs, record = tyro.cli(

@@ -43,13 +43,6 @@ class Sweep:
         points: `points(config)` gives the grid where it is not a plain product of axes.
         axes: parameter of `run_one`, and the field of the configuration with its values; the
             last axis varies fastest.
-
-    Example:
-        >>> from normlab.experiments.batch_norm import batch_noise
-        >>> config = batch_noise.Config(batch_sizes=(4, 8), seeds=(0,), draws=20)
-        >>> result = batch_noise.run(config, jobs=1)
-        >>> [o.batch_size for o in result.of(norm="layer_norm")]
-        [4, 8]
     """
 
     def __init__(

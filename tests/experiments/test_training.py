@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from normlab.experiments import recording
+from normlab.experiments.data.batches import class_batches, shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import (
     make_convnet,
@@ -16,11 +17,9 @@ from normlab.experiments.networks.classifiers import (
     make_mlp,
 )
 from normlab.experiments.training import (
-    class_batches,
     evaluate,
     fit,
     minimize,
-    shuffled_batches,
     train,
     train_on_digits,
 )
@@ -103,7 +102,7 @@ def test_training_learns_and_repeats():
 def test_the_bare_loop_takes_the_steps_of_the_other():
     model, _, losses = small_run(steps=5)
     bare = make_mlp((64, 16, 10), "batch_norm", seed=0).eval()
-    batches = itertools.islice(shuffled_batches(1297, 32, seed=0), 5)
+    batches = load_digits_split(0).batches(32, seed=0)
     sgd = torch.optim.SGD(bare.parameters(), lr=0.1)
     assert fit(bare, sgd, batches, 5) == losses
     both = zip(bare.state_dict().values(), model.state_dict().values(), strict=True)
