@@ -50,7 +50,7 @@ def test_wrong_settings_of_every_experiment_are_all_named(name, capsys):
             wrong[argument] = "no such name"
     assert wrong
     changes = {n: [value] if n in run.grid else value for n, value in wrong.items()}
-    with pytest.raises(ValueError, match="got") as error:
+    with pytest.raises(ValueError, match="no_such_setting") as error:
         run.sweep(**changes, no_such_setting=1)
     wrong = {n: value for n, value in wrong.items() if value != "no such name"}
     named = {line.partition(":")[0] for line in str(error.value).splitlines()}
