@@ -50,14 +50,28 @@ def list_experiments(app: Sphinx, docname: str, source: list[str]) -> None:
     sections = []
     for name, module_name in find_experiments().items():
         module = import_module(module_name)
-        function = "run_one" if hasattr(module, "run_one") else "run"
+        new = hasattr(module, name)
+        function = name if new else "run_one" if hasattr(module, "run_one") else "run"
+        options = (
+            describe_function(getattr(module, name)) if new else describe_options(module.Config)
+        )
         sections.append(
             f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {module_name}\n"
             f"   :no-members:\n\n.. autofunction:: {module_name}.{function}\n```\n\n"
             f"```text\npython -m normlab.experiments {name} [options]\n\n"
-            f"{describe_options(module.Config)}\n```"
+            f"{options}\n```"
         )
     source[0] = source[0].replace(EXPERIMENTS, "\n\n".join(sections))
+
+
+def describe_function(experiment: Any) -> str:
+    """One option a line, folded, with its default; what it means stands in the docstring."""
+    options = []
+    for name, default in (experiment.grid | experiment.settings).items():
+        value = " ".join(map(str, default)) if name in experiment.grid else default
+        flag = "--" + name.replace("_", "-")
+        options.append(fill(f"{flag}  (default: {value})", 80, subsequent_indent="    "))
+    return "\n".join(options)
 
 
 def describe_options(config: type) -> str:

@@ -3,58 +3,40 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import difflib
 import functools
 import importlib
-import os
+import inspect
 import pkgutil
 import sys
-from collections.abc import Sequence
+import typing
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
-import torch
+import pandas as pd
 import tyro
-from tyro.conf import OmitArgPrefixes
 
 import normlab.experiments
-from normlab.experiments.recording import format_record, make_record, write_record
-from normlab.experiments.settings import check_settings
-from normlab.experiments.sweep import Sweep
-
-
-@dataclasses.dataclass(frozen=True)
-class Recording:
-    """Where the result goes."""
-
-    record: Path | None = None  #: JSON file to write instead of the terminal
-
-
-@dataclasses.dataclass(frozen=True)
-class Running(Recording):
-    """How a sweep runs, and where its result goes.
-
-    Attributes:
-        record: JSON file to write instead of the terminal. It is written as the run proceeds;
-            the same command continues an interrupted run and leaves a finished file alone.
-        jobs: points that run at a time, each on one thread; their number changes no result.
-        backend: of joblib. "dask" connects to DASK_SCHEDULER_ADDRESS, or starts local workers.
-    """
-
-    jobs: int = 1
-    backend: str | None = None
+from normlab.experiments import former_main
+from normlab.experiments.sweep import Experiment
 
 
 @functools.cache
 def find_experiments() -> dict[str, str]:
-    """Name and module of all files that define a `Config` and a `run`."""
-    found = {}
+    """Name of every experiment, and the module that holds it.
+
+    Raises:
+        ValueError: two experiments have one name, or one is not called like its file.
+    """
+    found: dict[str, str] = dict(former_main.find_experiments())
     for info in pkgutil.walk_packages(normlab.experiments.__path__, "normlab.experiments."):
-        name = info.name.rpartition(".")[2]
-        if not info.ispkg and not name.startswith("_") and {"Config", "run"} <= _defined(info.name):
+        for name in _decorated(info.name):
+            if name != info.name.rpartition(".")[2]:
+                raise ValueError(f"{info.name}: holds the experiment {name}; name the file like it")
+            if name in found:
+                raise ValueError(f"{name}: is an experiment of {found[name]} and of {info.name}")
             found[name] = info.name
     return dict(sorted(found.items()))
 
@@ -65,18 +47,71 @@ def _parse(module: str) -> ast.Module:
     return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
 
 
-def _defined(module: str) -> set[str]:
-    names = set()
-    for node in _parse(module).body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Assign):
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return names
+def _decorated(module: str) -> list[str]:
+    """Names of the functions that are experiments."""
+    return [
+        node.name
+        for node in _parse(module).body
+        if isinstance(node, ast.FunctionDef)
+        and any(ast.unparse(d).startswith("experiment(") for d in node.decorator_list)
+    ]
 
 
 def _question(module: str) -> str:
     return (ast.get_docstring(_parse(module)) or "").partition("\n")[0]
+
+
+def load(name: str) -> Experiment:
+    """The experiment of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    experiments = find_experiments()
+    if name not in experiments:
+        near = difflib.get_close_matches(name, experiments, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(
+            f"NAME: there is no experiment {name!r}.{hint} "
+            "`python -m normlab.experiments` lists all"
+        )
+    found: Experiment = getattr(importlib.import_module(experiments[name]), name)
+    return found
+
+
+def command(run: Experiment) -> Callable[..., tuple[dict[str, Any], int | None, Path | None]]:
+    """A function whose parameters are the options: several values an axis, one a setting."""
+    hints = typing.get_type_hints(run, include_extras=True)
+    kinds: dict[str, Any] = {
+        axis: tuple[hints[axis], ...]  # type: ignore[valid-type]
+        for axis in run.grid
+    }
+    kinds |= {name: hints[name] for name in run.settings}
+    defaults = run.grid | run.settings | {"jobs": None, "record": None}
+
+    def options(
+        *, jobs: int | None = None, record: Path | None = None, **given: Any
+    ) -> tuple[dict[str, Any], int | None, Path | None]:
+        changes = {name: value for name, value in given.items() if value != defaults[name]}
+        return changes, jobs, record
+
+    kinds["jobs"] = Annotated[
+        int | None, tyro.conf.arg(help="points that run at a time; changes no result")
+    ]
+    kinds["record"] = Annotated[
+        Path | None,
+        tyro.conf.arg(help="JSON Lines file to write; the same command goes on after a kill"),
+    ]
+    options.__annotations__ = kinds
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, keyword, default=defaults[name], annotation=kind)
+            for name, kind in kinds.items()
+        ]
+    )
+    options.__doc__ = run.__doc__
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,79 +121,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         exit status: 0, or 2 for an unknown experiment or a bad setting.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    experiments = find_experiments()
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: python -m normlab.experiments NAME [options]\n")
+        experiments = find_experiments()
         width = max(map(len, experiments))
         for name, module in experiments.items():
             print(f"  {name:{width}}  {_question(module)}")
         return 0
     name, *rest = arguments
-    if name not in experiments:
-        near = difflib.get_close_matches(name, experiments, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        return _complain(
-            f"NAME: there is no experiment {name!r}.{hint} "
-            "`python -m normlab.experiments` lists all"
-        )
+    if name in former_main.find_experiments():
+        return former_main.main(arguments)
     try:
-        _run(name, importlib.import_module(experiments[name]), rest)
+        run = load(name)
+        changes, jobs, record = tyro.cli(
+            command(run), prog=f"python -m normlab.experiments {name}", args=rest
+        )
+        table = run.sweep(jobs=jobs, record=record, **changes)
     except (ValueError, TypeError, OSError, ImportError) as error:
-        return _complain(str(error))
+        print(error, file=sys.stderr)
+        return 2
+    if record is None:
+        with pd.option_context("display.max_rows", None, "display.max_columns", None):
+            print(table.to_string(index=False))
     return 0
-
-
-def _complain(message: str) -> int:
-    print(message, file=sys.stderr)
-    return 2
-
-
-def parse(module: ModuleType, arguments: Sequence[str]) -> tuple[Any, Recording]:
-    """Make the settings of an experiment, and those of its run, out of a command line.
-
-    Raises:
-        ValueError: a setting is out of its domain.
-        SystemExit: a word is not an option, or a value has the wrong type; the status is 2.
-    """
-    how = Running if isinstance(module.run, Sweep) else Recording
-    parts = [("config", module.Config), ("how", how)]
-    parsed: Any = tyro.cli(
-        dataclasses.make_dataclass("Command", parts),
-        prog=f"python -m normlab.experiments {module.__name__.rpartition('.')[2]}",
-        description=(module.__doc__ or "").partition("\n")[0],
-        args=list(arguments),
-        config=(OmitArgPrefixes,),
-    )
-    check_settings(parsed.config)
-    return parsed.config, parsed.how
-
-
-def _run(name: str, module: ModuleType, arguments: Sequence[str]) -> None:
-    config, how = parse(module, arguments)
-    if isinstance(how, Running):
-        _connect(how.backend)
-        result = module.run(config, **dataclasses.asdict(how))
-    else:
-        torch.set_num_threads(1)
-        result = module.run(config)
-        if int(os.environ.get("RANK", "0")):
-            return  # one of several that torchrun started; the first one speaks for all
-        if how.record is not None:
-            write_record(how.record, make_record(name, config, result, path=how.record))
-    if how.record is None:
-        print(format_record(make_record(name, config, result)), end="")
-
-
-def _connect(backend: str | None) -> None:
-    """Give a distributed backend what joblib expects to be there."""
-    if backend == "dask":
-        from distributed import Client
-
-        Client()
-    elif backend == "ray":
-        from ray.util.joblib import register_ray  # type: ignore[import-not-found]
-
-        register_ray()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -35,6 +36,14 @@ def vector_code() -> VectorCode:
     if platform.machine().lower() in ("x86_64", "amd64", "i686"):
         return VectorCode(8, torch.backends.cpu.get_cpu_capability() != "DEFAULT", checked=True)
     return VectorCode(4, fused=True, checked=False)
+
+
+def processor_name() -> str:
+    """The name of the processor, where the system tells it."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 @contextmanager

@@ -38,10 +38,10 @@ def check_settings(config: Any) -> None:
     Types give choices and bounds, and no tuple may be empty.
 
     Example:
-        >>> from normlab.experiments.batch_norm.learning_rates import Config
-        >>> check_settings(Config(steps=-1))
+        >>> from normlab.experiments.motivation.signal_at_init import Config
+        >>> check_settings(Config(width=-1))
         Traceback (most recent call last):
-        ValueError: steps: got -1; expected 1 or more
+        ValueError: width: got -1; expected 1 or more
     """
     hints = typing.get_type_hints(type(config), include_extras=True)
     for field in dataclasses.fields(config):

@@ -4,61 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
+from normlab.experiments.data.batches import Batches, shuffled_batches
 from normlab.experiments.data.digits import DigitsSplit
 
-Batches = Iterator[Tensor]
 Batch = TypeVar("Batch")
-
-
-def shuffled_batches(count: int, batch_size: int, *, seed: int) -> Batches:
-    """Yield index batches for ever, reshuffled each epoch; an incomplete last batch is dropped.
-
-    Shape:
-        yields (batch_size,) long indices.
-    """
-    if not 1 <= batch_size <= count:
-        raise ValueError(f"batch_size: got {batch_size} for {count} samples; expected 1 to {count}")
-    generator = torch.Generator().manual_seed(seed)
-    while True:
-        order = torch.randperm(count, generator=generator)
-        yield from order[: count - count % batch_size].split(batch_size)
-
-
-def class_batches(labels: Tensor, batch_size: int, *, classes_per_batch: int, seed: int) -> Batches:
-    """Yield index batches for ever, each with samples of only `classes_per_batch` classes.
-
-    The classes of a batch are drawn without replacement and each gives the same number of
-    samples, drawn with replacement.
-
-    Shape:
-        yields (batch_size,) long indices.
-
-    Raises:
-        ValueError: `classes_per_batch` does not divide `batch_size` or exceeds the classes.
-    """
-    members = [torch.nonzero(labels == c).flatten() for c in labels.unique()]
-    if not 1 <= classes_per_batch <= len(members) or batch_size % classes_per_batch:
-        raise ValueError(
-            f"classes_per_batch: got {classes_per_batch}; expected a divisor of batch_size "
-            f"{batch_size}, at most {len(members)}"
-        )
-    generator = torch.Generator().manual_seed(seed)
-    while True:
-        chosen = torch.randperm(len(members), generator=generator)[:classes_per_batch]
-        parts = []
-        for c in chosen.tolist():
-            draw = (batch_size // classes_per_batch,)
-            parts.append(members[c][torch.randint(len(members[c]), draw, generator=generator)])
-        yield torch.cat(parts)
 
 
 def minimize(
@@ -93,18 +51,43 @@ def minimize(
     return losses
 
 
+def class_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean cross-entropy of a classifier, in nats."""
+    x, labels = batch
+    return cross_entropy(model(x), labels)
+
+
 def fit(
-    model: nn.Module, x: Tensor, y: Tensor, batches: Iterable[Tensor], optimizer: Optimizer
+    model: nn.Module,
+    optimizer: Optimizer,
+    batches: Iterator[Any],
+    steps: int,
+    *,
+    loss_of: Callable[[nn.Module, Any], Tensor] = class_loss,
+    after_step: Callable[[int], None] | None = None,
 ) -> list[float]:
-    """Take one step of cross-entropy on each batch, in train mode; the loss before each."""
+    """Take so many updates, in train mode, and return the loss before each.
+
+    Args:
+        loss_of: maps the model and a batch to a scalar.
+        after_step: called with 1, 2, ... after each update, to measure something.
+
+    Returns:
+        Losses. A run whose loss is no longer finite stops there: its list is shorter than
+        `steps` or ends with that loss.
+    """
     model.train()
     losses = []
-    for batch in batches:
-        loss = cross_entropy(model(x[batch]), y[batch])
+    for step in range(1, steps + 1):
+        loss = loss_of(model, next(batches))
         losses.append(loss.item())
+        if not math.isfinite(losses[-1]):
+            break
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        if after_step is not None:
+            after_step(step)
     return losses
 
 

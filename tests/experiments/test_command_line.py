@@ -1,46 +1,28 @@
-"""`python -m normlab.experiments`: settings from the command line, JSON out, clear errors."""
+"""`python -m normlab.experiments`: options from the signature, a record, clear errors."""
 
-import ast
-import dataclasses
 import importlib
 import json
 import typing
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import pytest
 
-from normlab.experiments.__main__ import find_experiments, main
+from normlab.experiments import __main__ as command_line
+from normlab.experiments import former_main
+from normlab.experiments.__main__ import find_experiments, load, main
 
 EXPERIMENTS = find_experiments()
-
-
-def config_of(name):
-    return importlib.import_module(EXPERIMENTS[name]).Config
+FUNCTIONS = [name for name in EXPERIMENTS if name not in former_main.find_experiments()]
 
 
 def test_lists_every_experiment_with_its_question(capsys):
     assert main([]) == 0
     listed = capsys.readouterr().out
-    assert len(EXPERIMENTS) > 70
+    assert len(EXPERIMENTS) == 105
     for name, module in EXPERIMENTS.items():
         question = importlib.import_module(module).__doc__.strip().partition("\n")[0]
         assert f"  {name} " in listed
         assert question in listed
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_config_is_frozen_and_becomes_options(name, capsys):
-    config = config_of(name)
-    assert dataclasses.fields(config())  # all fields have defaults
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(config(), dataclasses.fields(config)[0].name, 0)
-    with pytest.raises(SystemExit) as done:
-        main([name, "--help"])
-    assert done.value.code == 0
-    shown = capsys.readouterr().out
-    for field in dataclasses.fields(config):
-        assert "--" + field.name.replace("_", "-") in shown
 
 
 def status_and_error(arguments, capsys):
@@ -53,82 +35,91 @@ def status_and_error(arguments, capsys):
     return status, " ".join(words.replace("│", " ").split())
 
 
-def leaf(hint):
-    """The type of one item of a setting."""
-    while typing.get_origin(hint) is tuple:
-        hint = typing.get_args(hint)[0]
-    return hint
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_wrong_settings_of_every_experiment_are_all_named(name, capsys):
+    run = load(name)
+    hints = typing.get_type_hints(run, include_extras=True)
+    wrong = {}  # what is out of its domain, and what is no number at all
+    for argument in (*run.grid, *run.settings):
+        kinds = typing.get_args(hints[argument])
+        if typing.get_origin(hints[argument]) is Literal:
+            wrong[argument] = "no such choice"
+        elif kinds and kinds[0] in (int, float):
+            wrong[argument] = -7
+        elif argument in run.grid and hints[argument] is str:
+            wrong[argument] = "no such name"
+    assert wrong
+    changes = {n: [value] if n in run.grid else value for n, value in wrong.items()}
+    with pytest.raises(ValueError, match="no_such_setting") as error:
+        run.sweep(**changes, no_such_setting=1)
+    wrong = {n: value for n, value in wrong.items() if value != "no such name"}
+    named = {line.partition(":")[0] for line in str(error.value).splitlines()}
+    assert named == {*wrong, "no_such_setting"}
+
+    numbers = [n for n, value in wrong.items() if value == -7]
+    words = [word for n in numbers for word in ("--" + n.replace("_", "-"), "-7")]
+    status, said = status_and_error([name, *words], capsys)
+    assert status == 2 or not numbers
+    assert all(f"{n}: got -7" in said for n in numbers)
+    status, said = status_and_error([name, "--no-such-setting", "1"], capsys)
+    assert status == 2
+    assert "no-such-setting" in said
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_bad_settings_of_every_experiment_are_named(name, capsys):
-    hints = typing.get_type_hints(config_of(name), include_extras=True)
-    bad = {}  # a setting of each kind, and the words that are wrong there
-    for field, hint in hints.items():
-        item = leaf(hint)
-        if typing.get_origin(item) is Literal:
-            bad["choice"] = field, ["no_such_choice"]
-        elif typing.get_origin(item) is Annotated:
-            bad["domain"] = field, ["-7"]
-        if typing.get_origin(hint) is tuple:
-            bad["empty"] = field, []
-        if item in (int, float) or typing.get_origin(item) is Annotated:
-            bad["type"] = field, ["many"]
-    assert "type" in bad
-    for field, words in [("no_such_setting", ["1"]), *bad.values()]:
-        status, error = status_and_error([name, "--" + field.replace("_", "-"), *words], capsys)
-        assert status == 2
-        assert field in error.replace("-", "_")
-
-
-def test_settings_reach_the_run_and_the_record(tmp_path):
-    path = tmp_path / "noise.json"
-    arguments = ["batch_noise", "--batch-sizes", "4", "8", "--seeds", "3", "--draws", "20"]
-    assert main([*arguments, "--record", str(path)]) == 0
-    record = json.loads(path.read_text())
-    assert record["config"]["batch_sizes"] == [4, 8]
-    assert record["config"]["seeds"] == [3]
-    assert {o["batch_size"] for o in record["result"]["outcomes"]} == {4, 8}
-    assert {"python", "torch"} <= set(record["versions"])
-    assert record["command"].startswith("python -m normlab.experiments batch_noise --batch-sizes 4")
-
-
-def test_a_run_without_a_sweep_is_recorded_as_well(tmp_path, capsys):
-    path = tmp_path / "constant.json"
-    assert main(["constant_statistics", "--steps", "3", "--record", str(path)]) == 0
-    assert json.loads(path.read_text())["config"]["steps"] == 3
-    assert main(["constant_statistics", "--steps", "3"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["result"] == json.loads(path.read_text())["result"]
-
-
-def test_unknown_experiment_names_the_nearest(capsys):
-    assert status_and_error(["batch_size"], capsys) == (
-        2,
-        "NAME: there is no experiment 'batch_size'. Did you mean batch_sizes? "
-        "`python -m normlab.experiments` lists all",
-    )
+def test_settings_reach_the_run_and_the_record(tmp_path, capsys):
+    path = tmp_path / "rates.jsonl"
+    arguments = ["learning_rates", "--lr", "0.1", "0.3", "--seed", "3", "--steps", "2"]
+    assert main([*arguments, "--record", str(path), "--jobs", "1"]) == 0
+    header, *rows = map(json.loads, path.read_text().splitlines())
+    assert header["settings"] == {"steps": 2}
+    assert {row["lr"] for row in rows} == {0.1, 0.3}
+    assert {"python", "torch"} <= set(header["versions"])
+    assert header["processor"]
+    assert header["command"].startswith("python -m normlab.experiments learning_rates --lr 0.1 0.3")
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split() == ["norm", "lr", "seed", "eval_accuracy"]
+    assert len(printed) == 1 + len(rows)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--draws", "many"], "--draws"),
-        (["--no-such-setting", "1"], "--no-such-setting"),
-        (["--jobs", "0"], "jobs: got 0; expected 1 or more"),
-        (["--backend", "nope"], "Invalid backend: nope"),
-        (["--record", "no/such/folder/noise.json"], "record: got no/such/folder/noise.json"),
-        (["--seeds"], "seeds: got (); expected at least one value"),
+        (["--steps", "many"], "--steps"),
+        (["--norm", "no_norm"], "--norm"),
+        (["--record", "no/such/folder/r.jsonl"], "record: got no/such/folder/r.jsonl"),
+        (["--seed"], "seed: got no value"),
+        (["--jobs", "0", "--steps", "1"], "n_jobs == 0"),
     ],
 )
-def test_bad_settings_are_named(arguments, words, capsys):
-    status, error = status_and_error(["batch_noise", *arguments], capsys)
+def test_bad_options_are_named(arguments, words, capsys):
+    status, error = status_and_error(["learning_rates", *arguments], capsys)
     assert status == 2
     assert words in error
 
 
-def test_files_have_no_command_line_of_their_own():
-    for name, module in EXPERIMENTS.items():
-        source = Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8")
-        tests = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
-        assert not tests, name
+def test_an_unknown_experiment_names_the_nearest(capsys):
+    assert status_and_error(["learning_rate"], capsys) == (
+        2,
+        "NAME: there is no experiment 'learning_rate'. Did you mean learning_rates? "
+        "`python -m normlab.experiments` lists all",
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"a.twice": ["twice"], "b.twice": ["twice"]}, "twice: is an experiment of a.twice and of"),
+        ({"a.other": ["twice"]}, "a.other: holds the experiment twice; name the file like it"),
+    ],
+)
+def test_experiments_have_names_of_their_own(names, message, monkeypatch):
+    class Info:
+        def __init__(self, name):
+            self.name = name
+
+    monkeypatch.setattr(command_line.pkgutil, "walk_packages", lambda *_: map(Info, names))
+    monkeypatch.setattr(command_line, "_decorated", names.get)
+    monkeypatch.setattr(former_main, "find_experiments", dict)
+    with pytest.raises(ValueError, match=message):
+        find_experiments.__wrapped__()

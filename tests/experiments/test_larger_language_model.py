@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ from normlab.experiments.today import larger_language_model as larger
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = {"layers": 1, "width": 16, "heads": 2, "length": 8, "batch_size": 2, "steps": 12}
 WORDS |= {"warmup": 3, "points": 3, "held_out": 2, "checkpoint_minutes": 1e-9}
-SMALL = larger.Config(**WORDS, groups=("qk_norm",), lrs=(1e-2,), seeds=(0,), text_sha256="")
+SMALL = {**WORDS, "seed": 0, "lr": 1e-2, "group": "qk_norm", "text_sha256": ""}
 
 
 @pytest.fixture
@@ -37,13 +37,17 @@ def short_text(monkeypatch):
     return text
 
 
-def measured(config):
-    """All outcomes, without what depends on the machine."""
-    outcomes = [vars(outcome) for outcome in larger.run(config).outcomes]
-    for outcome in outcomes:
-        assert outcome.pop("core_minutes") > 0
-        assert outcome.pop("processor")
-    return outcomes
+def measured(**changes):
+    """What one run measures, without what depends on the machine."""
+    found = larger.larger_language_model(**{**SMALL, **changes})
+    assert found.pop("core_minutes") > 0
+    assert found.pop("processor")
+    return found
+
+
+def make_training(text, **changes):
+    arguments = larger.larger_language_model.settings | SMALL | changes
+    return larger.Training(SimpleNamespace(**arguments), text)
 
 
 # --- the text
@@ -115,23 +119,23 @@ def test_it_learns_to_repeat_a_pattern(monkeypatch, precision):
     monkeypatch.setattr(
         larger, "load_library", lambda sha256, folder: Library(pattern, pattern[:40], "")
     )
-    config = replace(SMALL, precision=precision, steps=60, groups=("none", "qk_norm"))
-    for outcome in larger.run(config).outcomes:
-        assert outcome.curve[0] > 2 > 1 > outcome.loss == outcome.held_out[-1]
-        assert len(outcome.curve) == len(outcome.held_out) == len(outcome.largest_logits) == 3
-        assert outcome.tokens == 60 * 2 * 8
+    for group in ("none", "qk_norm"):
+        found = measured(precision=precision, steps=60, group=group)
+        assert found["curve"][0] > 2 > 1 > found["loss"] == found["held_out"][-1]
+        assert len(found["curve"]) == len(found["held_out"]) == len(found["largest_logits"]) == 3
+        assert found["tokens"] == 60 * 2 * 8
 
 
 def test_the_rate_rises_and_falls(short_text):
-    training = larger.Training(SMALL, "none", 1e-2, 0, short_text)
+    training = make_training(short_text, group="none")
     assert training.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 / 3)
     training.run()
     assert training.optimizer.param_groups[0]["lr"] == pytest.approx(0, abs=1e-9)
 
 
 def test_both_groups_start_and_read_alike(short_text):
-    none, qk = (larger.Training(SMALL, g, 1e-2, 1, short_text) for g in ("none", "qk_norm"))
-    other = larger.Training(SMALL, "none", 1e-2, 2, short_text)
+    none, qk = (make_training(short_text, group=g, seed=1) for g in ("none", "qk_norm"))
+    other = make_training(short_text, group="none", seed=2)
     assert torch.equal(none.model.head.weight, qk.model.head.weight)
     assert torch.equal(none.held_out[0], qk.held_out[0])
     assert torch.equal(none.held_out[0], other.held_out[0])
@@ -144,7 +148,7 @@ def test_both_groups_start_and_read_alike(short_text):
 
 
 def test_logits_are_those_of_training_part_by_part(short_text):
-    training = larger.Training(SMALL, "none", 1e-2, 0, short_text)
+    training = make_training(short_text, group="none")
     seen = []
     attention = next(m for m in training.model.modules() if isinstance(m, CausalAttention))
     attention.register_forward_hook(lambda m, *_: seen.append(m.largest_logit))
@@ -157,9 +161,9 @@ def test_logits_are_those_of_training_part_by_part(short_text):
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(short_text):
-    (outcome,) = larger.run(replace(SMALL, lrs=(1e38,))).outcomes
-    assert outcome.loss is None
-    assert 0 < outcome.tokens < 12 * 2 * 8
+    found = measured(lr=1e38)
+    assert found["loss"] is None
+    assert 0 < found["tokens"] < 12 * 2 * 8
 
 
 def test_factors_are_rounded_and_weights_are_not():
@@ -184,7 +188,7 @@ class Killed(Exception):
     """In the place of the signal."""
 
 
-def run_and_die(config, *, step):
+def run_and_die(step, **changes):
     """Let the run end when the checkpoint of this step is on the disk."""
     save = Checkpoint.save
 
@@ -196,15 +200,14 @@ def run_and_die(config, *, step):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoint, "save", save_and_die)
         with pytest.raises(Killed):
-            larger.run(config)
+            measured(**changes)
 
 
 @pytest.mark.parametrize("step", [1, 4, 7, 12])
 def test_a_killed_run_ends_as_an_uninterrupted_one(short_text, tmp_path, capsys, step):
-    alone = measured(SMALL)
-    config = replace(SMALL, checkpoints=str(tmp_path))
-    run_and_die(config, step=step)
-    assert measured(config) == alone
+    alone = measured()
+    run_and_die(step, checkpoints=str(tmp_path))
+    assert measured(checkpoints=str(tmp_path)) == alone
     assert f"qk_norm-0.01-0.pt: continues at step {step}" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -212,9 +215,8 @@ def test_a_killed_run_ends_as_an_uninterrupted_one(short_text, tmp_path, capsys,
 @pytest.mark.parametrize("lost", ["model", "optimizer", "schedule", "progress"])
 def test_every_part_of_the_state_matters(short_text, tmp_path, lost):
     """A checkpoint that forgets one of them ends elsewhere."""
-    config = replace(SMALL, checkpoints=str(tmp_path))
-    run_and_die(config, step=6)
-    fresh = larger.Training(SMALL, "qk_norm", 1e-2, 0, short_text)
+    run_and_die(6, checkpoints=str(tmp_path))
+    fresh = make_training(short_text)
     (path,) = tmp_path.iterdir()
     state = torch.load(path, weights_only=True)
     if lost == "progress":
@@ -222,11 +224,10 @@ def test_every_part_of_the_state_matters(short_text, tmp_path, lost):
     else:
         state["parts"][lost] = getattr(fresh, lost).state_dict()
     torch.save(state, path)
-    assert measured(config) != measured(SMALL)
+    assert measured(checkpoints=str(tmp_path)) != measured()
 
 
 def test_a_torn_file_never_takes_the_place_of_a_whole_one(short_text, tmp_path, monkeypatch):
-    config = replace(SMALL, checkpoints=str(tmp_path))
     save = torch.save
 
     def tear(state, path):
@@ -237,7 +238,7 @@ def test_a_torn_file_never_takes_the_place_of_a_whole_one(short_text, tmp_path, 
 
     monkeypatch.setattr(checkpoints.torch, "save", tear)
     with pytest.raises(Killed):
-        larger.run(config)
+        measured(checkpoints=str(tmp_path))
     saved = torch.load(tmp_path / "qk_norm-0.01-0.pt", weights_only=True)
     assert saved["progress"]["step"] == 4
     monkeypatch.undo()
@@ -245,12 +246,12 @@ def test_a_torn_file_never_takes_the_place_of_a_whole_one(short_text, tmp_path, 
 
 @pytest.mark.parametrize("changes", [{"steps": 15}, {"width": 8}, {"precision": "float32"}])
 def test_a_checkpoint_of_other_settings_is_refused(short_text, tmp_path, changes):
-    run_and_die(replace(SMALL, checkpoints=str(tmp_path)), step=1)
+    run_and_die(1, checkpoints=str(tmp_path))
     (name,) = changes
     with pytest.raises(
         ValueError, match=rf"checkpoints: .*-0.pt is of .* another {name}; .*folder"
     ):
-        larger.run(replace(SMALL, checkpoints=str(tmp_path), **changes))
+        measured(checkpoints=str(tmp_path), **changes)
 
 
 def test_the_next_checkpoint_waits_for_its_minutes(tmp_path, monkeypatch):
@@ -268,7 +269,7 @@ def test_the_next_checkpoint_waits_for_its_minutes(tmp_path, monkeypatch):
 
 def test_without_a_folder_nothing_is_written(short_text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    larger.run(SMALL)
+    measured()
     assert not list(tmp_path.iterdir())
 
 
@@ -277,9 +278,9 @@ def test_kill_minus_nine(tmp_path):
     """The command line, killed when a checkpoint is there, and called again."""
     longer = {"steps": 600, "checkpoint_minutes": 1e-3}
     words = [f"--{n.replace('_', '-')}={v}" for n, v in {**WORDS, **longer}.items()]
-    words += ["--groups", "none", "--lrs", "0.01", "--seeds", "0", "--text-sha256", ""]
+    words += ["--group", "none", "--lr", "0.01", "--seed", "0", "--text-sha256", ""]
     command = [sys.executable, "-m", "normlab.experiments", "larger_language_model", *words]
-    whole = [*command, "--checkpoints", str(tmp_path), "--record", str(tmp_path / "record.json")]
+    whole = [*command, "--checkpoints", str(tmp_path), "--record", str(tmp_path / "record.jsonl")]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     checkpoint = tmp_path / "none-0.01-0.pt"
     with subprocess.Popen(whole, env=environment, stderr=subprocess.PIPE) as first:
@@ -292,26 +293,21 @@ def test_kill_minus_nine(tmp_path):
     assert checkpoint.exists()
     done = subprocess.run(whole, env=environment, capture_output=True, text=True, timeout=240)
     assert "continues at step" in done.stderr
-    (found,) = json.loads((tmp_path / "record.json").read_text())["result"]["outcomes"]
-    settings = {**WORDS, **longer, "groups": ("none",), "lrs": (0.01,), "seeds": (0,)}
-    (right,) = measured(larger.Config(**settings, text_sha256=""))
-    assert {n: tuple(v) if isinstance(v, list) else v for n, v in found.items()}.items() >= (
-        right.items()
-    )
+    found = json.loads((tmp_path / "record.jsonl").read_text().splitlines()[1])
+    assert found.items() >= measured(**longer, group="none").items()
 
 
 def test_the_text_may_lie_in_another_folder(folder, tmp_path):
     (folder / "a.py").write_bytes(bytes(range(256)) * 2)
-    config = replace(SMALL, library=str(folder), steps=3)
-    assert larger.run(config).outcomes[0].tokens == 3 * 2 * 8
+    assert measured(library=str(folder), steps=3)["tokens"] == 3 * 2 * 8
     with pytest.raises(ValueError, match="folder: .*expected one with Python files"):
-        larger.run(replace(config, library=str(tmp_path / "missing")))
+        measured(library=str(tmp_path / "missing"), steps=3)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_missing_gpu_is_named():
     with pytest.raises(ValueError, match="device: got 'cuda'.*no GPU"):
-        larger.run(replace(SMALL, device="cuda"))
+        measured(device="cuda")
 
 
 @pytest.mark.parametrize(
@@ -324,4 +320,4 @@ def test_a_missing_gpu_is_named():
 )
 def test_settings_are_checked(changes, words):
     with pytest.raises(ValueError, match=words):
-        replace(larger.Config(), **changes)
+        larger.larger_language_model.sweep(**changes)

@@ -16,7 +16,6 @@ from normlab.experiments.paper_experiments import (
     batch_128_and_4,
     captions,
     cloze,
-    descent,
     generative_digits,
     glyphs,
     latent_models,
@@ -174,40 +173,18 @@ def test_a_model_that_knows_nothing_pays_one_bit_a_pixel():
     assert bound.item() == pytest.approx(64 * math.log(2), rel=1e-5)
 
 
-@pytest.mark.parametrize("setting", [{"steps": 0}, {"lrs": (-1.0,)}, {"lrs": (math.nan,)}])
-@pytest.mark.parametrize("experiment", [strokes, generative_digits])
-def test_descent_refuses_bad_settings(experiment, setting):
-    with pytest.raises(ValueError, match=f"{next(iter(setting))}: got"):
-        experiment.run(experiment.Config(**setting))
-
-
-def test_descent_descends_and_stops_where_the_loss_is_no_number():
-    model = torch.nn.Linear(2, 1)
-    rows, batches = torch.ones(4, 2), iter([torch.arange(4)] * 99)
-    losses = descent.descend(
-        model, lambda x: (model(x) - 3).square().mean(), rows, steps=50, batches=batches, lr=0.1
-    )
-    assert len(losses) == 50
-    assert losses[-1] < 0.1 * losses[0]
-    with pytest.raises(FloatingPointError, match="step 1 is nan"):
-        descent.descend(
-            model, lambda x: model(x).mean() * math.nan, rows, steps=5, batches=batches, lr=0.1
-        )
-
-
 @pytest.mark.slow
 def test_layer_norm_with_a_bias_inside_is_ahead_and_without_one_behind():
-    config = strokes.Config(steps=100, every=100)
-    last = {n: strokes.run_one(config, n, 1e-3, 0)["test_curve"][-1] for n in config.norms}
+    table = strokes.strokes.sweep(lr=[1e-3], seed=[0], steps=100, every=100)
+    last = {row.norm: row.test_curve[-1] for row in table.itertuples()}
     assert last["sums with bias"] + 0.15 < last["none"] < last["sums"] - 0.15
 
 
 def test_batch_norm_helps_the_autoencoder_and_layer_norm_does_not():
-    config = generative_digits.Config(steps=150, every=150)
-    bound = {
-        n: generative_digits.run_one(config, "autoencoder", n, 1e-3, 0)["bounds"][-1]
-        for n in config.autoencoder_norms
-    }
+    table = generative_digits.generative_digits.sweep(
+        model=["autoencoder"], lr=[1e-3], seed=[0], steps=150, every=150
+    )
+    bound = {row.norm: row.bounds[-1] for row in table.itertuples()}
     assert bound["batch_norm"] + 1.5 < min(bound["layer_norm"], bound["none"])
     assert abs(bound["layer_norm"] - bound["none"]) < 1.5
 
@@ -220,8 +197,9 @@ def test_test_digits_are_seen_in_eval_mode_and_training_digits_in_train_mode(mon
         return latent_models.negative_bound(model, x, generator)
 
     monkeypatch.setattr(generative_digits, "negative_bound", spy)
-    config = generative_digits.Config(steps=3, every=2)
-    found = generative_digits.run_one(config, "autoencoder", "batch_norm", 1e-3, 0)
+    found = generative_digits.generative_digits(
+        "autoencoder", "batch_norm", 1e-3, 0, steps=3, every=2
+    )
     assert len(found["bounds"]) == 1
     assert seen == [(64, True), (64, True), (500, False), (64, True)]
 
@@ -236,32 +214,29 @@ def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match="norm: got 'rms'"):
         lstm.make_lstm_cell(2, 3, "rms", seed=0)
     with pytest.raises(ValueError, match="group: got 'rms'"):
-        batch_128_and_4.make_classifier(batch_128_and_4.Config(), "rms", seed=0)
+        batch_128_and_4.make_classifier("rms", seed=0)
     with pytest.raises(ValueError, match="gains: got"):
         recurrent_digits.run(recurrent_digits.Config(gains=(0.0,)))
 
 
 def test_batches_of_four_hold_batch_norm_back():
-    config = batch_128_and_4.Config(batches=((4, 1e-3),), seeds=(0,), epochs=3)
-    result = batch_128_and_4.run(config)
-    loss = {g: result.at(2, "train_losses", group=g)[0] for g in config.groups}
+    table = batch_128_and_4.batch_128_and_4.sweep(batch_size=[4], lr=[1e-3], seed=[0], epochs=3)
+    loss = {row.group: row.train_losses[2] for row in table.itertuples()}
     assert loss["batch_norm"] > 1.5 * loss["layer_norm"]
     assert loss["batch norm, logits too"] > 1.5 * loss["layer_norm"]
-    assert len(result.values("test_errors", group="none")[0]) == 3
+    assert table.test_errors.map(len).eq(3).all()
 
 
 def test_a_larger_rate_gets_the_perceptron_further_in_one_epoch():
-    config = batch_128_and_4.Config(
-        groups=("none",), batches=((128, 1e-3), (128, 1e-2)), seeds=(0,), epochs=1
+    slow, fast = (
+        batch_128_and_4.batch_128_and_4("none", 128, lr, seed=0, epochs=1)["train_losses"][0]
+        for lr in (1e-3, 1e-2)
     )
-    result = batch_128_and_4.run(config)
-    slow, fast = (result.values("train_losses", lr=lr)[0][0] for _, lr in config.batches)
     assert fast < 0.7 * slow
 
 
 def test_the_paper_norms_the_logits_with_batch_norm_only():
-    config = batch_128_and_4.Config()
-    last = {a: batch_128_and_4.make_classifier(config, a, seed=0)[-1] for a in config.groups}
+    last = {g: batch_128_and_4.make_classifier(g, seed=0)[-1] for g in batch_128_and_4.GROUPS}
     assert [type(layer).__name__ for layer in last.values()] == [*["Linear"] * 3, "BatchNorm1d"]
 
 
@@ -374,7 +349,7 @@ def test_the_reader_has_the_lstm_of_the_other_experiments(norm):
 
 
 def test_the_gain_of_batch_norm_starts_at_a_tenth():
-    for group in attentive_reader.Config().groups:
+    for group in attentive_reader.GROUPS:
         reader = attentive_reader.make_reader(group, 4, seed=0)
         gains = {
             round(value, 6)
@@ -405,12 +380,14 @@ def test_a_story_keeps_person_and_place_and_tells_its_mood_in_two_ways():
 def test_the_neighbor_loss_is_that_of_the_neighbors():
     words = len(stories.WORDS)
     sentences = stories.draw_stories(5, torch.Generator().manual_seed(0)).sentences
-    blind = skip_thoughts.neighbor_loss(torch.zeros(5, 2, 6, words), sentences)
-    assert blind.item() == pytest.approx(6 * math.log(words), rel=1e-5)
+
+    def loss_of(logits):
+        return skip_thoughts.neighbor_loss(lambda read: logits, sentences).item()
+
+    assert loss_of(torch.zeros(5, 2, 6, words)) == pytest.approx(6 * math.log(words), rel=1e-5)
     knows = 50.0 * F.one_hot(sentences[:, ::2], words)
-    assert skip_thoughts.neighbor_loss(knows, sentences).item() < 1e-5
-    swapped = knows.flip(1)  # the sentence after in the place of the one before
-    assert skip_thoughts.neighbor_loss(swapped, sentences).item() > 10
+    assert loss_of(knows) < 1e-5
+    assert loss_of(knows.flip(1)) > 10  # the sentence after in the place of the one before
 
 
 def test_a_decoder_does_not_see_the_word_that_it_guesses():
@@ -432,16 +409,14 @@ def test_a_linear_probe_is_tested_on_the_other_half():
 
 
 @pytest.mark.parametrize(
-    ("experiment", "curve", "setting"),
+    ("experiment", "curve"),
     [
-        (order_embeddings, "curve", {"batch_size": 16}),
-        (attentive_reader, "losses", {"tested": 50}),
-        (skip_thoughts, "losses", {"tested": 50}),
+        (order_embeddings.order_embeddings, "curve"),
+        (attentive_reader.attentive_reader, "losses"),
+        (skip_thoughts.skip_thoughts, "losses"),
     ],
 )
-def test_a_tiny_run_learns_something(experiment, curve, setting):
-    config = experiment.Config(lrs=(1e-2,), seeds=(0,), hidden=12, steps=48, every=12, **setting)
-    for outcome in experiment.run(config).outcomes:
-        values = getattr(outcome, curve)
+def test_a_short_run_learns_something(experiment, curve):
+    for values in experiment.sweep(lr=[1e-2], seed=[0], steps=48, every=12)[curve]:
         assert len(values) in (4, 5)
         assert values[-1] < values[0]

@@ -1,22 +1,24 @@
 """Decoders, the copy task, and the facts that the chapter on today's models rests on."""
 
-import dataclasses
-import json
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from pandas.testing import assert_frame_equal
 
 from normlab.experiments.networks.decoder import make_block, make_decoder
-from normlab.experiments.today import (
-    copying,
-    model_table,
-    placement_training,
-    qk_norm,
-    stream_sizes,
-    without_norms,
+from normlab.experiments.today import model_table
+from normlab.experiments.today.copying import (
+    CopyTask,
+    copy_batches,
+    copy_loss,
+    learn_to_copy,
+    train_to_copy,
 )
+from normlab.experiments.today.qk_norm import WARMUP, qk_norm
+from normlab.experiments.today.stream_sizes import stream_sizes
 
 DATA = Path(__file__).resolve().parents[2] / "book" / "_data"
 SMALL = {"layers": 2, "width": 16, "heads": 2, "vocabulary": 6, "length": 8, "seed": 0}
@@ -83,7 +85,7 @@ def test_logits_are_seen():
             lambda: make_block("sub", torch.nn.ReLU(), torch.nn.RMSNorm, layer=1, layers=1),
             "sublayer: got ReLU; sub-LN splits",
         ),
-        (lambda: model_table.make_model("gpt-5"), "models.*llama"),
+        (lambda: model_table.make_model("gpt-5"), "model: .*llama"),
     ],
 )
 def test_errors_name_the_setting(call, words):
@@ -92,7 +94,7 @@ def test_errors_name_the_setting(call, words):
 
 
 def test_half_of_the_text_can_be_known():
-    batches = copying.copy_batches(symbols=50, length=5, batch_size=3, seed=0)
+    batches = copy_batches(symbols=50, length=5, batch_size=3, seed=0)
     tokens, following = next(batches)
     assert tokens.shape == following.shape == (3, 9)
     assert torch.equal(following[:, 4:], torch.cat([tokens[:, :1], following[:, :4]], 1))
@@ -105,38 +107,36 @@ def test_the_loss_is_of_that_half():
             wanted = torch.cat([tokens[:, :4] * 0, tokens[:, :5]], 1)
             return 50.0 * torch.nn.functional.one_hot(wanted, 50).float()
 
-    batch = next(copying.copy_batches(symbols=50, length=5, batch_size=3, seed=0))
-    assert copying.copy_loss(Perfect(), batch, 5) < 1e-6
-    assert copying.copy_loss(Perfect(), batch, 1) > 5
+    batch = next(copy_batches(symbols=50, length=5, batch_size=3, seed=0))
+    assert copy_loss(Perfect(), batch, length=5) < 1e-6
+    assert copy_loss(Perfect(), batch, length=1) > 5
+
+
+SMALL_TASK = CopyTask(symbols=4, length=4, layers=1)
 
 
 def test_a_rate_that_destroys_counts_as_guessing():
-    config = qk_norm.Config(lrs=(1e3,), groups=("none",), seeds=(0,), steps=30, length=4)
-    (outcome,) = qk_norm.run(config).outcomes
-    assert outcome.loss == pytest.approx(math.log(16), rel=1e-3)
+    loss, _ = learn_to_copy(SMALL_TASK, lr=1e3, steps=30, seed=0)
+    assert loss == pytest.approx(math.log(4), rel=1e-3)
 
 
 def test_the_control_of_qk_norm_has_a_warmup_and_no_norm():
-    """With a warmup that never ends in sight the weights hardly move, and guessing remains."""
-    small = {"seeds": (0,), "steps": 60, "symbols": 4, "length": 4, "layers": 1}
-    config = qk_norm.Config(groups=("none", "warmup"), lrs=(1e-2,), warmup=100_000, **small)
-    without, warmed = qk_norm.run(config).outcomes
-    assert without.loss < 1.1 < 1.3 < warmed.loss
-    assert warmed.largest_logit < 0.9 * without.largest_logit
+    """Where the warmup has not ended, the weights hardly moved, and guessing remains."""
+    found = [qk_norm(g, lr=0.1, seed=0, steps=3) for g in ("none", "qk_norm", "warmup")]
+    assert len({measures["largest_logit"] for measures in found}) == 3
+    learn = partial(learn_to_copy, SMALL_TASK, lr=1e-2, steps=60, seed=0)
+    (without, model), (warmed, later) = learn(), learn(warmup=1000 * WARMUP)
+    assert without < 1.1 < 1.3 < warmed
+    assert later.largest_logit < 0.9 * model.largest_logit
 
 
-@pytest.mark.parametrize(
-    ("experiment", "changes"),
-    [
-        (placement_training, {"placements": ("pre",), "warmups": (0, 5), "lrs": (1e-2,)}),
-        (without_norms, {"norms": ("dyt", "none"), "lrs": (1e-2,)}),
-    ],
-)
-def test_a_few_steps_lower_the_loss(experiment, changes):
-    config = experiment.Config(seeds=(0,), steps=60, symbols=4, length=4, layers=1, **changes)
-    result = experiment.run(config)
-    assert len({o.loss for o in result.outcomes}) == 2
-    assert all(o.loss < 1.3 for o in result.outcomes)
+@pytest.mark.parametrize("choice", [{"placement": "pre"}, {"norm": "dyt"}, {"norm": "none"}])
+def test_a_few_steps_lower_the_loss(choice):
+    losses = [
+        learn_to_copy(SMALL_TASK, lr=1e-2, steps=60, seed=0, warmup=w, **choice)[0] for w in (0, 5)
+    ]
+    assert len(set(losses)) == 2
+    assert max(losses) < 1.3
 
 
 def test_warmup_starts_at_a_part_of_the_rate():
@@ -146,8 +146,8 @@ def test_warmup_starts_at_a_part_of_the_rate():
         model = make_decoder(**SMALL)
         before = model.head.weight.detach().clone()
         adam = torch.optim.Adam(model.parameters(), lr=1e-2)
-        task = copying.CopyTask(symbols=6, length=4, batch_size=2, steps=1)
-        copying.train_to_copy(model, adam, task, seed=0, warmup=warmup)
+        task = CopyTask(symbols=6, length=4, batch_size=2)
+        train_to_copy(model, adam, task, 1, seed=0, warmup=warmup)
         moved.append((model.head.weight - before).abs().max().item())
     assert moved[0] == pytest.approx(100 * moved[1], rel=1e-3)
 
@@ -157,8 +157,7 @@ def test_warmup_starts_at_a_part_of_the_rate():
 
 @pytest.fixture(scope="module")
 def sizes():
-    result = stream_sizes.run(stream_sizes.Config(seeds=(0,)))
-    return {(o.placement, o.gain): o.sizes for o in result.outcomes}
+    return stream_sizes.sweep(seed=[0]).set_index(["placement", "gain"]).sizes
 
 
 @pytest.mark.parametrize("placement", ["sandwich", "output"])
@@ -191,11 +190,9 @@ def test_a_norm_on_the_stream_keeps_its_size(sizes, placement):
 def test_the_table_is_what_the_classes_do():
     """Every row of the record, measured again on the pinned transformers."""
     pytest.importorskip("transformers", reason="it is not among what the suite needs")
-    record = json.loads((DATA / "model_table.json").read_text(encoding="utf-8"))
-    rows = record["result"]["outcomes"]
-    assert [row["model"] for row in rows] == list(model_table.MODELS)
-    found = model_table.run(model_table.Config())
-    assert [vars(outcome) for outcome in found.outcomes] == rows
+    recorded = model_table.model_table.read(DATA / "model_table.jsonl")
+    assert recorded.model.tolist() == list(model_table.MODELS)
+    assert_frame_equal(model_table.model_table.sweep(), recorded)
 
 
 def test_marks_of_the_picture():
@@ -249,10 +246,3 @@ def test_the_placement_is_read_from_what_the_norms_read(kind, expected):
     with model_table.record_calls(layer) as calls:
         layer(torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0)))
     assert model_table.find_placement(calls) == expected
-
-
-def test_settings_are_checked():
-    for module in (qk_norm, placement_training, without_norms):
-        with pytest.raises(ValueError, match="heads"):
-            module.Config(heads=5)
-        assert dataclasses.is_dataclass(module.Config())

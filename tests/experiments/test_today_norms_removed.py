@@ -1,11 +1,9 @@
 """Norms that become constants, factors that decay, and widths that grow."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from normlab.experiments.networks.decoder import make_decoder
 from normlab.experiments.today import coordinate_check, deleting_norms, gain_decay
@@ -58,14 +56,11 @@ def test_all_norms_can_be_deleted():
 
 
 def test_a_small_run_deletes_one_after_another():
-    config = deleting_norms.Config(
-        seeds=(0,), layers=1, width=8, heads=2, characters=3000, length=8, steps=5, measured=2
-    )
-    (outcome,) = deleting_norms.run(config).outcomes
-    assert outcome.sites == ("blocks.0.norm", "blocks.1.norm", "norm")
-    assert len(outcome.alone) == len(outcome.together[0]) == len(outcome.kept[1]) == 3
-    assert outcome.together[0][0] == outcome.alone[0] != outcome.intact
-    assert set(outcome.kept[0]) == {outcome.intact} != set(outcome.kept[1])
+    found = deleting_norms.deleting_norms(seed=0, layers=1, steps=5, measured=2)
+    assert found["sites"] == ["blocks.0.norm", "blocks.1.norm", "norm"]
+    assert len(found["alone"]) == len(found["together"][0]) == len(found["kept"][1]) == 3
+    assert found["together"][0][0] == found["alone"][0] != found["intact"]
+    assert set(found["kept"][0]) == {found["intact"]} != set(found["kept"][1])
 
 
 # --- decay
@@ -92,9 +87,8 @@ def test_the_factor_is_what_multiplies(norm):
 
 def test_decay_pulls_the_stored_weight_to_zero():
     """One tenth is left of what is stored, whatever the gradient did meanwhile."""
-    changes = {"layers": 1, "width": 8, "symbols": 4, "length": 2, "batch_size": 2, "steps": 25}
-    config = gain_decay.Config(decays=(0.0, 9.0), seeds=(0,), **changes)
-    found = {(o.norm, o.decay): o.factor for o in gain_decay.run(config).outcomes}
+    table = gain_decay.gain_decay.sweep(decay=[0.0, 9.0], seed=[0], steps=25)
+    found = table.set_index(["norm", "decay"]).factor
     assert found["rms_norm", 9.0] < 0.3 < 0.8 < found["rms_norm", 0.0]
     assert found["zero_centered", 9.0] == pytest.approx(1.0, abs=0.05)
 
@@ -103,9 +97,10 @@ def test_decay_pulls_the_stored_weight_to_zero():
 
 
 def test_the_two_scalings_are_one_network_at_the_first_width():
-    config = coordinate_check.Config(widths=(16,), seeds=(0,), steps=2)
-    one, other = coordinate_check.run(config).outcomes
-    assert (one.stream, one.output) == (other.stream, other.output)
+    one, other = (
+        coordinate_check.coordinate_check(s, width=64, seed=0, steps=2) for s in ("standard", "muP")
+    )
+    assert one == other
 
 
 def test_rates_of_matrices_fall_with_the_width_and_others_do_not():
@@ -131,23 +126,14 @@ def test_attention_divides_by_the_size_of_the_head():
 
 
 def test_the_record_shows_growth_in_one_scaling_only():
-    record = json.loads((DATA / "coordinate_check.json").read_text(encoding="utf-8"))
-    rows = record["result"]["outcomes"]
+    found = coordinate_check.coordinate_check.read(DATA / "coordinate_check.jsonl")
+    ends = found.groupby(["scaling", "width"])[["stream", "output"]].agg(["min", "max"])
     for measure in ("stream", "output"):
-        least = {
-            (r["scaling"], r["width"]): [
-                o[measure] for o in rows if (o["scaling"], o["width"]) == (r["scaling"], r["width"])
-            ]
-            for r in rows
-        }
-        assert min(least["standard", 1024]) > 5 * max(least["standard", 64])
-        assert max(least["muP", 1024]) < max(least["muP", 64])
+        least, most = ends[measure]["min"], ends[measure]["max"]
+        assert least["standard", 1024] > 5 * most["standard", 64]
+        assert most["muP", 1024] < most["muP", 64]
 
 
-def test_errors_name_the_setting():
-    for module in (deleting_norms, gain_decay):
-        with pytest.raises(ValueError, match="heads"):
-            module.Config(heads=5)
-    with pytest.raises(ValueError, match="heads"):
-        coordinate_check.Config(heads=5)
-    assert isinstance(deleting_norms.FrozenNorm(nn.Parameter(torch.ones(2)), 4.0), nn.Module)
+def test_a_width_has_to_be_a_multiple_of_the_heads():
+    with pytest.raises(ValueError, match="width: got 65; expected a multiple of 2"):
+        coordinate_check.coordinate_check("muP", width=65, seed=0)

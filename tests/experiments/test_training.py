@@ -2,14 +2,13 @@
 
 import copy
 import itertools
-import json
 import math
 
 import pytest
 import torch
 
 from normlab.experiments import recording
-from normlab.experiments.batch_norm import learning_rates
+from normlab.experiments.data.batches import class_batches, shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import (
     make_convnet,
@@ -18,11 +17,9 @@ from normlab.experiments.networks.classifiers import (
     make_mlp,
 )
 from normlab.experiments.training import (
-    class_batches,
     evaluate,
     fit,
     minimize,
-    shuffled_batches,
     train,
     train_on_digits,
 )
@@ -103,11 +100,11 @@ def test_training_learns_and_repeats():
 
 
 def test_the_bare_loop_takes_the_steps_of_the_other():
-    model, data, losses = small_run(steps=5)
+    model, _, losses = small_run(steps=5)
     bare = make_mlp((64, 16, 10), "batch_norm", seed=0).eval()
-    batches = itertools.islice(shuffled_batches(1297, 32, seed=0), 5)
+    batches = load_digits_split(0).batches(32, seed=0)
     sgd = torch.optim.SGD(bare.parameters(), lr=0.1)
-    assert fit(bare, data.x_train, data.y_train, batches, sgd) == losses
+    assert fit(bare, sgd, batches, 5) == losses
     both = zip(bare.state_dict().values(), model.state_dict().values(), strict=True)
     assert bare.training
     assert all(torch.equal(a, b) for a, b in both)
@@ -236,22 +233,6 @@ def test_he_initialization_has_its_variance():
 def test_unknown_names_are_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()
-
-
-def test_a_record_comes_back_as_it_was(tmp_path):
-    path = tmp_path / "rates.json"
-    config = learning_rates.Config(norms=("none",), lrs=(0.1, 1.0), seeds=(0,), steps=2)
-    expected = learning_rates.run(config, record=path)
-    assert learning_rates.run.read(path) == expected
-    text = recording.describe_record(path)
-    assert "2 runs, seeds 0 to 0" in text
-    assert "learning_rates --norms none --lrs 0.1 1.0 --seeds 0 --steps 2 --record" in text
-
-    record = json.loads(path.read_text())
-    del record["config"]
-    path.write_text(json.dumps(record))
-    with pytest.raises(ValueError, match="lacks \\['config'\\]"):
-        recording.read_record(path)
 
 
 def test_the_batch_norm_module_is_ours():

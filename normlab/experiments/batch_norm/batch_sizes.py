@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import evaluate, train_on_digits
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import evaluate, fit
+
+RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # tried at batch sizes from 32 up
+SMALL_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # below 32, which want smaller ones
 
 
-@dataclass(frozen=True)
-class Config:
-    """An MLP on digits, Adam, the same number of epochs at every batch size and learning rate."""
-
-    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")  #: of the hidden layers
-    batch_sizes: tuple[Count, ...] = (128, 32, 8, 4, 2)  #: training batch sizes
-    #: learning rates of Adam at batch sizes from 32 up; the best one depends on the norm and on the
-    #: batch size
-    lrs: tuple[Positive, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
-    #: those at batch sizes below 32, which want smaller ones
-    small_lrs: tuple[Positive, ...] = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
-    #: each gives a split, initial weights and an order of batches
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[Count, ...] = (64, 128, 128, 10)  #: sizes of the MLP
-    epochs: Count = 4  #: passes over the 1297 training digits
+def _points(
+    norm: Sequence[str], batch_size: Sequence[int], lr: Sequence[float], seed: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    for n, size, rate, s in itertools.product(norm, batch_size, lr, seed):
+        if rate in (RATES if size >= 32 else SMALL_RATES):
+            yield {"norm": n, "batch_size": size, "lr": rate, "seed": s}
 
 
-def run_one(
-    config: Config, norm: FeatureNorm, batch_size: int, lr: float, seed: int
+@experiment(
+    norm=("none", "batch_norm", "layer_norm"),
+    batch_size=(128, 32, 8, 4, 2),
+    lr=(1e-4, *RATES),
+    seed=range(5),
+    points=_points,
+)
+def batch_sizes(
+    norm: FeatureNorm,
+    batch_size: PositiveInt,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    epochs: PositiveInt = 4,
 ) -> dict[str, float | None]:
-    """Train one network.
+    """An MLP on digits, Adam, the same number of epochs at every batch size and learning rate.
 
-    Measures:
+    Args:
+        norm: of the hidden layers.
+        batch_size: samples of a training batch.
+        lr: learning rate of Adam; the best one depends on the norm and on the batch size.
+        seed: gives a split, initial weights and an order of batches.
+        epochs: passes over the 1297 training digits.
+
+    Returns:
         train_loss: mean over the batches of the last epoch, in train mode; None for a run that
             diverged.
         eval_accuracy: on the 500 test digits, with running statistics.
@@ -45,11 +59,11 @@ def run_one(
         batch_accuracy: on the test digits in batches of `batch_size`, with their statistics.
     """
     data = load_digits_split(seed)
-    model = make_mlp(config.widths, norm, seed=seed)
+    model = make_mlp((64, 128, 128, 10), norm, seed=seed)
     per_epoch = len(data.y_train) // batch_size
-    steps = config.epochs * per_epoch
+    steps = epochs * per_epoch
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-    losses = train_on_digits(model, data, optimizer, steps=steps, batch_size=batch_size, seed=seed)
+    losses = fit(model, optimizer, data.batches(batch_size, seed), steps)
     finished = len(losses) == steps and math.isfinite(losses[-1])
     tested = evaluate(model, data.x_test, data.y_test)
     in_batches = evaluate(model, data.x_test, data.y_test, mode="train", batch_size=batch_size)
@@ -59,16 +73,3 @@ def run_one(
         "eval_loss": tested.loss if math.isfinite(tested.loss) else None,
         "batch_accuracy": in_batches.accuracy,
     }
-
-
-def _points(config: Config) -> list[dict[str, Any]]:
-    return [
-        {"norm": norm, "batch_size": batch_size, "lr": lr, "seed": seed}
-        for norm in config.norms
-        for batch_size in config.batch_sizes
-        for lr in (config.lrs if batch_size >= 32 else config.small_lrs)
-        for seed in config.seeds
-    ]
-
-
-run = Sweep(run_one, _points)

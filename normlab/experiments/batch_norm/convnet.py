@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import nn
 
 from normlab.experiments.batch_norm.noise_and_gap import with_ghosts
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import ImageNorm, Init, make_convnet
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import evaluate, train_on_digits
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import evaluate, fit
 
+SOLVED_BELOW = 0.5  # training loss, mean of ten steps
+STEPS = {128: 120, 4: 600}  # by batch size
 Whole = Literal["none", "none, He init", "batch_norm", "group_norm", "layer_norm"]
 Ghosts = Literal["ghosts of 32", "ghosts of 8", "ghosts of 4", "ghosts of 2"]
 Group = Literal[Whole, Ghosts]
@@ -30,44 +31,46 @@ GROUPS: dict[Group, tuple[ImageNorm, Init]] = {
 GHOSTS: dict[Group, int] = {name: int(name.split()[-1]) for name in get_args(Ghosts)}
 
 
-@dataclass(frozen=True)
-class Config:
-    """Four convolutions on digits, plain SGD, every group at every learning rate."""
-
-    #: a norm, or none, and its initialization; ghosts: samples that share statistics
-    groups: tuple[Group, ...] = tuple(GROUPS)
-    #: learning rates of SGD without momentum
-    lrs: tuple[Positive, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-    #: pairs of batch size and number of steps
-    batches: tuple[tuple[Count, Count], ...] = ((128, 120), (4, 600))
-    #: each gives a split, initial weights and an order of batches
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    channels: tuple[Count, ...] = (1, 16, 16, 32, 32)  #: of the convolutions, input first
-    #: a run is solved once the mean loss of ten steps falls below this
-    solved_below: Positive = 0.5
-
-
-def _make(config: Config, group: Group, seed: int) -> nn.Sequential:
+def make_network(group: Group, seed: int) -> nn.Sequential:
     norm, init = GROUPS["batch_norm" if group in GHOSTS else group]
-    model = make_convnet(config.channels, norm, seed=seed, init=init)
+    model = make_convnet((1, 16, 16, 32, 32), norm, seed=seed, init=init)
     return with_ghosts(model, GHOSTS[group]) if group in GHOSTS else model
 
 
-def run_one(
-    config: Config, group: Group, batch_size: int, steps: int, lr: float, seed: int
+@experiment(
+    group=GROUPS,
+    batch_size=STEPS,
+    lr=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+    seed=range(5),
+)
+def convnet(
+    group: Group,
+    batch_size: PositiveInt,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    steps: PositiveInt | None = None,
 ) -> dict[str, float | None]:
-    """Train one network.
+    """Four convolutions on digits, plain SGD, every group at every learning rate.
 
-    Measures:
+    Args:
+        group: a norm, or none, and its initialization; ghosts: samples that share statistics.
+        batch_size: digits in a batch.
+        lr: learning rate of SGD without momentum.
+        seed: gives a split, initial weights and an order of batches.
+        steps: updates; None takes 120 at batches of 128 and 600 at batches of 4.
+
+    Returns:
         train_loss: mean of the last 20 steps, in train mode; None for a run that diverged.
-        steps_to_solve: first step whose last ten losses average below `solved_below`, or None.
+        steps_to_solve: first step whose last ten losses average below 0.5, or None.
         eval_accuracy: on the 500 test digits, with running statistics.
     """
+    steps = steps or STEPS[batch_size]
     data = load_digits_split(seed).as_images()
-    model = _make(config, group, seed)
+    model = make_network(group, seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    losses = train_on_digits(model, data, optimizer, steps=steps, batch_size=batch_size, seed=seed)
-    below = 10 * config.solved_below
+    losses = fit(model, optimizer, data.batches(batch_size, seed), steps)
+    below = 10 * SOLVED_BELOW
     solved = (i for i in range(10, len(losses) + 1) if sum(losses[i - 10 : i]) < below)
     finished = len(losses) == steps and math.isfinite(losses[-1])
     return {
@@ -77,21 +80,8 @@ def run_one(
     }
 
 
-def _points(config: Config) -> list[dict[str, Any]]:
-    return [
-        {"group": group, "batch_size": batch_size, "steps": steps, "lr": lr, "seed": seed}
-        for group in config.groups
-        for batch_size, steps in config.batches
-        for lr in config.lrs
-        for seed in config.seeds
-    ]
-
-
-run = Sweep(run_one, _points)
-
-
 @torch.no_grad()
-def differing_share(config: Config, group: Group, seed: int) -> float:
+def differing_share(group: Group, seed: int) -> float:
     """How much of what reaches the output layer differs between samples, before any training.
 
     Returns:
@@ -99,6 +89,6 @@ def differing_share(config: Config, group: Group, seed: int) -> float:
         both averaged over channels. 0: every digit gives the same features.
     """
     data = load_digits_split(seed).as_images()
-    pooled = _make(config, group, seed)[:-1](data.x_train[:128]).double()  # (128, channels)
+    pooled = make_network(group, seed)[:-1](data.x_train[:128]).double()  # (128, channels)
     differing = (pooled - pooled.mean(0)).square().mean()
     return (differing / pooled.square().mean()).item()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.experiments.settings import Count, Index, Several
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.sweep import experiment
 
 
 def predicted_growth() -> float:
@@ -27,29 +26,35 @@ def predicted_growth() -> float:
     return math.pi / (math.pi - 1)
 
 
-@dataclass(frozen=True)
-class Config:
-    """A deep ReLU network without skips, He init, random input, one backward pass."""
-
-    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")  #: of the hidden layers
-    depth: Several = 30  #: hidden layers
-    width: Count = 512  #: units of each, and of the input
-    batch_size: Count = 128  #: samples of standard normal input
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: each gives weights, input and upstream gradient
-
-
-def run_one(config: Config, norm: FeatureNorm, seed: int) -> dict[str, Any]:
+@experiment(norm=("none", "batch_norm", "layer_norm"), seed=range(3))
+def depth_gradients(
+    norm: FeatureNorm,
+    seed: NonNegativeInt,
+    *,
+    depth: Annotated[int, Field(ge=2)] = 30,
+    width: PositiveInt = 512,
+    batch_size: PositiveInt = 128,
+) -> dict[str, Any]:
     """Send one random gradient down one freshly initialized network.
 
-    Measures:
+    A deep ReLU network without skips, He init, random input, one backward pass.
+
+    Args:
+        norm: of the hidden layers.
+        seed: gives weights, input and upstream gradient.
+        depth: hidden layers.
+        width: units of each, and of the input.
+        batch_size: samples of standard normal input.
+
+    Returns:
         squared_norms: of the gradient with respect to each hidden layer's output, input side
             first, divided by that of the last layer.
         growth: factor per layer, from the last layer down to the first (geometric mean).
     """
-    widths = (config.width,) * (config.depth + 2)
+    widths = (width,) * (depth + 2)
     model = make_mlp(widths, norm, seed=seed, init="he")
     generator = torch.Generator().manual_seed(seed)
-    h = torch.randn(config.batch_size, config.width, generator=generator)
+    h = torch.randn(batch_size, width, generator=generator)
     outputs: list[Tensor] = []
     for i, module in enumerate(list(model)[:-1]):  # linear, norm, activation, ...
         h = module(h)
@@ -61,6 +66,3 @@ def run_one(config: Config, norm: FeatureNorm, seed: int) -> dict[str, Any]:
     squared = [o.grad.double().square().sum().item() for o in outputs if o.grad is not None]
     relative = tuple(s / squared[-1] for s in squared)
     return {"squared_norms": relative, "growth": relative[0] ** (1 / (len(relative) - 1))}
-
-
-run = Sweep(run_one, norm="norms", seed="seeds")

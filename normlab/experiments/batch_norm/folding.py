@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import train_on_digits
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit
 from normlab.layers import BatchNorm1d
 
 
@@ -65,21 +63,17 @@ def fold_network(model: nn.Sequential) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-@dataclass(frozen=True)
-class Config:
-    """A trained batch norm MLP and its folded copy."""
-
-    seeds: tuple[Index, ...] = (0,)  #: each gives a split, initial weights and an order of batches
-    widths: tuple[Count, ...] = (64, 128, 128, 10)  #: sizes of the MLP
-    batch_size: Count = 128  #: samples in a training batch
-    steps: Count = 60  #: of Adam
-    lr: Positive = 1e-3  #: of Adam
-
-
-def run_one(config: Config, seed: int) -> dict[str, float]:
+@experiment(seed=(0,))
+def folding(seed: NonNegativeInt, *, steps: PositiveInt = 60) -> dict[str, float]:
     """Train a network, fold it and compare both on the 500 test digits.
 
-    Measures:
+    A trained batch norm MLP and its folded copy.
+
+    Args:
+        seed: gives a split, initial weights and an order of batches.
+        steps: of Adam.
+
+    Returns:
         modules_before: modules of the network.
         modules_after: modules of the folded one.
         difference32: largest difference of a logit in float32, over the largest logit.
@@ -88,9 +82,9 @@ def run_one(config: Config, seed: int) -> dict[str, float]:
         test_size: test digits.
     """
     data = load_digits_split(seed)
-    model = make_mlp(config.widths, "batch_norm", seed=seed)
-    adam = torch.optim.Adam(model.parameters(), lr=config.lr)
-    train_on_digits(model, data, adam, steps=config.steps, batch_size=config.batch_size, seed=seed)
+    model = make_mlp((64, 128, 128, 10), "batch_norm", seed=seed)
+    adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+    fit(model, adam, data.batches(128, seed), steps)
     model.eval()
     differences, agreements = [], []
     for dtype in (torch.float32, torch.float64):
@@ -109,6 +103,3 @@ def run_one(config: Config, seed: int) -> dict[str, float]:
         "agreements": agreements[0],
         "test_size": len(data.y_test),
     }
-
-
-run = Sweep(run_one, seed="seeds")

@@ -7,16 +7,16 @@ tried at several learning rates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import evaluate, train_on_digits
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import evaluate, fit
 from normlab.layers import BatchNorm1d, BatchNorm2d
 
 
@@ -40,23 +40,6 @@ class GhostBatchNorm(nn.Module):
         return torch.cat([self.norm(part) for part in input.split(self.ghost_size)])
 
 
-@dataclass(frozen=True)
-class Config:
-    """A small training set that every network learns by heart, and all other digits for testing."""
-
-    #: samples that share statistics; the batch size itself is plain batch norm, 0 is no norm at all
-    ghost_sizes: tuple[Index, ...] = (0, 128, 32, 8, 4, 2)
-    lrs: tuple[Positive, ...] = (3e-4, 1e-3, 3e-3, 1e-2)  #: of Adam
-    #: each gives a split, initial weights and an order of batches
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    train_size: Count = 256  #: training digits that are used
-    batch_size: Count = 128  #: of the optimizer, for all networks
-    widths: tuple[Count, ...] = (64, 128, 128, 10)  #: sizes of the MLP
-    steps: Count = 200  #: of Adam
-    #: standard deviation of what is added to the test pixels, which lie in 0 to 1
-    pixel_noise: Positive = 0.3
-
-
 def with_ghosts(model: nn.Sequential, ghost_size: int) -> nn.Sequential:
     """The same network with ghost batch norms for its batch norms."""
     layers = [
@@ -66,10 +49,20 @@ def with_ghosts(model: nn.Sequential, ghost_size: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def run_one(config: Config, ghost_size: int, lr: float, seed: int) -> dict[str, float]:
-    """Train one network and score it with running statistics.
+@experiment(ghost_size=(0, 128, 32, 8, 4, 2), lr=(3e-4, 1e-3, 3e-3, 1e-2), seed=range(5))
+def noise_and_gap(
+    ghost_size: NonNegativeInt, lr: PositiveFloat, seed: NonNegativeInt, *, steps: PositiveInt = 200
+) -> dict[str, float]:
+    """A small training set that every network learns by heart, and all other digits for testing.
 
-    Measures:
+    Args:
+        ghost_size: samples that share statistics; the batch size itself is plain batch
+            norm, 0 is no norm at all.
+        lr: of Adam.
+        seed: gives a split, initial weights and an order of batches.
+        steps: of Adam.
+
+    Returns:
         train_accuracy: on the digits that it was trained on.
         test_accuracy: on the 500 test digits.
         noisy_accuracy: on the test digits with noise on their pixels.
@@ -77,16 +70,16 @@ def run_one(config: Config, ghost_size: int, lr: float, seed: int) -> dict[str, 
         test_loss: cross-entropy on the test digits.
     """
     data = load_digits_split(seed)
-    kept = slice(config.train_size)
+    kept = slice(256)
     data = replace(data, x_train=data.x_train[kept], y_train=data.y_train[kept])
-    model = make_mlp(config.widths, "batch_norm" if ghost_size else "none", seed=seed)
+    model = make_mlp((64, 128, 128, 10), "batch_norm" if ghost_size else "none", seed=seed)
     model = with_ghosts(model, ghost_size)
     adam = torch.optim.Adam(model.parameters(), lr=lr)
-    train_on_digits(model, data, adam, steps=config.steps, batch_size=config.batch_size, seed=seed)
+    fit(model, adam, data.batches(128, seed), steps)
     seen = evaluate(model, data.x_train, data.y_train)
     unseen = evaluate(model, data.x_test, data.y_test)
     generator = torch.Generator().manual_seed(seed)
-    noise = config.pixel_noise * torch.randn(data.x_test.shape, generator=generator)
+    noise = 0.3 * torch.randn(data.x_test.shape, generator=generator)
     noisy = evaluate(model, data.x_test + noise, data.y_test)
     return {
         "train_accuracy": seen.accuracy,
@@ -95,6 +88,3 @@ def run_one(config: Config, ghost_size: int, lr: float, seed: int) -> dict[str, 
         "train_loss": seen.loss,
         "test_loss": unseen.loss,
     }
-
-
-run = Sweep(run_one, ghost_size="ghost_sizes", lr="lrs", seed="seeds")

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import nn
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import evaluate, train_on_digits
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import evaluate, fit
 
 Order = Literal["no norm", "before the ReLU", "after the ReLU"]
 
 
-@dataclass(frozen=True)
-class Config:
-    """An MLP on digits with the norm in one of two places, every place at every learning rate."""
-
-    #: where the batch norm stands
-    orders: tuple[Order, ...] = ("no norm", "before the ReLU", "after the ReLU")
-    #: learning rates of SGD without momentum
-    lrs: tuple[Positive, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
-    #: each gives a split, initial weights and an order of batches
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[Count, ...] = (64, 128, 128, 10)  #: sizes of the MLP
-    batch_size: Count = 128  #: samples in a batch
-    steps: Count = 100  #: updates
-
-
-def make_network(config: Config, order: Order, seed: int) -> nn.Sequential:
+def make_network(order: Order, seed: int) -> nn.Sequential:
     """The MLP of :func:`make_mlp`, with each norm and the activation behind it swapped if asked."""
-    model = make_mlp(config.widths, "none" if order == "no norm" else "batch_norm", seed=seed)
+    model = make_mlp((64, 128, 128, 10), "none" if order == "no norm" else "batch_norm", seed=seed)
     modules = list(model)
     if order == "after the ReLU":
         for i in range(1, len(modules) - 1, 3):  # linear, norm, activation, ...
@@ -42,21 +26,29 @@ def make_network(config: Config, order: Order, seed: int) -> nn.Sequential:
     return nn.Sequential(*modules)
 
 
-def run_one(config: Config, order: Order, lr: float, seed: int) -> dict[str, float]:
-    """Train one network.
+@experiment(
+    order=("no norm", "before the ReLU", "after the ReLU"),
+    lr=(0.01, 0.03, 0.1, 0.3, 1.0),
+    seed=range(5),
+)
+def norm_order(
+    order: Order, lr: PositiveFloat, seed: NonNegativeInt, *, steps: PositiveInt = 100
+) -> dict[str, float]:
+    """An MLP on digits with the norm in one of two places, every place at every learning rate.
 
-    Measures:
+    Args:
+        order: where the batch norm stands.
+        lr: learning rate of SGD without momentum.
+        seed: gives a split, initial weights and an order of batches.
+        steps: updates.
+
+    Returns:
         train_loss: mean of the last 20 steps, in train mode.
         eval_accuracy: on the 500 test digits, with running statistics.
     """
     data = load_digits_split(seed)
-    model = make_network(config, order, seed)
+    model = make_network(order, seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    losses = train_on_digits(
-        model, data, optimizer, steps=config.steps, batch_size=config.batch_size, seed=seed
-    )
+    losses = fit(model, optimizer, data.batches(128, seed), steps)
     score = evaluate(model, data.x_test, data.y_test)
     return {"train_loss": sum(losses[-20:]) / 20, "eval_accuracy": score.accuracy}
-
-
-run = Sweep(run_one, order="orders", lr="lrs", seed="seeds")

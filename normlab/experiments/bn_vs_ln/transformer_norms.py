@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import TokenNorm, Transformer, make_transformer
 from normlab.experiments.recording import rounded
 from normlab.experiments.results import Result
@@ -23,7 +24,6 @@ from normlab.experiments.sequence_training import (
     train_on_sequences,
 )
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.sweep import Sweep
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
 from normlab.norms import NORMS
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.functional import layer_norm as torch_layer_norm
 
 from normlab.checks import LAYER_NORM_MUTANTS, error_budget, max_error
+from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.results import Result
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep, grid
 from normlab.layers import layer_norm
 
 Layer = Callable[..., Tensor]

@@ -9,9 +9,9 @@ from typing import Any
 from normlab.checks.formula import FAMILIES
 from normlab.checks.kill_matrix import KINDS, compute_kill_matrix
 from normlab.checks.mutants import mutants
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.results import Result
 from normlab.experiments.settings import Index
-from normlab.experiments.sweep import Sweep
 from normlab.norms import NORMS
 
 Killers = Mapping[tuple[str, str], Set[str]]

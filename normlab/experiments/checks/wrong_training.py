@@ -11,9 +11,9 @@ from torch.nn.functional import layer_norm as torch_layer_norm
 
 from normlab.checks import LAYER_NORM_MUTANTS
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 
 RIGHT = "right"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor
+
+from normlab.experiments.data.batches import shuffled_batches
 
 TEST_SIZE = 500
 
@@ -20,6 +23,11 @@ class DigitsSplit:
     y_train: Tensor  #: (1297,), long labels 0 to 9
     x_test: Tensor  #: (500, 64)
     y_test: Tensor  #: (500,)
+
+    def batches(self, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield training pixels and labels for ever, reshuffled each epoch."""
+        for chosen in shuffled_batches(len(self.y_train), batch_size, seed=seed):
+            yield self.x_train[chosen], self.y_train[chosen]
 
     def as_images(self) -> DigitsSplit:
         """The same split with pixels as (n, 1, 8, 8)."""

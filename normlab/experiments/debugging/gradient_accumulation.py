@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, check_settings
-from normlab.experiments.sweep import Sweep
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from torch.autograd import gradcheck
 
 from normlab.checks import check_layer
 from normlab.checks.mutants import find_mutant, mutants
+from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.settings import Count, Index, check_settings
-from normlab.experiments.sweep import Sweep, grid
 from normlab.layers import layer_norm
 
 Layer = Callable[..., Tensor]

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, NotNegative, Positive
-from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
 

@@ -9,9 +9,9 @@ import torch
 
 from normlab import schedules
 from normlab.experiments.deep_norm.groups import Group, Sizes, make_batches, make_model
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.sequence_training import Curve, train_on_sequences
 from normlab.experiments.settings import Count, Index, Positive, Share, check_one_for_each
-from normlab.experiments.sweep import Sweep
 
 
 @dataclass(frozen=True)

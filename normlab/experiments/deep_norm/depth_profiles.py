@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from normlab.experiments.deep_norm.groups import Group, Sizes, make_batches, make_model
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import gradient_norms, token_variance
 from normlab.experiments.settings import Count, Index
-from normlab.experiments.sweep import Sweep
 
 
 @dataclass(frozen=True)

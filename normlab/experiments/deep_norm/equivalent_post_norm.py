@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from normlab.experiments.data.sequences import sequence_batches
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Transformer, make_transformer
 from normlab.experiments.sequence_training import sequence_loss
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import minimize
 from normlab.residual import DeepNorm, PostNorm
 

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from normlab.experiments.deep_norm.groups import Group, Sizes, make_batches, make_model
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.recording import rounded
 from normlab.experiments.results import Result
 from normlab.experiments.sequence_training import sequence_loss
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 
 Subset = Literal["branch matrices", "norm parameters", "all"]
 Step = Literal["gradient", "sign"]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from normlab.experiments.data.sequences import load_text, text_batches
 from normlab.experiments.deep_norm.groups import Group, make_model
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import make_optimizer, train_on_sequences
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 
 
 @dataclass(frozen=True)

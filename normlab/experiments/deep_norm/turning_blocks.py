@@ -8,8 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 from normlab.layers import RMSNorm
 from normlab.residual import DeepNorm
 

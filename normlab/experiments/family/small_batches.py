@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from normlab.experiments.batch_norm.noise_and_gap import GhostBatchNorm
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.networks.classifiers import make_convnet
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep, grid
 from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import (
     BatchNorm2d,

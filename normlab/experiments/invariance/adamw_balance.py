@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.invariance.invariant_mlp import turned_by
 from normlab.experiments.settings import Count, Index, Positive, check_settings
-from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import minimize, shuffled_batches
 
 

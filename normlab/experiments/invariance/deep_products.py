@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from normlab.checks.invariances import find_linear_norm
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.settings import Count, Index, Positive, Several, at_least
-from normlab.experiments.sweep import Sweep
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.invariance.invariant_mlp import train_once
 from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.results import Result
@@ -18,7 +19,6 @@ from normlab.experiments.settings import (
     check_at_most,
     check_settings,
 )
-from normlab.experiments.sweep import Sweep
 
 
 def equilibrium_norm(lr: float, weight_decay: float, unit_gradient: float) -> float:

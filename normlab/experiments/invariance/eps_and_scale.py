@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 
 from normlab.checks.invariances import find_linear_norm, make_problem
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Index, NotNegative, Several
-from normlab.experiments.sweep import Sweep
 from normlab.norms import NORMS
 
 Norm = Literal["batch_norm", "layer_norm", "rms_norm"]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.invariance.invariant_mlp import train_once
 from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.settings import Count, Index, NotNegative, Positive, check_settings
-from normlab.experiments.sweep import Sweep
 
 Pair = Literal["rescaled start, SGD", "rescaled start, Adam", "decay or growing rate"]
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from normlab.checks.invariances import find_linear_norm, make_problem
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Count, Index, at_least
-from normlab.experiments.sweep import Sweep
 
 
 def fisher_matrix(norm: str, weight: Tensor, x: Tensor, *, own_only: bool = False) -> Tensor:

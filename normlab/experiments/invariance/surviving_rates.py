@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.invariance.invariant_mlp import train_once
 from normlab.experiments.networks.classifiers import FeatureNorm
 from normlab.experiments.settings import Count, Index, Positive, check_at_most, check_settings
-from normlab.experiments.sweep import Sweep
 
 
 @dataclass(frozen=True)

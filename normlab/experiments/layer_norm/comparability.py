@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Count, Index
-from normlab.experiments.sweep import Sweep
 from normlab.layers import batch_norm, layer_norm
 
 

@@ -8,9 +8,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.numerics.eps_forms import normalize_with
 from normlab.experiments.settings import Count, Index, NotNegative, Positive
-from normlab.experiments.sweep import Sweep
 from normlab.layers import layer_norm
 
 Placement = Literal["inside", "outside"]

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import torch
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 from normlab.layers import layer_norm
 
 Norm = Literal["none", "layer_norm"]

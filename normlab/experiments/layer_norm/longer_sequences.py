@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.layer_norm.recurrent import Gru, StepNorm
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 
 GUESS = 1 / 6  # squared error of always answering 1, the mean of a sum of two uniform numbers
 

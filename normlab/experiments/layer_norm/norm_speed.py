@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.results import Result
 from normlab.experiments.rms_norm.norm_times import Call, cpu_ms, processor_name
 from normlab.experiments.settings import Count, Index, Several
-from normlab.experiments.sweep import Sweep
 
 
 @dataclass(frozen=True)

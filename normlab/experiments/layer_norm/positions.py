@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Count, Index
-from normlab.experiments.sweep import Sweep
 from normlab.layers import batch_norm, layer_norm
 
 Norm = Literal[

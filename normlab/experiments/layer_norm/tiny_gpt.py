@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.numerals import ALPHABET, counting_text, decode, encode
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 from normlab.plain import PreNormBlock
 
 BlockNorm = Literal["layer_norm", "rms_norm", "none"]

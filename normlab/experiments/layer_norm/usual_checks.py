@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import layer_norm as torch_layer_norm
 
 from normlab.checks import LAYER_NORM_MUTANTS, check_layer
+from normlab.experiments.former_sweep import Point, Sweep, grid
 from normlab.experiments.settings import Index, Positive
-from normlab.experiments.sweep import Point, Sweep, grid
 
 Check = Literal["shape", "values", "gradient of sum", "random gradient", "check_layer"]
 CHECKS: tuple[Check, ...] = get_args(Check)

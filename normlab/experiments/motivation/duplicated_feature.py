@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Count, Index, at_least
-from normlab.experiments.sweep import Sweep
 
 Model = Literal["naive_bayes", "logistic_regression"]
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.motivation.whitening_conditioning import (
     Correlation,
     check_rank,
@@ -16,7 +17,6 @@ from normlab.experiments.motivation.whitening_conditioning import (
     prepare,
 )
 from normlab.experiments.settings import Count, Index
-from normlab.experiments.sweep import Sweep
 from normlab.whitening import (
     make_covariance,
     newton_schulz_matrix,

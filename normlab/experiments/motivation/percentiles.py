@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.motivation import shifting_inputs
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import Count, Index, Positive, Several, check_settings
-from normlab.experiments.sweep import Sweep
 
 Group = Literal["none", "batch_norm"]
 

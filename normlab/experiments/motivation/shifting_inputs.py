@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.recording import rounded
 from normlab.experiments.settings import (
@@ -26,7 +27,6 @@ from normlab.experiments.settings import (
     Share,
     check_at_most,
 )
-from normlab.experiments.sweep import Sweep
 from normlab.experiments.training import evaluate, train_on_digits
 from normlab.layers import BatchNorm1d
 

@@ -8,10 +8,10 @@ from typing import Literal
 import torch
 
 from normlab.experiments.data.digits import load_digits_split
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.motivation.shifting_inputs import initialize_xavier_, watch
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.sweep import Sweep
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import Literal
 
 import torch
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.motivation.whitening_conditioning import (
     condition_number,
     make_correlated,
     prepare,
 )
 from normlab.experiments.settings import Count, Index
-from normlab.experiments.sweep import Sweep
 from normlab.whitening import make_covariance
 
 Treatment = Literal["standardized", "whitened"]

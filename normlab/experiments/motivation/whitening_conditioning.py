@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Bounds, Count, Index
-from normlab.experiments.sweep import Sweep
 from normlab.whitening import make_covariance, whiten
 
 Preparation = Literal["raw", "standardized", "whitened"]

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Index, NotNegative, Positive, Several
-from normlab.experiments.sweep import Sweep
 
 Place = Literal["inside", "outside", "clamp"]
 _STDS = (1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)

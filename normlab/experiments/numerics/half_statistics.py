@@ -9,8 +9,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Count, Index, NotNegative
-from normlab.experiments.sweep import Sweep
 
 Method = Literal["float32 statistics", "two passes in half", "one pass in half"]
 Dtype = Literal["float16", "bfloat16"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 
 
 @dataclass(frozen=True)

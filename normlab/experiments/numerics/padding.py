@@ -10,8 +10,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Count, Index, check_divides
-from normlab.experiments.sweep import Sweep
 from normlab.layers import (
     batch_norm,
     group_norm,

@@ -10,9 +10,9 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.results import Result
 from normlab.experiments.settings import Count, Index, NotNegative
-from normlab.experiments.sweep import Sweep
 from normlab.layers.standardization import standardize
 from normlab.reference.moments import Moments, naive_one_pass, two_pass, welford
 

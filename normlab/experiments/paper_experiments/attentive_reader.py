@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.experiments.layer_norm.recurrent import StepNorm, make_step_norm
 from normlab.experiments.paper_experiments import cloze
-from normlab.experiments.paper_experiments.descent import window_means
-from normlab.experiments.recording import rounded
-from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import minimize
+from normlab.experiments.rounding import rounded, window_means
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit
 
 Group = Literal["none", "layer_norm", "batch_norm", "batch norm everywhere"]
 # the norm of the LSTMs, whether batch norm is in the attention as well, and the gain at the start
@@ -137,55 +135,49 @@ def make_reader(group: Group, hidden: int, *, seed: int) -> Reader:
     return reader
 
 
-@dataclass(frozen=True)
-class Config:
-    """Questions about passages that are drawn anew for each batch, read by LSTMs under Adam."""
-
-    #: norm of the LSTMs; "batch norm everywhere" is in the attention as well
-    groups: tuple[Group, ...] = get_args(Group)
-    #: learning rates of Adam, tried for each group
-    lrs: tuple[Positive, ...] = (3e-3, 1e-2, 3e-2, 1e-1)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives initial weights and questions
-    hidden: Count = 32  #: units
-    batch_size: Several = 32  #: questions in a batch
-    steps: Count = 300  #: updates
-    every: Count = 25  #: updates between two looks at the test questions
-    tested: Count = 500  #: number of test questions
+def answer_loss(reader: nn.Module, batch: cloze.Cloze) -> Tensor:
+    """Mean cross-entropy of the answers, in nats."""
+    return cross_entropy(reader(batch.passage, batch.question), batch.answer)
 
 
-def run_one(config: Config, group: Group, lr: float, seed: int) -> dict[str, Any]:
-    """Train one reader.
+@experiment(group=GROUPS, lr=(3e-3, 1e-2, 3e-2, 1e-1), seed=range(5))
+def attentive_reader(
+    group: Group,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    steps: PositiveInt = 300,
+    every: PositiveInt = 25,
+) -> dict[str, Any]:
+    """Train a reader of 32 units on questions that are drawn anew for each batch, by Adam.
 
-    Measures:
+    Args:
+        group: norm of the LSTMs; "batch norm everywhere" is in the attention as well.
+        lr: learning rate.
+        seed: gives initial weights and questions.
+        steps: updates.
+        every: updates between two looks at the 500 test questions.
+
+    Returns:
         errors: share of wrong answers to the test questions in eval mode, after each `every`
             updates.
         error: its last entry.
         losses: training loss, mean of each window of `every` updates.
     """
-    reader = make_reader(group, config.hidden, seed=seed)
+    reader = make_reader(group, 32, seed=seed)
     generator = torch.Generator().manual_seed(seed)
-    tested = cloze.draw_cloze(config.tested, generator)
+    tested = cloze.draw_cloze(500, generator)
     errors: list[float] = []
-
-    def loss_of(batch: cloze.Cloze) -> Tensor:
-        return cross_entropy(reader(batch.passage, batch.question), batch.answer)
 
     @torch.no_grad()
     def look(step: int) -> None:
-        if step % config.every == 0:
+        if step % every == 0:
             reader.eval()
             found = reader(tested.passage, tested.question).argmax(-1)
             reader.train()
             errors.append(rounded((found != tested.answer).double().mean().item()))
 
-    losses = minimize(
-        loss_of,
-        (cloze.draw_cloze(config.batch_size, generator) for _ in itertools.count()),
-        torch.optim.Adam(reader.parameters(), lr=lr),
-        steps=config.steps,
-        after_step=look,
-    )
-    return {"errors": errors, "error": errors[-1], "losses": window_means(losses, config.every)}
-
-
-run = Sweep(run_one, group="groups", lr="lrs", seed="seeds")
+    batches = (cloze.draw_cloze(32, generator) for _ in itertools.count())
+    adam = torch.optim.Adam(reader.parameters(), lr=lr)
+    losses = fit(reader, adam, batches, steps, loss_of=answer_loss, after_step=look)
+    return {"errors": errors, "error": errors[-1], "losses": window_means(losses, every)}

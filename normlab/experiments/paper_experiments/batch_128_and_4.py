@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import nn
 
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.experiments.recording import rounded
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep, grid
-from normlab.experiments.training import evaluate, train_on_digits
+from normlab.experiments.rounding import rounded
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import evaluate, fit
 from normlab.layers import BatchNorm1d
 
 Group = Literal["none", "layer_norm", "batch_norm", "batch norm, logits too"]
@@ -26,24 +26,12 @@ GROUPS: dict[Group, FeatureNorm] = {
 }
 
 
-@dataclass(frozen=True)
-class Config:
-    """An MLP on digits, trained by Adam, every group at every learning rate of a batch size."""
-
-    groups: tuple[Group, ...] = tuple(GROUPS)  #: keys of :data:`GROUPS`
-    #: pairs of a training batch size and a learning rate of Adam. In one epoch, batches of 4 make
-    #: 32 times as many updates, and their rates are smaller.
-    batches: tuple[tuple[Count, Positive], ...] = (
-        *((128, lr) for lr in (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)),
-        *((4, lr) for lr in (3e-4, 1e-3, 3e-3)),
-    )
-    #: each gives a split, initial weights and an order of batches
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[Count, ...] = (64, 128, 128, 10)  #: sizes of the MLP
-    epochs: Count = 12  #: passes over the 1297 training digits
+# learning rates of Adam by batch size; in one epoch, batches of 4 make 32 times as many updates, so
+# their rates are smaller
+RATES = {128: (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), 4: (3e-4, 1e-3, 3e-3)}
 
 
-def make_classifier(config: Config, group: Group, *, seed: int) -> nn.Sequential:
+def make_classifier(group: Group, *, seed: int) -> nn.Sequential:
     """Build the MLP of one group; one seed gives every group the same initial weights.
 
     Source:
@@ -51,23 +39,51 @@ def make_classifier(config: Config, group: Group, *, seed: int) -> nn.Sequential
     """
     if group not in GROUPS:
         raise ValueError(f"group: got {group!r}; expected one of {', '.join(GROUPS)}")
-    model = make_mlp(config.widths, GROUPS[group], seed=seed)
+    model = make_mlp((64, 128, 128, 10), GROUPS[group], seed=seed)
     if group == "batch norm, logits too":
-        model.append(BatchNorm1d(config.widths[-1]))
+        model.append(BatchNorm1d(10))
     return model
 
 
-def run_one(
-    config: Config, group: Group, batch_size: int, lr: float, seed: int
-) -> dict[str, list[float]]:
-    """Train one network, measured in eval mode after each epoch.
+def _points(
+    group: Sequence[Group], batch_size: Sequence[int], lr: Sequence[float], seed: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    for g, size in itertools.product(group, batch_size):
+        for rate, s in itertools.product(lr, seed):
+            if rate in RATES.get(size, lr):
+                yield {"group": g, "batch_size": size, "lr": rate, "seed": s}
 
-    Measures:
+
+@experiment(
+    group=GROUPS,
+    batch_size=RATES,
+    lr=(3e-4, *RATES[128]),
+    seed=range(5),
+    points=_points,
+)
+def batch_128_and_4(
+    group: Group,
+    batch_size: PositiveInt,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    epochs: PositiveInt = 12,
+) -> dict[str, list[float]]:
+    """Train an MLP on digits by Adam, measured in eval mode after each epoch.
+
+    Args:
+        group: norm of the hidden layers, and of the logits.
+        batch_size: digits in a batch.
+        lr: learning rate.
+        seed: gives a split, initial weights and an order of batches.
+        epochs: passes over the 1297 training digits.
+
+    Returns:
         train_losses: cross-entropy on all training digits.
         test_errors: share of the 500 test digits that are wrong.
     """
     data = load_digits_split(seed)
-    model = make_classifier(config, group, seed=seed)
+    model = make_classifier(group, seed=seed)
     per_epoch = len(data.y_train) // batch_size
     train_losses: list[float] = []
     test_errors: list[float] = []
@@ -78,22 +94,7 @@ def run_one(
             tested = evaluate(model, data.x_test, data.y_test)
             test_errors.append(rounded(1 - tested.accuracy))
 
-    train_on_digits(
-        model,
-        data,
-        torch.optim.Adam(model.parameters(), lr=lr),
-        steps=config.epochs * per_epoch,
-        batch_size=batch_size,
-        seed=seed,
-        after_step=look,
-    )
+    adam = torch.optim.Adam(model.parameters(), lr=lr)
+    batches = data.batches(batch_size, seed)
+    fit(model, adam, batches, epochs * per_epoch, after_step=look)
     return {"train_losses": train_losses, "test_errors": test_errors}
-
-
-def _points(config: Config) -> Iterator[dict[str, Any]]:
-    for group in config.groups:
-        for batch_size, lr in config.batches:
-            yield from grid(group=[group], batch_size=[batch_size], lr=[lr], seed=config.seeds)
-
-
-run = Sweep(run_one, _points)

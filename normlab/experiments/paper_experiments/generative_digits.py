@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy
 
+from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.networks.classifiers import FeatureNorm
-from normlab.experiments.paper_experiments.descent import descend
 from normlab.experiments.paper_experiments.latent_models import Autoencoder, Draw, negative_bound
-from normlab.experiments.paper_experiments.lstm import LstmNorm
-from normlab.experiments.recording import rounded
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep, grid
-from normlab.experiments.training import shuffled_batches
+from normlab.experiments.rounding import rounded
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit
 
 Model = Literal["autoencoder", "draw"]
 
 
-@dataclass(frozen=True)
-class Config:
-    """Two generative models of black-and-white digits, trained by Adam."""
-
-    #: of the autoencoder, as in `make_mlp`
-    autoencoder_norms: tuple[FeatureNorm, ...] = ("none", "layer_norm", "batch_norm")
-    draw_norms: tuple[LstmNorm, ...] = ("none", "cell", "sums")  #: of DRAW, as in `LstmCell`
-    #: learning rates of Adam, every norm at every one
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
-    #: each gives a split, initial weights, an order of batches and latent noise
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    batch_size: Count = 64  #: digits in a batch
-    steps: Count = 400  #: updates
-    every: Count = 25  #: updates between two looks at the test digits
+# those of the autoencoder are of its hidden layers, those of DRAW of its LSTMs
+Norm = Literal["none", "layer_norm", "batch_norm", "cell", "sums"]
+NORMS: dict[Model, tuple[Norm, ...]] = {
+    "autoencoder": ("none", "layer_norm", "batch_norm"),
+    "draw": ("none", "cell", "sums"),
+}
 
 
 def make_model(model: Model, norm: str, *, seed: int) -> Autoencoder | Draw:
@@ -64,12 +55,38 @@ def pixelwise_level(seed: int) -> float:
     return binary_cross_entropy(frequency.expand_as(tested), tested).item() * tested.shape[1]
 
 
-def run_one(
-    config: Config, model: Model, norm: str, lr: float, seed: int
-) -> dict[str, list[float]]:
-    """Train one network.
+def _points(
+    model: Sequence[Model], norm: Sequence[Norm], lr: Sequence[float], seed: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    for m in model:
+        for n, rate, s in itertools.product(NORMS[m], lr, seed):
+            if n in norm:
+                yield {"model": m, "norm": n, "lr": rate, "seed": s}
 
-    Measures:
+
+@experiment(
+    model=NORMS, norm=get_args(Norm), lr=(1e-3, 3e-3, 1e-2, 3e-2), seed=range(5), points=_points
+)
+def generative_digits(
+    model: Model,
+    norm: Norm,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    steps: PositiveInt = 400,
+    every: PositiveInt = 25,
+) -> dict[str, list[float]]:
+    """Train a generative model of black-and-white digits, 64 at a time, by Adam.
+
+    Args:
+        model: "autoencoder", or "draw" with recurrent encoder and decoder.
+        norm: of the autoencoder as in `make_mlp`, of DRAW as in `LstmCell`.
+        lr: learning rate.
+        seed: gives a split, initial weights, an order of batches and latent noise.
+        steps: updates.
+        every: updates between two looks at the test digits.
+
+    Returns:
         bounds: negative bound on the 500 test digits in nats, after each `every` updates, in
             eval mode; lower is better.
     """
@@ -78,36 +95,20 @@ def run_one(
     noise = torch.Generator().manual_seed(seed)
     bounds: list[float] = []
 
-    def loss_of(rows: Tensor) -> Tensor:
-        return negative_bound(network, rows, noise)
-
     def look(step: int) -> None:
-        if step % config.every == 0:
+        if step % every == 0:
             network.eval()
             with torch.no_grad():
                 found = negative_bound(network, tested, torch.Generator().manual_seed(seed))
             network.train()
             bounds.append(rounded(found.item()))
 
-    descend(
+    fit(
         network,
-        loss_of,
-        x,
-        steps=config.steps,
-        batches=shuffled_batches(len(x), config.batch_size, seed=seed),
-        lr=lr,
+        torch.optim.Adam(network.parameters(), lr=lr),
+        (x[chosen] for chosen in shuffled_batches(len(x), 64, seed=seed)),
+        steps,
+        loss_of=lambda network, rows: negative_bound(network, rows, noise),
         after_step=look,
     )
     return {"bounds": bounds}
-
-
-def points(config: Config) -> list[dict[str, Any]]:
-    """Each model with its norms."""
-    shared = {"lr": config.lrs, "seed": config.seeds}
-    return [
-        *grid(model=("autoencoder",), norm=config.autoencoder_norms, **shared),
-        *grid(model=("draw",), norm=config.draw_norms, **shared),
-    ]
-
-
-run = Sweep(run_one, points)

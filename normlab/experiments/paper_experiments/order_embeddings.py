@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
+from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.layer_norm.recurrent import Gru
 from normlab.experiments.paper_experiments.captions import (
     TEMPLATES,
@@ -15,10 +16,9 @@ from normlab.experiments.paper_experiments.captions import (
     load_captioned_digits,
     vocabulary,
 )
-from normlab.experiments.recording import rounded
-from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import minimize, shuffled_batches
+from normlab.experiments.rounding import rounded
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit
 
 Norm = Literal["none", "layer_norm"]
 
@@ -109,55 +109,46 @@ def retrieve(model: OrderEmbedding, tested: CaptionedDigits) -> dict[str, float]
     return found
 
 
-@dataclass(frozen=True)
-class Config:
-    """Captions and pictures of digits, trained by Adam."""
+@experiment(norm=("none", "layer_norm"), lr=(1e-3, 3e-3, 1e-2, 3e-2), seed=range(5))
+def order_embeddings(
+    norm: Norm,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    steps: PositiveInt = 400,
+    every: PositiveInt = 25,
+) -> dict[str, Any]:
+    """Train a GRU of 48 units on captions and pictures of digits, 64 pairs at a time, by Adam.
 
-    norms: tuple[Norm, ...] = ("none", "layer_norm")  #: of the GRU
-    #: learning rates of Adam, tried for each norm
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
-    #: each gives a split, initial weights and an order of batches
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    hidden: Count = 48  #: units
-    size: Count = 32  #: of the vectors
-    margin: Positive = 0.05  #: of the loss
-    batch_size: Several = 64  #: pairs in a batch
-    steps: Count = 400  #: updates
-    every: Count = 25  #: updates between two looks at the test digits
+    Args:
+        norm: of the GRU.
+        lr: learning rate.
+        seed: gives a split, initial weights and an order of batches.
+        steps: updates.
+        every: updates between two looks at the test digits.
 
-
-def run_one(config: Config, norm: Norm, lr: float, seed: int) -> dict[str, Any]:
-    """Train one network.
-
-    Measures:
+    Returns:
         curve: mean rank among the 500 test digits, mean of both directions, after each `every`
             updates; a guess has 250.5.
         rank: its last entry.
         others: see :func:`retrieve`, after the last update.
     """
     trained, tested = load_captioned_digits(seed)
-    model = OrderEmbedding(config.hidden, config.size, norm, seed=seed)
+    model = OrderEmbedding(48, 32, norm, seed=seed)
     template = torch.Generator().manual_seed(seed)
     curve: list[float] = []
 
-    def loss_of(batch: Tensor) -> Tensor:
+    def loss_of(model: nn.Module, batch: Tensor) -> Tensor:
         chosen = torch.randint(len(TEMPLATES), (len(batch),), generator=template)
         captions, images = model(trained.captions[batch, chosen], trained.images[batch])
-        return ranking_loss(captions, images, config.margin)
+        return ranking_loss(captions, images, margin=0.05)
 
     def look(step: int) -> None:
-        if step % config.every == 0:
+        if step % every == 0:
             found = retrieve(model, tested)
             curve.append(rounded((found["caption_rank"] + found["image_rank"]) / 2))
 
-    minimize(
-        loss_of,
-        shuffled_batches(len(trained.images), config.batch_size, seed=seed),
-        torch.optim.Adam(model.parameters(), lr=lr),
-        steps=config.steps,
-        after_step=look,
-    )
+    batches = shuffled_batches(len(trained.images), 64, seed=seed)
+    adam = torch.optim.Adam(model.parameters(), lr=lr)
+    fit(model, adam, batches, steps, loss_of=loss_of, after_step=look)
     return {"curve": curve, "rank": curve[-1], **retrieve(model, tested)}
-
-
-run = Sweep(run_one, norm="norms", lr="lrs", seed="seeds")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot, pad
 
 from normlab.experiments.layer_norm.recurrent import Gru
 from normlab.experiments.paper_experiments.stories import LENGTH, WORDS, Stories, draw_stories
-from normlab.experiments.recording import rounded
-from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import minimize
+from normlab.experiments.rounding import rounded
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit
 
 Norm = Literal["none", "layer_norm"]
 
@@ -52,14 +51,10 @@ class SkipThoughts(nn.Module):
         return self.output((thought + self.before(before + place)).relu())
 
 
-def neighbor_loss(logits: Tensor, sentences: Tensor) -> Tensor:
-    """Cross-entropy of the words of both neighbors, in nats per sentence.
-
-    Shape:
-        logits (N, 2, T, words), sentences (N, 3, T).
-    """
+def neighbor_loss(model: nn.Module, sentences: Tensor) -> Tensor:
+    """Cross-entropy of the words of both neighbors of stories (N, 3, T), in nats per sentence."""
     target = sentences[:, ::2]
-    return LENGTH * cross_entropy(logits.flatten(0, 2), target.flatten())
+    return LENGTH * cross_entropy(model(sentences).flatten(0, 2), target.flatten())
 
 
 def fit_linear(x: Tensor, y: Tensor, penalty: float = 1e-3) -> Tensor:
@@ -108,54 +103,46 @@ def probe(model: SkipThoughts, stories: Stories) -> dict[str, float]:
     return found
 
 
-@dataclass(frozen=True)
-class Config:
-    """Stories that are drawn anew for each batch, predicted under Adam."""
+@experiment(norm=("none", "layer_norm"), lr=(3e-3, 1e-2, 3e-2, 1e-1), seed=range(5))
+def skip_thoughts(
+    norm: Norm,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    steps: PositiveInt = 300,
+    every: PositiveInt = 25,
+    tested: PositiveInt = 2000,
+) -> dict[str, Any]:
+    """Train an encoder of 32 units on stories that are drawn anew for each batch of 64, by Adam.
 
-    norms: tuple[Norm, ...] = ("none", "layer_norm")  #: of the encoder
-    #: learning rates of Adam, tried for each norm
-    lrs: tuple[Positive, ...] = (3e-3, 1e-2, 3e-2, 1e-1)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives initial weights and stories
-    hidden: Count = 32  #: units
-    batch_size: Several = 64  #: stories in a batch
-    steps: Count = 300  #: updates
-    every: Count = 25  #: updates between two looks at the encodings
-    tested: Several = 2000  #: stories that loss and probes are measured on
+    Args:
+        norm: of the encoder.
+        lr: learning rate.
+        seed: gives initial weights and stories.
+        steps: updates.
+        every: updates between two looks at the encodings.
+        tested: stories that loss and probes are measured on.
 
-
-def run_one(config: Config, norm: Norm, lr: float, seed: int) -> dict[str, Any]:
-    """Train one encoder.
-
-    Measures:
+    Returns:
         losses: nats per sentence on the test stories, before training and after each `every`
             updates.
         loss: its last entry.
         place, mood, related: of :func:`probe`, as often.
     """
-    model = SkipThoughts(config.hidden, norm, seed=seed)
+    model = SkipThoughts(32, norm, seed=seed)
     generator = torch.Generator().manual_seed(seed)
-    tested = draw_stories(config.tested, generator)
+    stories = draw_stories(tested, generator)
     looks: list[dict[str, float]] = []
-
-    def loss_of(sentences: Tensor) -> Tensor:
-        return neighbor_loss(model(sentences), sentences)
 
     @torch.no_grad()
     def look(step: int) -> None:
-        if step % config.every == 0:
-            loss = rounded(loss_of(tested.sentences).item())
-            looks.append({"losses": loss, **probe(model, tested)})
+        if step % every == 0:
+            loss = rounded(neighbor_loss(model, stories.sentences).item())
+            looks.append({"losses": loss, **probe(model, stories)})
 
     look(0)
-    minimize(
-        loss_of,
-        (draw_stories(config.batch_size, generator).sentences for _ in itertools.count()),
-        torch.optim.Adam(model.parameters(), lr=lr),
-        steps=config.steps,
-        after_step=look,
-    )
+    batches = (draw_stories(64, generator).sentences for _ in itertools.count())
+    adam = torch.optim.Adam(model.parameters(), lr=lr)
+    fit(model, adam, batches, steps, loss_of=neighbor_loss, after_step=look)
     curves = {name: [each[name] for each in looks] for name in looks[0]}
     return {**curves, "loss": curves["losses"][-1]}
-
-
-run = Sweep(run_one, norm="norms", lr="lrs", seed="seeds")

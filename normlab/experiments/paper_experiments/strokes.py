@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from normlab.experiments.paper_experiments.descent import descend, window_means
+from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.paper_experiments.glyphs import load_outlines
 from normlab.experiments.paper_experiments.lstm import LstmNorm, make_lstm_cell
-from normlab.experiments.recording import rounded
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import shuffled_batches
+from normlab.experiments.rounding import rounded, window_means
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit
 
 TEST_SIZE = 192
 
@@ -73,23 +71,6 @@ class PenModel(nn.Module):
         return torch.stack(outputs, dim=1)
 
 
-@dataclass(frozen=True)
-class Config:
-    """An LSTM with a mixture output on outlines of letters, trained by Adam."""
-
-    #: as in :class:`~normlab.experiments.paper_experiments.lstm.LstmCell`
-    norms: tuple[LstmNorm, ...] = ("none", "sums", "sums with bias")
-    #: learning rates of Adam, every norm at every one
-    lrs: tuple[Positive, ...] = (1e-3, 5e-3, 1e-2, 2e-2, 5e-2)
-    #: each gives a split, initial weights and an order of batches
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    hidden: Count = 64  #: units
-    components: Count = 5  #: of the mixture
-    batch_size: Count = 8  #: trajectories in a batch
-    steps: Count = 300  #: updates
-    every: Count = 25  #: updates between two looks at the test trajectories
-
-
 def split_outlines(seed: int) -> tuple[Tensor, Tensor]:
     """Training and test trajectories of one shuffle."""
     moves = load_outlines()
@@ -97,35 +78,43 @@ def split_outlines(seed: int) -> tuple[Tensor, Tensor]:
     return moves[order[:-TEST_SIZE]], moves[order[-TEST_SIZE:]]
 
 
-def run_one(config: Config, norm: LstmNorm, lr: float, seed: int) -> dict[str, Sequence[float]]:
-    """Train one network.
+@experiment(
+    norm=("none", "sums", "sums with bias"), lr=(1e-3, 5e-3, 1e-2, 2e-2, 5e-2), seed=range(5)
+)
+def strokes(
+    norm: LstmNorm,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    steps: PositiveInt = 300,
+    every: PositiveInt = 25,
+) -> dict[str, list[float]]:
+    """Train an LSTM of 64 units with 5 normals on outlines of letters, 8 at a time, by Adam.
 
-    Measures:
+    Args:
+        norm: as in :class:`~normlab.experiments.paper_experiments.lstm.LstmCell`.
+        lr: learning rate.
+        seed: gives a split, initial weights and an order of batches.
+        steps: updates.
+        every: updates between two looks at the test trajectories.
+
+    Returns:
         train_curve: training loss, mean of each window of `every` updates.
         test_curve: loss on the 192 test trajectories after each `every` updates.
     """
     x, tested = split_outlines(seed)
-    model = PenModel(config.hidden, config.components, norm, seed=seed)
+    model = PenModel(64, 5, norm, seed=seed)
     looks: list[float] = []
 
-    def loss_of(moves: Tensor) -> Tensor:
+    def loss_of(model: nn.Module, moves: Tensor) -> Tensor:
         return mixture_loss(model(moves), moves)
 
     def look(step: int) -> None:
-        if step % config.every == 0:
+        if step % every == 0:
             with torch.no_grad():
-                looks.append(rounded(loss_of(tested).item()))
+                looks.append(rounded(loss_of(model, tested).item()))
 
-    losses = descend(
-        model,
-        loss_of,
-        x,
-        steps=config.steps,
-        batches=shuffled_batches(len(x), config.batch_size, seed=seed),
-        lr=lr,
-        after_step=look,
-    )
-    return {"train_curve": window_means(losses, config.every), "test_curve": looks}
-
-
-run = Sweep(run_one, norm="norms", lr="lrs", seed="seeds")
+    batches = (x[chosen] for chosen in shuffled_batches(len(x), 8, seed=seed))
+    adam = torch.optim.Adam(model.parameters(), lr=lr)
+    losses = fit(model, adam, batches, steps, loss_of=loss_of, after_step=look)
+    return {"train_curve": window_means(losses, every), "test_curve": looks}

@@ -7,8 +7,8 @@ from typing import Literal, get_args
 
 import torch
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Count, Index
-from normlab.experiments.sweep import Sweep
 
 Layout = Literal["(N, C)", "(1, C, N)"]
 

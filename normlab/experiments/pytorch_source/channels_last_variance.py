@@ -8,9 +8,9 @@ from typing import Literal, get_args
 import torch
 from torch.nn.functional import group_norm
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.processor import vector_code
 from normlab.experiments.settings import Count, Index, Several, check_divides
-from normlab.experiments.sweep import Sweep
 from normlab.kernel_models import group_statistics, group_transform
 
 MemoryFormat = Literal["contiguous", "channels_last"]

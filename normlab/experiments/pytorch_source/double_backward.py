@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from normlab import layers
+from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.settings import Index
-from normlab.experiments.sweep import Sweep, grid
 from normlab.norms import NORMS
 
 FEATURES = 6  # length of the last axis, and number of channels

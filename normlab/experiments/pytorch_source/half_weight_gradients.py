@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from normlab import layers
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.processor import vector_code, with_threads
 from normlab.experiments.settings import Count
-from normlab.experiments.sweep import Sweep
 from normlab.kernel_models import add_buffers, weight_gradient_buffers
 from normlab.kernel_models.rounding import StoredDtype
 from normlab.norms import NORMS

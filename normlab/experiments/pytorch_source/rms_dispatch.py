@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Count, Index
-from normlab.experiments.sweep import Sweep
 from normlab.kernel_models.rounding import StoredDtype
 
 Pair = tuple[StoredDtype, StoredDtype]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Count, check_settings
-from normlab.experiments.sweep import Sweep
 from normlab.kernel_models.rounding import StoredDtype
 from normlab.norms import NORMS
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.sequence_training import norm_inputs
 from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
-from normlab.experiments.sweep import Sweep
 from normlab.norms import NORMS
 from normlab.plain import PreRMSNormBlock
 

@@ -13,8 +13,8 @@ from torch.nn.functional import rms_norm as torch_rms_norm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.settings import Several
-from normlab.experiments.sweep import Sweep
 
 Norm = Callable[[Tensor, Tensor, Tensor], Tensor]
 Name = Literal["layer_norm, composed", "rms_norm, composed", "layer_norm, torch", "rms_norm, torch"]

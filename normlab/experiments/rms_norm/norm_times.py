@@ -15,10 +15,10 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.results import Result
 from normlab.experiments.rms_norm.norm_operations import NORMS, Norm
 from normlab.experiments.settings import Count, Index, Positive, Several, check_one_for_each
-from normlab.experiments.sweep import Sweep, grid
 
 Pair = Literal["composed", "compiled", "torch", "the same layer twice"]
 PAIRS: dict[Pair, tuple[str, str]] = {

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from normlab.experiments.data.sequences import Task
+from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.rms_norm import rms_quality
 from normlab.experiments.settings import Count, Index, Positive, check_one_for_each
-from normlab.experiments.sweep import Sweep, grid
 from normlab.layers import prms_norm
 
 

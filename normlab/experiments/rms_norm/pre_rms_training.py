@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args
 import torch
 
 from normlab.experiments.data.sequences import sequence_batches
+from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.networks.transformer import Transformer, make_transformer
 from normlab.experiments.rms_norm.pre_rms_conversion import center_writers_, to_pre_rms_norm
 from normlab.experiments.sequence_training import OptimizerName, make_optimizer, train_on_sequences
 from normlab.experiments.settings import Count, Index, Positive, check_one_for_each
-from normlab.experiments.sweep import Sweep, grid
 
 Centering = Literal["centering kept", "centered after each step", "centered once"]
 

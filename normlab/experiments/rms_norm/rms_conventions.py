@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.results import Result
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 from normlab.layers import rms_norm
 from normlab.layers.standardization import accumulation_dtype
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from torch import Tensor
 
 from normlab.experiments.data.sequences import Task, sequence_batches
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Transformer, make_transformer
 from normlab.experiments.rms_norm.pre_rms_conversion import pre_norm_blocks
 from normlab.experiments.sequence_training import make_optimizer, train_on_sequences
 from normlab.experiments.settings import Bounds, Count, Index, Positive, Share, at_least
-from normlab.experiments.sweep import Sweep
 from normlab.layers import RMSNorm, prms_norm
 
 StreamNorm = Literal["layer_norm", "rms_norm", "prms_norm"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.rms_norm import language_model
 from normlab.experiments.rms_norm.language_model import Norm, center_stream_, replace_norms
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep, grid
 from normlab.norms import NORMS
 
 

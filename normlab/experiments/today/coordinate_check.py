@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from normlab.experiments.networks.decoder import CausalAttention, Decoder
 from normlab.experiments.recording import rounded
-from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.sweep import Sweep
-from normlab.experiments.today.copying import copy_loss, make_copier, make_texts
-from normlab.experiments.training import minimize
+from normlab.experiments.sweep import experiment
+from normlab.experiments.today.copying import CopyTask, copy_loss
+from normlab.experiments.training import fit
 
 Scaling = Literal["standard", "muP"]
+FIRST_WIDTH = 64  # at which the two scalings are the same network
+HEADS = 2  # at every width, so that the heads grow
 
 
-@dataclass(frozen=True)
-class Config:
-    """Pre-norm decoders of several widths take a few steps of the copy task."""
-
-    #: "standard" has one rate for all, attention over the root of the head's size and one rule for
-    #: all initial matrices; "muP" divides the rate of each matrix by the width, attention by the
-    #: size, and starts the output matrix smaller. The two are the same network at the first width.
-    scalings: tuple[Scaling, ...] = ("standard", "muP")
-    widths: tuple[Count, ...] = (64, 256, 1024)  #: D
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and texts
-    lr: Positive = 3e-3  #: of Adam, at the first width
-    heads: Count = 2  #: of each attention, at every width, so that the heads grow
-    layers: Count = 2  #: of the decoder
-    symbols: Several = 16  #: number of different tokens
-    length: Several = 8  #: of the text that is repeated
-    batch_size: Count = 8  #: N
-    steps: Count = 5  #: updates
-
-    def __post_init__(self) -> None:
-        for width in self.widths:
-            if width % self.heads:
-                raise ValueError(f"heads: got {self.heads}; expected a divisor of width {width}")
+def _divides(width: int) -> None:
+    if width % HEADS:
+        raise ValueError(f"width: got {width}; expected a multiple of {HEADS}, the heads")
 
 
 def parameter_groups(model: Decoder, *, lr: float, factor: float) -> list[dict[str, Any]]:
@@ -84,31 +67,35 @@ def read_activations(model: Decoder, tokens: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def run_one(config: Config, scaling: Scaling, width: int, seed: int) -> dict[str, Any]:
-    """Take a few steps with one network.
+@experiment(scaling=("standard", "muP"), width=(64, 256, 1024), seed=range(5), condition=_divides)
+def coordinate_check(
+    scaling: Scaling, width: PositiveInt, seed: NonNegativeInt, *, steps: PositiveInt = 5
+) -> dict[str, float]:
+    """Take a few steps of the copy task with a pre-norm decoder, by Adam.
 
-    Measures:
+    Args:
+        scaling: "standard" has the rate 0.003 for all, attention over the root of the head's size
+            and one rule for all initial matrices; "muP" divides the rate of each matrix by the
+            width, attention by the size, and starts the output matrix smaller.
+        width: D.
+        seed: of weights and texts.
+        steps: updates.
+
+    Returns:
         stream: root mean square of the change of the stream behind the last block.
         output: root mean square of the change of the output.
     """
-    factor = width / config.widths[0]
-    model = make_copier(config, width, seed)
+    task = CopyTask(width=width, heads=HEADS, length=8, batch_size=8)
+    factor = width / FIRST_WIDTH
+    model = task.make_decoder(seed)
     if scaling == "muP":
         scale_widths_(model, factor)
-    groups = parameter_groups(model, lr=config.lr, factor=factor if scaling == "muP" else 1.0)
+    groups = parameter_groups(model, lr=3e-3, factor=factor if scaling == "muP" else 1.0)
     optimizer = torch.optim.Adam(groups, betas=(0.9, 0.98))
-    batches = make_texts(config, seed)
+    batches = task.batches(seed)
     tokens, _ = next(batches)
     before = read_activations(model, tokens)
-    minimize(
-        lambda batch: copy_loss(model, batch, config.length),
-        batches,
-        optimizer,
-        steps=config.steps,
-    )
+    fit(model, optimizer, batches, steps, loss_of=partial(copy_loss, length=task.length))
     after = read_activations(model, tokens)
     moved = {n: (after[n] - before[n]).square().mean().sqrt().item() for n in before}
     return {name: rounded(value) for name, value in moved.items()}
-
-
-run = Sweep(run_one, scaling="scalings", width="widths", seed="seeds")

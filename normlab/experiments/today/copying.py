@@ -4,34 +4,49 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from normlab.experiments.data.sequences import SequenceBatches
 from normlab.experiments.networks.decoder import Decoder, make_decoder
 from normlab.experiments.recording import rounded
-from normlab.experiments.settings import Count, Several, check_divides
-from normlab.experiments.training import minimize
+from normlab.experiments.training import fit
 
 
 @dataclass(frozen=True)
 class CopyTask:
-    """Settings that the experiments of this chapter share."""
+    """Sizes of the task and of the decoder that learns it."""
 
-    layers: Count = 2  #: of the decoder
-    width: Count = 32  #: D
-    heads: Count = 2  #: of each attention
-    symbols: Several = 16  #: number of different tokens
-    length: Several = 16  #: of the text that is repeated
-    batch_size: Count = 32  #: N
-    steps: Count = 400  #: updates
+    layers: int = 2
+    width: int = 32
+    heads: int = 2
+    symbols: int = 16  #: number of different tokens
+    length: int = 16  #: of the text that is repeated
+    batch_size: int = 32
 
-    def __post_init__(self) -> None:
-        check_divides(self, "heads", "width")
+    def make_decoder(self, seed: int, **choices: Any) -> Decoder:
+        """A decoder of these sizes; the choices are those of :func:`make_decoder`."""
+        return make_decoder(
+            layers=self.layers,
+            width=self.width,
+            heads=self.heads,
+            vocabulary=self.symbols,
+            length=2 * self.length,
+            seed=seed,
+            **choices,
+        )
+
+    def batches(self, seed: int) -> SequenceBatches:
+        """Batches of these sizes; not the random numbers of the weights."""
+        return copy_batches(
+            symbols=self.symbols, length=self.length, batch_size=self.batch_size, seed=1000 + seed
+        )
 
 
 def copy_batches(*, symbols: int, length: int, batch_size: int, seed: int) -> SequenceBatches:
@@ -55,36 +70,18 @@ def copy_batches(*, symbols: int, length: int, batch_size: int, seed: int) -> Se
         yield twice[:, :-1], twice[:, 1:]
 
 
-def copy_loss(model: Decoder, batch: tuple[Tensor, Tensor], length: int) -> Tensor:
+def copy_loss(model: nn.Module, batch: tuple[Tensor, Tensor], *, length: int) -> Tensor:
     """Mean cross-entropy of the second half, which can be known, in nats."""
     tokens, following = batch
     logits = model(tokens)[:, length - 1 :]
     return cross_entropy(logits.flatten(0, 1), following[:, length - 1 :].flatten())
 
 
-def make_copier(config: Any, width: int, seed: int, **choices: Any) -> Decoder:
-    """A decoder of the sizes in `config`; the choices are those of :func:`make_decoder`."""
-    return make_decoder(
-        layers=config.layers,
-        width=width,
-        heads=config.heads,
-        vocabulary=config.symbols,
-        length=2 * config.length,
-        seed=seed,
-        **choices,
-    )
-
-
-def make_texts(config: Any, seed: int) -> SequenceBatches:
-    """Batches of the sizes in `config`; other draws than those of the weights."""
-    sizes = {"symbols": config.symbols, "length": config.length, "batch_size": config.batch_size}
-    return copy_batches(**sizes, seed=1000 + seed)
-
-
 def train_to_copy(
-    model: Decoder,
-    optimizer: torch.optim.Optimizer,
-    config: CopyTask,
+    model: nn.Module,
+    optimizer: Optimizer,
+    task: CopyTask,
+    steps: int,
     *,
     seed: int,
     warmup: int = 0,
@@ -95,21 +92,22 @@ def train_to_copy(
     symbols alike, or not finite, counts as that.
     """
     scheduler = LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / max(warmup, 1)))
-    losses = minimize(
-        lambda batch: copy_loss(model, batch, config.length),
-        make_texts(config, seed),
+    losses = fit(
+        model,
         optimizer,
-        steps=config.steps,
+        task.batches(seed),
+        steps,
+        loss_of=partial(copy_loss, length=task.length),
         after_step=lambda step: scheduler.step(),
     )
-    last, guessing = sum(losses[-20:]) / len(losses[-20:]), math.log(config.symbols)
+    last, guessing = sum(losses[-20:]) / len(losses[-20:]), math.log(task.symbols)
     return rounded(last if math.isfinite(last) and last < guessing else guessing)
 
 
 def learn_to_copy(
-    config: CopyTask, *, lr: float, seed: int, warmup: int = 0, **choices: Any
+    task: CopyTask, *, lr: float, steps: int, seed: int, warmup: int = 0, **choices: Any
 ) -> tuple[float, Decoder]:
     """Build one decoder and train it by Adam; the loss of :func:`train_to_copy`, and the model."""
-    model = make_copier(config, config.width, seed, **choices)
+    model = task.make_decoder(seed, **choices)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98))
-    return train_to_copy(model, optimizer, config, seed=seed, warmup=warmup), model
+    return train_to_copy(model, optimizer, task, steps, seed=seed, warmup=warmup), model

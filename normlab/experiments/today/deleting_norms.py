@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
 from normlab.experiments.networks.decoder import Decoder, make_decoder
 from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import norm_inputs, token_loss
-from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
-from normlab.experiments.sweep import Sweep
-from normlab.experiments.training import minimize
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit
 from normlab.layers import RMSNorm
 
 Batches = list[tuple[Tensor, Tensor]]
+TUNINGS = (0, 20)  # updates after each deletion, where one norm is deleted after another
+LENGTH = 64  # T, of a window
 
 
 class FrozenNorm(nn.Module):
@@ -41,28 +42,6 @@ class FrozenNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Divide by the constant and multiply by the weight."""
         return x / self.divisor * self.weight
-
-
-@dataclass(frozen=True)
-class Config:
-    """Pre-norm decoders learn to continue a text by characters; then their norms are frozen."""
-
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and texts
-    #: updates after each deletion, where one norm is deleted after another
-    tunings: tuple[Index, ...] = (0, 20)
-    lr: Positive = 3e-3  #: of Adam in training
-    tuning_lr: Positive = 1e-3  #: of Adam after a deletion
-    layers: Count = 3  #: of the decoder; each has two norms, and one stands behind the last
-    width: Count = 64  #: D
-    heads: Count = 4  #: of each attention
-    characters: Several = 200_000  #: of the text; the last tenth is held out
-    length: Several = 64  #: T, of a window
-    batch_size: Count = 16  #: N
-    steps: Count = 600  #: updates of training
-    measured: Count = 24  #: batches behind each divisor, and held-out batches behind each loss
-
-    def __post_init__(self) -> None:
-        check_divides(self, "heads", "width")
 
 
 def find_sites(model: nn.Module) -> tuple[str, ...]:
@@ -95,7 +74,7 @@ def measure_loss(model: nn.Module, batches: Batches) -> float:
 def train_(model: nn.Module, batches: SequenceBatches, *, lr: float, steps: int) -> None:
     """Train in place by Adam at a constant rate."""
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98))
-    minimize(lambda batch: token_loss(model, batch), batches, optimizer, steps=steps)
+    fit(model, optimizer, batches, steps, loss_of=token_loss)
 
 
 def split_text(characters: int) -> tuple[Text, Text]:
@@ -105,32 +84,41 @@ def split_text(characters: int) -> tuple[Text, Text]:
     return text._replace(tokens=text.tokens[:cut]), text._replace(tokens=text.tokens[cut:])
 
 
-def run_one(config: Config, seed: int) -> dict[str, Any]:
-    """Train one decoder and delete its norms.
+def draw_batches(text: Text, seed: int) -> SequenceBatches:
+    """16 random windows at a time."""
+    return text_batches(text, length=LENGTH, batch_size=16, seed=seed)
 
-    Measures:
+
+@experiment(seed=range(5))
+def deleting_norms(
+    seed: NonNegativeInt,
+    *,
+    layers: PositiveInt = 3,
+    steps: PositiveInt = 600,
+    measured: PositiveInt = 24,
+) -> dict[str, Any]:
+    """Train a pre-norm decoder of width 64 to continue a text by characters; delete its norms.
+
+    Args:
+        seed: of weights and texts.
+        layers: each has two norms, and one stands behind the last.
+        steps: updates of training, by Adam at 0.003; after a deletion the rate is 0.001.
+        measured: batches behind each divisor, and held-out batches behind each loss.
+
+    Returns:
         sites: names of the norms, from the first to the last.
         intact: held-out loss before any deletion, in nats for a character.
         alone: loss after each norm alone was frozen.
-        together: for each entry of `tunings`, the losses after the first, the first two, ... up to
-            all norms were frozen.
-        kept: for each entry, the losses of the network with its norms after as many updates.
+        together: without and with 20 updates after each deletion, the losses after the first, the
+            first two, ... up to all norms were frozen.
+        kept: the losses of the network with its norms after as many updates.
     """
-    text, rest = split_text(config.characters)
-    sizes = {"length": config.length, "batch_size": config.batch_size}
-    seen, held_out = (
-        list(islice(text_batches(part, seed=0, **sizes), config.measured)) for part in (text, rest)
-    )
+    text, rest = split_text(200_000)
+    seen, held_out = (list(islice(draw_batches(part, seed=0), measured)) for part in (text, rest))
     model = make_decoder(
-        layers=config.layers,
-        width=config.width,
-        heads=config.heads,
-        vocabulary=text.vocabulary,
-        length=config.length,
-        seed=seed,
+        layers=layers, width=64, heads=4, vocabulary=text.vocabulary, length=LENGTH, seed=seed
     )
-    batches = text_batches(text, seed=1000 + seed, **sizes)
-    train_(model, batches, lr=config.lr, steps=config.steps)
+    train_(model, draw_batches(text, seed=1000 + seed), lr=3e-3, steps=steps)
     sites = find_sites(model)
     alone = []
     for site in sites:
@@ -138,24 +126,21 @@ def run_one(config: Config, seed: int) -> dict[str, Any]:
         freeze_norm_(damaged, site, seen)
         alone.append(measure_loss(damaged, held_out))
     together, kept = [], []
-    for updates in config.tunings:
+    for updates in TUNINGS:
         damaged, whole = copy.deepcopy(model), copy.deepcopy(model)
         losses: tuple[list[float], list[float]] = ([], [])
-        streams = [text_batches(text, seed=2000 + seed, **sizes) for _ in losses]
+        streams = [draw_batches(text, seed=2000 + seed) for _ in losses]
         for site in sites:
             freeze_norm_(damaged, site, seen)
             for network, stream, found in zip((damaged, whole), streams, losses, strict=True):
-                train_(network, stream, lr=config.tuning_lr, steps=updates)
+                train_(network, stream, lr=1e-3, steps=updates)
                 found.append(measure_loss(network, held_out))
-        together.append(tuple(losses[0]))
-        kept.append(tuple(losses[1]))
+        together.append(losses[0])
+        kept.append(losses[1])
     return {
-        "sites": sites,
+        "sites": list(sites),
         "intact": measure_loss(model, held_out),
-        "alone": tuple(alone),
-        "together": tuple(together),
-        "kept": tuple(kept),
+        "alone": alone,
+        "together": together,
+        "kept": kept,
     }
-
-
-run = Sweep(run_one, seed="seeds")

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from normlab.experiments.recording import rounded
-from normlab.experiments.settings import Index, NotNegative, Positive
-from normlab.experiments.sweep import Sweep
-from normlab.experiments.today.copying import CopyTask, make_copier, train_to_copy
+from normlab.experiments.sweep import experiment
+from normlab.experiments.today.copying import CopyTask, train_to_copy
 from normlab.layers import RMSNorm, ZeroCenteredRMSNorm
 
 Stored = Literal["rms_norm", "zero_centered"]
-
-
-@dataclass(frozen=True)
-class Config(CopyTask):
-    """Pre-norm decoders repeat a random text; only the weights of norms decay."""
-
-    #: "rms_norm" stores the factor, "zero_centered" its distance from one
-    norms: tuple[Stored, ...] = ("rms_norm", "zero_centered")
-    #: of AdamW, for the weights of norms; all else does not decay
-    decays: tuple[NotNegative, ...] = (0.0, 0.1, 1.0)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and texts
-    lr: Positive = 1e-2  #: of AdamW, constant from the first step on
 
 
 def split_parameters(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -47,19 +34,26 @@ def read_factors(model: nn.Module) -> Tensor:
     return torch.cat(factors)
 
 
-def run_one(config: Config, norm: Stored, decay: float, seed: int) -> dict[str, Any]:
-    """Train one decoder.
+@experiment(norm=("rms_norm", "zero_centered"), decay=(0.0, 0.1, 1.0), seed=range(5))
+def gain_decay(
+    norm: Stored, decay: NonNegativeFloat, seed: NonNegativeInt, *, steps: PositiveInt = 400
+) -> dict[str, float]:
+    """Train a pre-norm decoder of two layers to repeat a random text, by AdamW at a rate of 0.01.
 
-    Measures:
-        loss: mean over the last 20 updates, in nats for a symbol; guessing has log(symbols).
+    Args:
+        norm: "rms_norm" stores the factor, "zero_centered" its distance from one.
+        decay: weight decay of the weights of norms; all else does not decay.
+        seed: of weights and texts.
+        steps: updates.
+
+    Returns:
+        loss: mean over the last 20 updates, in nats for a symbol; guessing has log(16).
         factor: mean magnitude of what the norms multiply by, at the end.
     """
-    model = make_copier(config, config.width, seed, norm=norm)
+    task = CopyTask()
+    model = task.make_decoder(seed, norm=norm)
     of_norms, others = split_parameters(model)
     groups = [{"params": of_norms, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, 0.98))
-    loss = train_to_copy(model, optimizer, config, seed=seed)
+    optimizer = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.98))
+    loss = train_to_copy(model, optimizer, task, steps, seed=seed)
     return {"loss": loss, "factor": rounded(read_factors(model).abs().mean().item())}
-
-
-run = Sweep(run_one, norm="norms", decay="decays", seed="seeds")

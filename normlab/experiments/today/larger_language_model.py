@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.nn.utils import clip_grad_norm_
@@ -19,57 +19,25 @@ from normlab.experiments.checkpoints import Checkpoint
 from normlab.experiments.data.library import PINNED, Library, load_library
 from normlab.experiments.data.sequences import Text, text_batches
 from normlab.experiments.networks.decoder import CausalAttention, Decoder, make_decoder
+from normlab.experiments.processor import processor_name
 from normlab.experiments.recording import rounded
-from normlab.experiments.rms_norm.norm_times import processor_name
 from normlab.experiments.sequence_training import token_loss
-from normlab.experiments.settings import (
-    Count,
-    Index,
-    Positive,
-    Several,
-    check_at_most,
-    check_divides,
-)
-from normlab.experiments.sweep import Sweep
-from normlab.experiments.today.qk_norm import QK
+from normlab.experiments.sweep import experiment
 from normlab.schedules import linear_then_cosine
 
+QK = Literal["none", "qk_norm"]
 Precision = Literal["float32", "bfloat16"]
+# what does not change the numbers of a run, or is an axis
+_NOT_CHECKED = ("seed", "lr", "group", "checkpoints", "checkpoint_minutes", "library")
 
 
-@dataclass(frozen=True)
-class Config:
-    """Pre-norm decoders predict the next byte of Python's standard library."""
-
-    #: with RMS norms of queries and keys in each head, or without
-    groups: tuple[QK, ...] = ("none", "qk_norm")
-    #: peaks of AdamW, reached by a warmup and left along a cosine
-    lrs: tuple[Positive, ...] = (1e-3, 1e-2, 3e-2)
-    seeds: tuple[Index, ...] = (0, 1)  #: of weights and batches
-    layers: Count = 6  #: of the decoder
-    width: Count = 384  #: D
-    heads: Count = 6  #: of each attention
-    length: Count = 256  #: T, bytes of a window
-    batch_size: Count = 8  #: N, windows of a batch
-    steps: Count = 100  #: updates
-    warmup: Several = 20  #: updates of them until the peak
-    #: a larger gradient of all parameters together is scaled to this norm
-    max_grad_norm: Positive = 1.0
-    precision: Precision = "bfloat16"  #: of the products with weight matrices; all else is float32
-    points: Count = 10  #: of the recorded curves
-    held_out: Count = 16  #: windows of the last files, on which the loss is measured
-    #: of the text that is expected; "" takes the library that is there
-    text_sha256: str = PINNED.sha256
-    library: str = ""  #: folder of the text; "" is the standard library of this Python
-    device: Literal["cpu", "cuda"] = "cpu"  #: "cuda" puts all runs on one GPU
-    #: folder for one file a run, from which the same command continues; "" for none
-    checkpoints: str = ""
-    checkpoint_minutes: Positive = 10.0  #: from one checkpoint to the next
-
-    def __post_init__(self) -> None:
-        check_divides(self, "heads", "width")
-        check_divides(self, "points", "steps")
-        check_at_most(self, "warmup", "steps")
+def _fit(width: int, heads: int, steps: int, points: int, warmup: int) -> None:
+    if width % heads:
+        raise ValueError(f"heads: got {heads}; expected a divisor of width {width}")
+    if steps % points:
+        raise ValueError(f"points: got {points}; expected a divisor of steps {steps}")
+    if warmup > steps:
+        raise ValueError(f"warmup: got {warmup}; expected at most {steps}, the steps")
 
 
 class Bfloat16Linear(nn.Module):
@@ -94,16 +62,16 @@ def multiply_in_bfloat16_(model: nn.Module) -> None:
                 setattr(parent, name, Bfloat16Linear(child.weight, child.bias))
 
 
-def make_model(config: Config, group: QK, seed: int) -> Decoder:
+def make_model(config: Any) -> Decoder:
     """The decoder at its first weights; one seed gives both groups the same."""
     model = make_decoder(
-        qk_norm=group == "qk_norm",
+        qk_norm=config.group == "qk_norm",
         layers=config.layers,
         width=config.width,
         heads=config.heads,
         vocabulary=256,
         length=config.length,
-        seed=seed,
+        seed=config.seed,
     )
     if config.precision == "bfloat16":
         multiply_in_bfloat16_(model)
@@ -124,28 +92,32 @@ def _windows(tokens: Tensor, length: int, count: int, seed: int) -> Any:
 
 
 class Training:
-    """One run: what it has reached, and how to take it further."""
+    """One run: what it has reached, and how to take it further.
 
-    def __init__(self, config: Config, group: QK, lr: float, seed: int, library: Library) -> None:
+    Args:
+        config: the arguments of the experiment, as attributes.
+        library: the text.
+    """
+
+    def __init__(self, config: Any, library: Library) -> None:
         self.config = config
         self.device = torch.device(config.device)
-        self.model = make_model(config, group, seed).to(self.device)
+        self.model = make_model(config).to(self.device)
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=lr, betas=(0.9, 0.95), fused=True
+            self.model.parameters(), lr=config.lr, betas=(0.9, 0.95), fused=True
         )
         self.schedule = linear_then_cosine(
             self.optimizer, warmup_steps=config.warmup, total_steps=config.steps
         )
-        self.batches = _windows(library.train, config.length, config.batch_size, seed)
+        self.batches = _windows(library.train, config.length, config.batch_size, config.seed)
         # the same windows for all runs
         self.held_out = self._move(
             next(_windows(library.held_out, config.length, config.held_out, 0))
         )
-        varied = {"groups", "lrs", "seeds", "checkpoints", "checkpoint_minutes", "text_sha256"}
-        varied |= {"library"}  # its hash is among the settings
-        settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in varied}
+        settings = {k: v for k, v in vars(config).items() if k not in _NOT_CHECKED}
+        name = f"{config.group}-{config.lr:g}-{config.seed}.pt"
         self.checkpoint = Checkpoint(
-            Path(config.checkpoints, f"{group}-{lr:g}-{seed}.pt") if config.checkpoints else None,
+            Path(config.checkpoints, name) if config.checkpoints else None,
             {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule},
             settings={**settings, "text_sha256": library.sha256},
             minutes=config.checkpoint_minutes,
@@ -163,7 +135,7 @@ class Training:
                 break
             self.optimizer.zero_grad()
             loss.backward()
-            clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
+            clip_grad_norm_(self.model.parameters(), 1.0)
             self.optimizer.step()
             self.schedule.step()
             done["step"] += 1
@@ -189,10 +161,52 @@ class Training:
         done["losses"], done["logit"] = [], 0.0
 
 
-def run_one(config: Config, seed: int, lr: float, group: QK) -> dict[str, Any]:
-    """Train one decoder, or continue from its checkpoint.
+# the first seed of everything comes before the second of anything
+@experiment(seed=(0, 1), lr=(1e-3, 1e-2, 3e-2), group=("none", "qk_norm"), condition=_fit)
+def larger_language_model(
+    seed: NonNegativeInt,
+    lr: PositiveFloat,
+    group: QK,
+    *,
+    layers: PositiveInt = 6,
+    width: PositiveInt = 384,
+    heads: PositiveInt = 6,
+    length: PositiveInt = 256,
+    batch_size: PositiveInt = 8,
+    steps: PositiveInt = 100,
+    warmup: Annotated[int, Field(ge=2)] = 20,
+    precision: Precision = "bfloat16",
+    points: PositiveInt = 10,
+    held_out: PositiveInt = 16,
+    text_sha256: str = PINNED.sha256,
+    library: str = "",
+    device: Literal["cpu", "cuda"] = "cpu",
+    checkpoints: str = "",
+    checkpoint_minutes: PositiveFloat = 10.0,
+) -> dict[str, Any]:
+    """Train a pre-norm decoder to predict the next byte of Python's standard library.
 
-    Measures:
+    Args:
+        seed: of weights and batches.
+        lr: peak of AdamW, reached by a warmup and left along a cosine.
+        group: with RMS norms of queries and keys in each head, or without.
+        layers: of the decoder.
+        width: D.
+        heads: of each attention.
+        length: T, bytes of a window.
+        batch_size: N, windows of a batch.
+        steps: updates; the gradient is clipped to norm 1.
+        warmup: updates of them until the peak.
+        precision: of the products with weight matrices; all else is float32.
+        points: of the recorded curves.
+        held_out: windows of the last files, on which the loss is measured.
+        text_sha256: of the text that is expected; "" takes the library that is there.
+        library: folder of the text; "" is the standard library of this Python.
+        device: "cuda" puts all runs on one GPU.
+        checkpoints: folder for one file a run, from which the same command continues; "" for none.
+        checkpoint_minutes: from one checkpoint to the next.
+
+    Returns:
         loss: of the held-out windows after the last update, in nats for a byte; None where the
             training loss was no longer finite. Guessing all bytes alike has log(256).
         curve: mean training loss of each part of the steps, as many parts as `points`.
@@ -202,30 +216,23 @@ def run_one(config: Config, seed: int, lr: float, group: QK) -> dict[str, Any]:
         tokens: bytes that were predicted in training.
         core_minutes: of computing, on one core; on a GPU, of the core that drives it.
         processor: its name, or that of the GPU, which other runs may use at the same time.
-
-    Raises:
-        ValueError: the text is another than the expected, or there is no such device.
     """
-    if config.device == "cuda" and not torch.cuda.is_available():
+    config = SimpleNamespace(**locals())
+    if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device: got 'cuda', and torch finds no GPU here; leave it at 'cpu'")
-    folder = Path(config.library) if config.library else None
-    training = Training(config, group, lr, seed, load_library(config.text_sha256, folder=folder))
+    text = load_library(text_sha256, folder=Path(library) if library else None)
+    config.text_sha256 = text.sha256
+    training = Training(config, text)
     training.run()
     done = training.progress
     training.checkpoint.remove()
     return {
-        "loss": done["held_out"][-1] if done["step"] == config.steps else None,
-        "curve": tuple(done["curve"]),
-        "held_out": tuple(done["held_out"]),
-        "largest_logits": tuple(done["largest_logits"]),
+        "loss": done["held_out"][-1] if done["step"] == steps else None,
+        "curve": done["curve"],
+        "held_out": done["held_out"],
+        "largest_logits": done["largest_logits"],
         "parameters": sum(p.numel() for p in training.model.parameters()),
-        "tokens": done["step"] * config.batch_size * config.length,
+        "tokens": done["step"] * batch_size * length,
         "core_minutes": rounded(done["seconds"] / 60),
-        "processor": (
-            torch.cuda.get_device_name() if config.device == "cuda" else processor_name()
-        ),
+        "processor": torch.cuda.get_device_name() if device == "cuda" else processor_name(),
     }
-
-
-# the first seed of everything comes before the second of anything
-run = Sweep(run_one, seed="seeds", lr="lrs", group="groups")

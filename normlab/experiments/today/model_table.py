@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from normlab import identify
-from normlab.experiments.settings import Count
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.sweep import experiment
 
 # Configuration by model type; what its small version needs besides the sizes that all share.
 MODELS: dict[str, dict[str, Any]] = {
@@ -78,23 +76,22 @@ class Call(NamedTuple):
     output: Tensor
 
 
-@dataclass(frozen=True)
-class Config:
-    """Classes of the installed transformers, with a few small layers each."""
-
-    models: tuple[str, ...] = tuple(MODELS)  #: model types, keys of :data:`MODELS`
-    layers: Count = 4  #: of each network
+LAYERS = 4  # of each network
 
 
-def make_model(model: str, layers: int = 4, seed: int = 0) -> nn.Module:
+def _is_known(model: str) -> None:
+    if model not in MODELS:
+        raise ValueError(f"model: got {model!r}; expected one of {', '.join(MODELS)}")
+
+
+def make_model(model: str, layers: int = LAYERS, seed: int = 0) -> nn.Module:
     """Build a small network of a model type, with random weights of its norms, too.
 
     Raises:
         ValueError: there is no such key.
         ModuleNotFoundError: transformers is not installed; `pip install 'normlab[models]'`.
     """
-    if model not in MODELS:
-        raise ValueError(f"models: got {model!r}; expected one of {', '.join(MODELS)}")
+    _is_known(model)
     transformers = importlib.import_module("transformers")
     sizes = _SIZES | {"num_hidden_layers": layers} | MODELS[model]
     config = transformers.AutoConfig.for_model(model, **sizes)
@@ -205,10 +202,14 @@ def marks(row: Any) -> tuple[str, ...]:
     )
 
 
-def run_one(config: Config, model: str) -> dict[str, Any]:
-    """Run one small network and look at its layers.
+@experiment(model=MODELS, condition=_is_known)
+def model_table(model: str) -> dict[str, Any]:
+    """Run a small network of a class of the installed transformers and look at its layers.
 
-    Measures:
+    Args:
+        model: its type, a key of :data:`MODELS`.
+
+    Returns:
         norm: what the norms of the blocks compute, by :func:`normlab.identify`.
         weight: "w", "1 + w" or "none".
         placement: see :func:`find_placement`.
@@ -216,10 +217,10 @@ def run_one(config: Config, model: str) -> dict[str, Any]:
         eps: of the norms of the blocks, the default of the configuration.
         version: of transformers.
     """
-    network = make_model(model, config.layers)
+    network = make_model(model)
     found = []
     with torch.no_grad():
-        for layer in find_layers(network, config.layers):
+        for layer in find_layers(network, LAYERS):
             with record_calls(layer) as calls:
                 network(torch.arange(2, 14).view(2, 6))
             found.append(calls)
@@ -236,6 +237,3 @@ def run_one(config: Config, model: str) -> dict[str, Any]:
         "eps": float(f"{report.eps:.3g}") if report.eps is not None else None,
         "version": importlib.import_module("transformers").__version__,
     }
-
-
-run = Sweep(run_one, model="models")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 
 from normlab.experiments.networks.decoder import Placement, make_block
 from normlab.experiments.recording import rounded
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.sweep import experiment
 from normlab.layers import RMSNorm
 
 
@@ -32,40 +30,37 @@ class Branch(nn.Module):
         return self.last(self.first(x).relu())
 
 
-@dataclass(frozen=True)
-class Config:
-    """Residual networks of two-matrix branches at their initial weights."""
-
-    #: of RMS norms without weights
-    placements: tuple[Placement, ...] = ("post", "pre", "sandwich", "output", "scaled_pre", "keel")
-    gains: tuple[Positive, ...] = (1.0, 2.0)  #: factor of all matrices of the branches
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of weights and rows
-    layers: Count = 64  #: number of blocks
-    width: Count = 128  #: D
-    rows: Count = 64  #: of the random input
-
-
+@experiment(
+    placement=("post", "pre", "sandwich", "output", "scaled_pre", "keel"),
+    gain=(1.0, 2.0),
+    seed=range(3),
+)
 @torch.no_grad()
-def run_one(config: Config, placement: Placement, gain: float, seed: int) -> dict[str, Any]:
-    """Send random rows through one network.
+def stream_sizes(
+    placement: Placement, gain: PositiveFloat, seed: NonNegativeInt
+) -> dict[str, list[float]]:
+    """Send random rows through 64 residual blocks of two matrices, at their initial weights.
 
-    Measures:
+    Args:
+        placement: of RMS norms without weights.
+        gain: factor of all matrices of the branches.
+        seed: of weights and rows.
+
+    Returns:
         sizes: mean square of the stream behind each block.
     """
+    layers, width = 64, 128
     generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(config.rows, config.width, generator=generator)
+    x = torch.randn(64, width, generator=generator)
     sizes = []
-    for layer in range(1, config.layers + 1):
+    for layer in range(1, layers + 1):
         block = make_block(
             placement,
-            Branch(config.width, gain, generator),
-            lambda: RMSNorm(config.width, eps=1e-6, elementwise_affine=False),
+            Branch(width, gain, generator),
+            lambda: RMSNorm(width, eps=1e-6, elementwise_affine=False),
             layer=layer,
-            layers=config.layers,
+            layers=layers,
         )
         x = block(x)
         sizes.append(rounded(x.square().mean().item(), 6))
-    return {"sizes": tuple(sizes)}
-
-
-run = Sweep(run_one, placement="placements", gain="gains", seed="seeds")
+    return {"sizes": sizes}

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from normlab.experiments.networks.decoder import BlockNorm
-from normlab.experiments.settings import Index, Positive
-from normlab.experiments.sweep import Sweep
+from normlab.experiments.sweep import experiment
 from normlab.experiments.today.copying import CopyTask, learn_to_copy
 
 
-@dataclass(frozen=True)
-class Config(CopyTask):
-    """Pre-norm decoders with something else in the place of every norm repeat a random text."""
+@experiment(norm=("rms_norm", "dyt", "derf", "none"), lr=(1e-3, 3e-3, 1e-2, 3e-2), seed=range(5))
+def without_norms(
+    norm: BlockNorm, lr: PositiveFloat, seed: NonNegativeInt, *, steps: PositiveInt = 400
+) -> dict[str, float]:
+    """Train a pre-norm decoder of two layers to repeat a random text.
 
-    #: what stands in the places of the norms
-    norms: tuple[BlockNorm, ...] = ("rms_norm", "dyt", "derf", "none")
-    #: of Adam, constant from the first step on
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and texts
-    alpha: Positive = 0.5  #: slope of "dyt" and "derf" at the start
+    Args:
+        norm: what stands in the places of the norms; "dyt" and "derf" start with a slope of 0.5.
+        lr: of Adam, constant from the first step on.
+        seed: of weights and texts.
+        steps: updates.
 
-
-def run_one(config: Config, norm: BlockNorm, lr: float, seed: int) -> dict[str, Any]:
-    """Train one decoder.
-
-    Measures:
-        loss: mean over the last 20 updates, in nats for a symbol; guessing has log(symbols), and
-            a larger loss counts as that.
+    Returns:
+        loss: mean over the last 20 updates, in nats for a symbol; guessing has log(16), and a
+            larger loss counts as that.
     """
-    loss, _ = learn_to_copy(config, lr=lr, seed=seed, norm=norm, alpha=config.alpha)
+    loss, _ = learn_to_copy(CopyTask(), lr=lr, steps=steps, seed=seed, norm=norm, alpha=0.5)
     return {"loss": loss}
-
-
-run = Sweep(run_one, norm="norms", lr="lrs", seed="seeds")

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normlab.experiments import sequence_training
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Placement, Transformer
 from normlab.experiments.sequence_training import (
     gradient_norms,
@@ -19,7 +20,6 @@ from normlab.experiments.sequence_training import (
     sequence_loss,
 )
 from normlab.experiments.settings import Count, Index, Positive, Several
-from normlab.experiments.sweep import Sweep
 
 
 @dataclass(frozen=True)

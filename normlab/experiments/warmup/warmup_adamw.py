@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from normlab import schedules
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 from normlab.experiments.warmup.loop import train
 from normlab.experiments.warmup.warmup_need import Config as Need
 

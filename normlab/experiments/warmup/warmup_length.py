@@ -9,9 +9,9 @@ from typing import Any
 
 from normlab import schedules
 from normlab.experiments import sequence_training
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Placement
 from normlab.experiments.settings import Count, Index, Positive, check_settings
-from normlab.experiments.sweep import Sweep
 from normlab.experiments.warmup.warmup_need import SOLVED
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from normlab import schedules
 from normlab.experiments import sequence_training
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.sequence_training import (
     OptimizerName,
@@ -22,7 +23,6 @@ from normlab.experiments.sequence_training import (
     token_variance,
 )
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 from normlab.experiments.warmup.warmup_need import Group
 from normlab.layers import LayerNorm
 

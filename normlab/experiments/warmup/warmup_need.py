@@ -16,10 +16,10 @@ from normlab.experiments.data.sequences import (
     sequence_batches,
     text_batches,
 )
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Placement, Transformer, make_transformer
 from normlab.experiments.sequence_training import Curve, OptimizerName
 from normlab.experiments.settings import Count, Index, Positive, check_at_most, check_settings
-from normlab.experiments.sweep import Sweep
 
 Task = Literal["reversal", "sorting", "text"]
 Precision = Literal["float32", "bfloat16", "float16"]

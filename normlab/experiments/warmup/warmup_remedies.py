@@ -12,9 +12,9 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from normlab import schedules
 from normlab.experiments import sequence_training
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.sequence_training import SchedulerFactory
 from normlab.experiments.settings import Count, Index, Positive, check_at_most, check_settings
-from normlab.experiments.sweep import Sweep
 
 Remedy = Literal[
     "nothing",

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from normlab import schedules
 from normlab.experiments import sequence_training
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.sequence_training import make_optimizer, token_variance, train_on_sequences
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 from normlab.experiments.warmup.warmup_need import SOLVED
 
 Rescue = Literal[

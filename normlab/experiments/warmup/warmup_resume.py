@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from normlab import schedules
+from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Placement
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.sweep import Sweep
 from normlab.experiments.warmup.loop import train
 from normlab.experiments.warmup.warmup_adamw import Config as Language
 from normlab.experiments.warmup.warmup_adamw import make_adamw
