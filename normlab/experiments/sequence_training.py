@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import LRScheduler
-from tqdm import tqdm
 
 from normlab.experiments.data.sequences import SequenceBatches, Task, sequence_batches
 from normlab.experiments.networks.transformer import (
@@ -28,15 +27,10 @@ from normlab.experiments.settings import (
     check_divides,
     check_settings,
 )
+from normlab.experiments.training import fit
 
 SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 OptimizerName = Literal["adam", "radam", "sgd"]
-
-
-def token_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """Mean cross-entropy over all positions of a batch, in nats."""
-    x, y = batch
-    return cross_entropy(model(x).flatten(0, 1), y.flatten())
 
 
 def sequence_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, float]:
@@ -97,7 +91,7 @@ def train_on_sequences(
     steps: int,
     optimizer: torch.optim.Optimizer,
     scheduler: LRScheduler | None = None,
-    max_grad_norm: float | None = None,
+    max_grad_norm: float = math.inf,
     stop_above: float | None = None,
     after_step: Callable[[int], None] | None = None,
 ) -> Curve:
@@ -105,7 +99,7 @@ def train_on_sequences(
 
     Args:
         scheduler: built on `optimizer`, stepped after each update; None keeps the rate.
-        max_grad_norm: clip the gradient of all parameters to this norm; None does not.
+        max_grad_norm: longer gradients of all parameters together are cut to this norm.
         stop_above: stop once 20 steps in a row have a larger mean accuracy; None goes on.
         after_step: called with 1, 2, ... after each update, to measure something.
 
@@ -115,30 +109,30 @@ def train_on_sequences(
     Conventions:
         deterministic for a given model and batches (one thread).
     """
-    if steps < 1:
-        raise ValueError(f"steps: got {steps}; expected 1 or more")
-    model.train()
-    losses: list[float] = []
     accuracies: list[float] = []
     lrs: list[float] = []
-    for step in tqdm(range(1, steps + 1), disable=None, leave=False):
-        loss, accuracy = sequence_loss(model, next(batches))
-        losses.append(loss.item())
+
+    def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        loss, accuracy = sequence_loss(model, batch)
         accuracies.append(accuracy)
         lrs.append(float(optimizer.param_groups[0]["lr"]))
-        if not math.isfinite(losses[-1]):
-            break
-        optimizer.zero_grad()
-        loss.backward()
-        if max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
-        optimizer.step()
-        if scheduler is not None:
-            scheduler.step()
+        return loss
+
+    def after(step: int) -> bool:
         if after_step is not None:
             after_step(step)
-        if stop_above is not None and step >= 20 and sum(accuracies[-20:]) > 20 * stop_above:
-            break
+        return stop_above is not None and step >= 20 and sum(accuracies[-20:]) > 20 * stop_above
+
+    losses = fit(
+        model,
+        optimizer,
+        batches,
+        steps,
+        loss_of=loss_of,
+        max_grad_norm=max_grad_norm,
+        scheduler=scheduler,
+        after_step=after,
+    )
     return Curve(tuple(losses), tuple(accuracies), tuple(lrs))
 
 

@@ -11,7 +11,9 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from normlab.experiments.data.batches import Batches, shuffled_batches
 from normlab.experiments.data.digits import DigitsSplit
@@ -57,6 +59,12 @@ def class_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     return cross_entropy(model(x), labels)
 
 
+def token_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean cross-entropy over all positions of tokens and targets (N, T), in nats."""
+    tokens, targets = batch
+    return cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+
+
 def fit(
     model: nn.Module,
     optimizer: Optimizer,
@@ -64,13 +72,18 @@ def fit(
     steps: int,
     *,
     loss_of: Callable[[nn.Module, Any], Tensor] = class_loss,
-    after_step: Callable[[int], None] | None = None,
+    max_grad_norm: float = math.inf,
+    scheduler: LRScheduler | None = None,
+    after_step: Callable[[int], object] | None = None,
 ) -> list[float]:
     """Take so many updates, in train mode, and return the loss before each.
 
     Args:
         loss_of: maps the model and a batch to a scalar.
-        after_step: called with 1, 2, ... after each update, to measure something.
+        max_grad_norm: longer gradients of all parameters together are cut to this norm.
+        scheduler: of the optimizer, stepped after each update.
+        after_step: called with 1, 2, ... after each update, to measure something; where it
+            returns True, the run ends.
 
     Returns:
         Losses. A run whose loss is no longer finite stops there: its list is shorter than
@@ -85,9 +98,13 @@ def fit(
             break
         optimizer.zero_grad()
         loss.backward()
+        if max_grad_norm < math.inf:
+            clip_grad_norm_(model.parameters(), max_grad_norm)
         optimizer.step()
-        if after_step is not None:
-            after_step(step)
+        if scheduler is not None:
+            scheduler.step()
+        if after_step is not None and after_step(step) is True:
+            break
     return losses
 
 

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.training import evaluate, minimize, shuffled_batches, train_on_digits
+from normlab.experiments.training import evaluate, minimize, train_on_digits
 from normlab.layers import BatchNorm1d
 
 Freeze = Literal[

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.invariance.invariant_mlp import turned_by
 from normlab.experiments.settings import Count, Index, Positive, check_settings
-from normlab.experiments.training import minimize, shuffled_batches
+from normlab.experiments.training import minimize
 
 
 def adamw_length(lr: float, weight_decay: float, entries: int) -> float:

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from normlab.checks.invariances import find_linear_norm
+from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm
-from normlab.experiments.training import shuffled_batches, train
+from normlab.experiments.training import train
 
 
 def _bare_norm(name: FeatureNorm) -> Callable[[Tensor], Tensor]:

@@ -8,10 +8,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import FeatureNorm, make_feature_norm, make_mlp
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.experiments.training import evaluate, train
 
 Question = Literal["color", "size"]
 Arrangement = Literal[

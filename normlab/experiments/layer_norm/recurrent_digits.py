@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.layer_norm.recurrent import Gru, StepNorm
 from normlab.experiments.recording import rounded
 from normlab.experiments.results import Result
 from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.training import evaluate, shuffled_batches, train
+from normlab.experiments.training import evaluate, train
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from normlab.experiments.bn_vs_ln.transformer_norms import replace_by_batch_norm
 from normlab.experiments.checkpoints import Checkpoint
+from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.data.sequences import load_text, text_batches
 from normlab.experiments.former_sweep import grid
@@ -28,7 +29,6 @@ from normlab.experiments.networks.transformer import make_transformer
 from normlab.experiments.recording import rounded
 from normlab.experiments.results import Result, read_result
 from normlab.experiments.settings import Count, Index, Positive, check_settings
-from normlab.experiments.training import shuffled_batches
 from normlab.layers import GroupNorm, LayerNorm
 from normlab.norms import NORMS
 from normlab.parallel import Processes, convert_sync_batchnorm, group_size, sum_over_group

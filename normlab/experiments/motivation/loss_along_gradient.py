@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
+from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import Activation, FeatureNorm, Init, make_mlp
 from normlab.experiments.results import Result
 from normlab.experiments.settings import Count, Index, Positive, check_at_most
-from normlab.experiments.training import shuffled_batches
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.motivation.loss_along_gradient import step_taken
 from normlab.experiments.networks.classifiers import Activation, FeatureNorm, Init, make_mlp
 from normlab.experiments.settings import Count, Index, Positive, check_at_most
-from normlab.experiments.training import shuffled_batches, train_on_digits
+from normlab.experiments.training import train_on_digits
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def generative_digits(
         torch.optim.Adam(network.parameters(), lr=lr),
         (x[chosen] for chosen in shuffled_batches(len(x), 64, seed=seed)),
         steps,
-        loss_of=lambda network, rows: negative_bound(network, rows, noise),
+        loss_of=lambda _, rows: negative_bound(network, rows, noise),
         after_step=look,
     )
     return {"bounds": bounds}

@@ -98,7 +98,7 @@ def train_to_copy(
         task.batches(seed),
         steps,
         loss_of=partial(copy_loss, length=task.length),
-        after_step=lambda step: scheduler.step(),
+        scheduler=scheduler,
     )
     last, guessing = sum(losses[-20:]) / len(losses[-20:]), math.log(task.symbols)
     return rounded(last if math.isfinite(last) and last < guessing else guessing)

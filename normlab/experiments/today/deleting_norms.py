@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
 from normlab.experiments.networks.decoder import Decoder, make_decoder
 from normlab.experiments.recording import rounded
-from normlab.experiments.sequence_training import norm_inputs, token_loss
+from normlab.experiments.sequence_training import norm_inputs
 from normlab.experiments.sweep import experiment
-from normlab.experiments.training import fit
+from normlab.experiments.training import fit, token_loss
 from normlab.layers import RMSNorm
 
 Batches = list[tuple[Tensor, Tensor]]

@@ -21,8 +21,8 @@ from normlab.experiments.data.sequences import Text, text_batches
 from normlab.experiments.networks.decoder import CausalAttention, Decoder, make_decoder
 from normlab.experiments.processor import processor_name
 from normlab.experiments.recording import rounded
-from normlab.experiments.sequence_training import token_loss
 from normlab.experiments.sweep import experiment
+from normlab.experiments.training import token_loss
 from normlab.schedules import linear_then_cosine
 
 QK = Literal["none", "qk_norm"]

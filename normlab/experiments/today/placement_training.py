@@ -37,6 +37,5 @@ def placement_training(
             larger loss counts as that.
     """
     task = CopyTask(layers=4, length=12, batch_size=16)
-    choices = {"warmup": warmup, "placement": placement}
-    loss, _ = learn_to_copy(task, lr=lr, steps=steps, seed=seed, **choices)
+    loss, _ = learn_to_copy(task, lr=lr, steps=steps, seed=seed, warmup=warmup, placement=placement)
     return {"loss": loss}
