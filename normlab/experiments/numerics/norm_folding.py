@@ -117,10 +117,10 @@ def fold_norms(model: Transformer, placement: Placement) -> Transformer:
     readers = blocks if placement == "pre_norm" else blocks[1:]
     for block, reader in zip(blocks, readers, strict=False):  # the last Post-LN has no block next
         block.norm = _fold_readers(block.norm, reader.sublayer)  # type: ignore[arg-type]
-    if isinstance(model.final_norm, LayerNorm):
-        model.head = fold_into_linear(model.final_norm, model.head)
-        model.final_norm = LayerNorm(
-            model.final_norm.normalized_shape, model.final_norm.eps, elementwise_affine=False
+    if isinstance(model.norm, LayerNorm):
+        model.head = fold_into_linear(model.norm, model.head)
+        model.norm = LayerNorm(
+            model.norm.normalized_shape, model.norm.eps, elementwise_affine=False
         )
     return model
 
