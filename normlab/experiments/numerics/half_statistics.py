@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index, NotNegative
+from normlab.experiments.sweep import experiment
 
 Method = Literal["float32 statistics", "two passes in half", "one pass in half"]
 Dtype = Literal["float16", "bfloat16"]
 DTYPES: dict[Dtype, torch.dtype] = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class Config:
-    """Rows of 16-bit numbers with standard deviation 1 around a mean."""
-
-    means: tuple[float, ...] = (0.0, 10.0, 100.0)  #: of the rows
-    dtypes: tuple[Dtype, ...] = get_args(Dtype)  #: of the rows
-    methods: tuple[Method, ...] = get_args(Method)  #: of the statistics
-    features: Count = 768  #: D
-    rows: Count = 16  #: with each mean, for each seed
-    eps: NotNegative = 1e-5  #: inside the root
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of the rows
 
 
 def normalize_in(method: Method, x: Tensor, eps: float) -> Tensor:
@@ -61,15 +46,20 @@ def _error(method: Method, dtype: Dtype, mean: float, seed: int, config: Config)
     return error.item() if error.isfinite() else float("inf")
 
 
-def run_one(config: Config, method: Method, dtype: Dtype, mean: float) -> dict[str, float | None]:
+@experiment(method=get_args(Method), dtype=get_args(Dtype), mean=(0.0, 10.0, 100.0))
+def half_statistics(method: Method, dtype: Dtype, mean: float) -> dict[str, float | None]:
     """Normalize one kind of row with every seed.
 
-    Measures:
+    Rows of 16-bit numbers with standard deviation 1 around a mean.
+
+    Args:
+        method: of the statistics.
+        dtype: of the rows.
+        mean: of the rows.
+
+    Returns:
         error: largest error of the output over the seeds, beside float64 on the same rounded
             rows; None where an output is not finite.
     """
-    error = max(_error(method, dtype, mean, seed, config) for seed in config.seeds)
+    error = max(_error(method, dtype, mean, seed, config) for seed in (0, 1, 2, 3, 4))
     return {"error": error if math.isfinite(error) else None}
-
-
-run = Sweep(run_one, method="methods", dtype="dtypes", mean="means")

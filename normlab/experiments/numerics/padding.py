@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index, check_divides
+from normlab.experiments.sweep import experiment
 from normlab.layers import (
     batch_norm,
     group_norm,
@@ -31,22 +30,6 @@ Norm = Literal[
     "RMS norm, token",
 ]
 _EPS = 1e-12  # so that the padding is all that is seen
-
-
-@dataclass(frozen=True)
-class Config:
-    """Sequences of different lengths, filled up with zeros behind their ends."""
-
-    norms: tuple[Norm, ...] = get_args(Norm)  #: what they are called here
-    lengths: tuple[Count, ...] = (12, 9, 7, 4)  #: of the sequences
-    extra: tuple[Index, ...] = (0, 4, 20, 100)  #: positions of padding behind the longest
-    channels: Count = 8  #: C
-    groups: Count = 2  #: of the group norm; a divisor of `channels`
-    mean: float = 2.0  #: of the real values; each channel has a standard deviation of about 1
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of the values
-
-    def __post_init__(self) -> None:
-        check_divides(self, "groups", "channels")
 
 
 def make_batch(config: Config, *, extra: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -119,17 +102,31 @@ def predict_moved(config: Config) -> list[float]:
     return predicted
 
 
-def run_one(config: Config, norm: Norm, seed: int, extra: int) -> dict[str, float]:
+@experiment(norm=get_args(Norm), seed=range(5), extra=(0, 4, 20, 100))
+def padding(
+    norm: Norm,
+    seed: NonNegativeInt,
+    extra: NonNegativeInt,
+    *,
+    lengths: tuple[PositiveInt, ...] = (12, 9, 7, 4),
+    mean: float = 2.0,
+) -> dict[str, float]:
     """Normalize one padded batch.
 
-    Measures:
+    Sequences of different lengths, filled up with zeros behind their ends.
+
+    Args:
+        norm: what they are called here.
+        seed: of the values.
+        extra: positions of padding behind the longest.
+        lengths: of the sequences.
+        mean: of the real values; each channel has a standard deviation of about 1.
+
+    Returns:
         moved: rms over the real tokens of the change against statistics of real tokens alone;
             the outputs themselves have rms 1.
     """
     x, mask = make_batch(config, extra=extra, seed=seed)
-    y = apply_norm(norm, x, mask, groups=config.groups).movedim(1, -1)[mask]
-    exact = _without_padding(norm, x, mask, groups=config.groups)
+    y = apply_norm(norm, x, mask, groups=2).movedim(1, -1)[mask]
+    exact = _without_padding(norm, x, mask, groups=2)
     return {"moved": (y - exact).square().mean().sqrt().item()}
-
-
-run = Sweep(run_one, norm="norms", seed="seeds", extra="extra")
