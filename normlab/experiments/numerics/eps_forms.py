@@ -10,7 +10,8 @@ from torch import Tensor
 from normlab.experiments.sweep import experiment
 
 Place = Literal["inside", "outside", "clamp"]
-_STDS = (1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
+EPS = 1e-5
+STDS = (1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
 
 
 def _check_place(place: str) -> None:
@@ -72,27 +73,26 @@ def _size(y: Tensor) -> float:
 
 @experiment(place=get_args(Place))
 def eps_forms(place: Place) -> dict[str, Any]:
-    """Put eps in one place.
-
-    Rows of given standard deviations, in float64, so that eps is all that is seen.
+    """Normalize rows of given standard deviations in float64, so that eps is all that is seen.
 
     Args:
         place: of eps.
 
     Returns:
-        sizes: standard deviation of the output, a row for each seed, a column for each std.
+        sizes: standard deviation of the output, a row for each of three seeds, a column for each of
+            `STDS`, the standard deviations of the input.
         halved: output size at the input size that :func:`half_size` names; a half is right.
         gain: factor by which a tiny change of a constant row is enlarged.
     """
 
     def norm(x: Tensor) -> Tensor:
-        return normalize_with(x, 1e-5, place)
+        return normalize_with(x, EPS, place)
 
     rows = [_standard_row(64, seed) for seed in (0, 1, 2)]
     change = 1e-12 * _standard_row(64, seed=0)
     moved = norm(1.0 + change) - norm(torch.ones_like(change))
     return {
-        "sizes": [[_size(norm(row * std)) for std in _STDS] for row in rows],
-        "halved": _size(norm(rows[0] * half_size(1e-5, place))),
+        "sizes": [[_size(norm(row * std)) for std in STDS] for row in rows],
+        "halved": _size(norm(rows[0] * half_size(EPS, place))),
         "gain": (moved.norm() / change.norm()).item(),
     }

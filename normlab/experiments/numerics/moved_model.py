@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit
 
 
 def make_network(features: int, width: int, eps: float, momentum: float) -> nn.Sequential:
@@ -19,16 +22,19 @@ def make_network(features: int, width: int, eps: float, momentum: float) -> nn.S
     )
 
 
+def squared_error(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean over a batch."""
+    x, y = batch
+    loss: Tensor = (model(x) - y).square().mean()
+    return loss
+
+
 def train(model: nn.Module, inputs: Tensor, targets: Tensor, epochs: int) -> None:
     """Adam at a rate of 0.01 on the squared error, in batches of 64, in place."""
+    batches = list(zip(inputs.split(64), targets.split(64), strict=True))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    model.train()
-    for _ in range(epochs):
-        for x, y in zip(inputs.split(64), targets.split(64), strict=True):
-            optimizer.zero_grad()
-            loss = (model(x) - y).square().mean()
-            loss.backward()
-            optimizer.step()
+    steps = epochs * len(batches)
+    fit(model, optimizer, itertools.cycle(batches), steps, loss_of=squared_error)
 
 
 @experiment(seed=range(3))
@@ -39,9 +45,9 @@ def moved_model(
     momentum: PositiveFloat = 0.01,
     epochs: PositiveInt = 150,
 ) -> dict[str, float]:
-    """Train with the settings of `config`, load the state dict with torch's defaults, compare.
+    """Train with eps and momentum of another library, load the state dict with torch's, compare.
 
-    Rows of small numbers, labeled by the sign of the sum of their first three features.
+    The data are rows of small numbers, labeled by the sign of the sum of their first three.
 
     Args:
         seed: of data and weights.

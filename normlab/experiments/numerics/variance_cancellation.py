@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -15,6 +14,7 @@ from normlab.layers.standardization import standardize
 from normlab.reference.moments import Moments, naive_one_pass, two_pass, welford
 
 Method = Literal["one pass", "Welford", "two passes", "torch", "corrected"]
+ROWS = 16
 METHODS: tuple[Method, ...] = get_args(Method)
 
 _MOMENTS: dict[str, Callable[[np.ndarray, int], Moments]] = {
@@ -42,9 +42,7 @@ def _normalize(method: Method, x: np.ndarray, eps: float) -> tuple[np.ndarray, n
 def variance_cancellation(
     method: Method, seed: NonNegativeInt, mean: float
 ) -> dict[str, float | None]:
-    """Compare one method at one mean with float64 on the same rounded rows.
-
-    Rows of standard deviation 1 around a mean, normalized in float32.
+    """Normalize rows of standard deviation 1 around a mean in float32; float64 has the truth.
 
     Args:
         method: of the statistics.
@@ -56,7 +54,7 @@ def variance_cancellation(
         output_error: largest error of the output; None where an output is not finite.
         negative: rows whose variance came out below zero.
     """
-    noise = np.random.default_rng(seed).standard_normal((16, 768))
+    noise = np.random.default_rng(seed).standard_normal((ROWS, 768))
     x = (mean + noise).astype(np.float32)
     exact = two_pass(x.astype(np.float64), -1)
     y, var = _normalize(method, x, 1e-5)
@@ -66,12 +64,6 @@ def variance_cancellation(
         "output_error": float(error) if np.isfinite(error) else None,
         "negative": int((var < 0).sum()),
     }
-
-
-def worst(result: Result, measure: str, method: Method, mean: float) -> float:
-    """The largest over the seeds; infinite where an output is not finite."""
-    values = result.values(measure, method=method, mean=mean)
-    return max(math.inf if value is None else value for value in values)
 
 
 def constant_row(method: Method, value: float, *, features: int = 768, eps: float = 1e-5) -> float:
