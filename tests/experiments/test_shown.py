@@ -1,0 +1,116 @@
+"""What a chapter shows of `normlab.experiments` is what its experiments run."""
+
+import ast
+import inspect
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from normlab.experiments.sweep import Experiment
+
+BOOK = Path(__file__).resolve().parents[2] / "book"
+# one call is enough to see what is called; steps are settings or axes under these names
+SHORT = {"steps": 20, "epochs": 1, "every": 1}
+
+
+def cells_of(*paths):
+    cells = [c for path in paths for c in json.loads(path.read_text(encoding="utf-8"))["cells"]]
+    return "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+
+
+def read_chapter(source):
+    """What is shown of the experiments, by the words that show it, and the experiments."""
+    tree = ast.parse(source)
+    names = {}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("normlab.experiments"):
+            exec(ast.unparse(node), names)
+    shown, elsewhere = {}, set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if ast.unparse(node.func) == "show":
+            for word in node.args:
+                if ast.unparse(word).partition(".")[0] in names:
+                    shown[ast.unparse(word)] = eval(ast.unparse(word), names)
+        else:
+            elsewhere.add(ast.unparse(node.func))
+    drawn = [value for value in names.values() if isinstance(value, Experiment)]
+    return shown, drawn, elsewhere
+
+
+def codes_of(thing):
+    """The code of a function, or of the methods that a class defines itself."""
+    if inspect.isclass(thing):
+        return {f.__code__ for f in vars(thing).values() if inspect.isfunction(f)}
+    return {inspect.unwrap(thing).__code__}
+
+
+class Enough(BaseException):
+    """Everything was called."""
+
+
+def run_a_point(run, wanted):
+    """Run one point, and take from `wanted` what was called, until nothing is left."""
+    found = set()
+
+    def look(frame, event, argument):
+        if event == "call" and frame.f_code in wanted:
+            found.add(frame.f_code)
+            wanted.discard(frame.f_code)
+            if not wanted:
+                raise Enough
+
+    points, settings = run._resolve({})
+    given = points[0] | settings
+    short = {n: v for n, v in SHORT.items() if isinstance(given.get(n), int)}
+    sys.setprofile(look)
+    try:
+        run._function(**given | short)
+    except (Enough, ValueError):  # settings that are too short for it come after what was called
+        pass
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def not_called(shown, drawn, elsewhere):
+    """The words that show what neither an experiment nor, but for loops, a cell calls."""
+    wanted = {code for thing in shown.values() for code in codes_of(thing)}
+    called = set()
+    files = {thing.__module__ for thing in shown.values()}
+    for run in sorted(drawn, key=lambda run: run.__module__ not in files):
+        if wanted:
+            called |= run_a_point(run, wanted)
+    loops = "normlab.experiments.training"
+    return {
+        words
+        for words, thing in shown.items()
+        if not codes_of(thing) & called
+        and (thing.__module__ == loops or words.partition(".forward")[0] not in elsewhere)
+    }
+
+
+# Their experiments have the form from before `@experiment`.
+FORMER = {
+    *("bn_vs_ln", "debugging", "deep_norm", "family", "invariance", "many_devices", "rms_norm"),
+    "warmup",
+}
+CHAPTERS = {path.stem for path in BOOK.glob("*.ipynb")} - FORMER
+
+
+@pytest.mark.parametrize("chapter", sorted(c for c in CHAPTERS if not c.endswith("_further")))
+def test_what_is_shown_is_called(chapter):
+    pages = sorted(BOOK.glob(f"{chapter}.ipynb")) + sorted(BOOK.glob(f"{chapter}_further.ipynb"))
+    assert not_called(*read_chapter(cells_of(*pages))) == set()
+
+
+def test_a_loop_that_no_figure_ran_is_named():
+    imports = """
+from normlab.experiments.layer_norm.comparability import comparability, kept_order
+from normlab.experiments.training import fit
+"""
+    source = imports + "show(kept_order, fit)\ncomparability.sweep()\nfit(1, 2, 3, 4)"
+    assert not_called(*read_chapter(source)) == {"fit"}
