@@ -1,1 +1,1 @@
-"""Experiments: a frozen config, `run(config)`, a result of plain numbers."""
+"""Experiments, each a function: its parameters are the grid and the settings."""

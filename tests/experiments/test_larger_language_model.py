@@ -20,7 +20,8 @@ from normlab.experiments import checkpoints
 from normlab.experiments.checkpoints import Checkpoint
 from normlab.experiments.data import library
 from normlab.experiments.data.library import PINNED, Library, load_library
-from normlab.experiments.networks.decoder import CausalAttention
+from normlab.experiments.networks.decoder import take_largest_logit
+from normlab.experiments.networks.transformer import MeasuredAttention
 from normlab.experiments.today import larger_language_model as larger
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,14 +151,14 @@ def test_both_groups_start_and_read_alike(short_text):
 def test_logits_are_those_of_training_part_by_part(short_text):
     training = make_training(short_text, group="none")
     seen = []
-    attention = next(m for m in training.model.modules() if isinstance(m, CausalAttention))
+    attention = next(m for m in training.model.modules() if isinstance(m, MeasuredAttention))
     attention.register_forward_hook(lambda m, *_: seen.append(m.largest_logit))
     training.run()
     del seen[4::5]  # the held-out windows, behind every four updates
     expected = [max(seen[i : i + 4]) for i in (0, 4, 8)]
     assert training.progress["largest_logits"] == pytest.approx(expected, rel=1e-3)
     assert len(set(expected)) == 3
-    assert larger.take_largest_logit(training.model) == 0
+    assert take_largest_logit(training.model) == 0
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(short_text):

@@ -1,13 +1,13 @@
 """What the experiments of the chapter on numerics claim, with margins; and that they can fail."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from normlab.experiments import tables
 from normlab.experiments.numerics import (
     eps_forms,
     half_statistics,
@@ -24,18 +24,20 @@ CONVENTIONS = Path(__file__).resolve().parents[2] / "book" / "_data" / "conventi
 
 # Cancellation.
 
-worst = variance_cancellation.worst
+
+def worst(table, measure, method, mean):
+    return tables.where(table, method=method, mean=mean)[measure].fillna(np.inf).max()
 
 
 @pytest.fixture(scope="module")
 def cancellation():
-    return variance_cancellation.run(variance_cancellation.Config())
+    return variance_cancellation.variance_cancellation.sweep()
 
 
 def test_one_pass_loses_the_variance(cancellation):
     for mean, low, high in ((100.0, 1e-4, 1e-1), (1e3, 1e-2, 10.0), (1e4, 1.0, 1e3)):
         assert low < worst(cancellation, "variance_error", "one pass", mean) < high
-    assert sum(cancellation.values("negative", method="one pass", mean=1e4)) > 3
+    assert tables.where(cancellation, method="one pass", mean=1e4).negative.sum() > 3
 
 
 def test_two_passes_keep_the_variance_and_shift_the_output(cancellation):
@@ -44,7 +46,7 @@ def test_two_passes_keep_the_variance_and_shift_the_output(cancellation):
 
 
 def test_only_the_correction_is_flat(cancellation):
-    for mean in variance_cancellation.Config().means:
+    for mean in cancellation["mean"].unique():
         assert worst(cancellation, "output_error", "corrected", mean) < 3e-6
         assert worst(cancellation, "variance_error", "corrected", mean) < 2e-6
     for method in ("one pass", "Welford", "two passes"):
@@ -75,16 +77,13 @@ def test_rounded_mean_identity():
 
 
 def test_half_sizes_and_gains():
-    config = eps_forms.Config()
-    result = eps_forms.run(config)
-    for outcome in result.outcomes:
+    result = eps_forms.eps_forms.sweep()
+    for outcome in result.itertuples():
         assert outcome.halved == pytest.approx(0.5, rel=1e-9)
         for sizes in outcome.sizes:
-            predicted = [eps_forms.output_size(s, config.eps, outcome.place) for s in config.stds]
+            predicted = [eps_forms.output_size(s, 1e-5, outcome.place) for s in eps_forms.STDS]
             assert sizes == pytest.approx(predicted, rel=1e-9)
-    assert result.values("gain", place="inside")[0] == pytest.approx(config.eps**-0.5, rel=1e-3)
-    for place in ("outside", "clamp"):
-        assert result.values("gain", place=place)[0] == pytest.approx(1 / config.eps, rel=1e-3)
+    assert result.gain.tolist() == pytest.approx([1e-5**-0.5, 1e5, 1e5], rel=1e-3)
 
 
 def test_half_size_differs_between_places():
@@ -101,8 +100,11 @@ def test_unknown_places_are_refused(call):
 
 
 def test_half_statistics():
-    result = half_statistics.run(half_statistics.Config())
-    error = partial(result.median, "error", missing=np.inf)
+    result = half_statistics.half_statistics.sweep().fillna(np.inf)
+
+    def error(**point):
+        return tables.where(result, **point).error.item()
+
     for dtype, unit in (("float16", 2**-10), ("bfloat16", 2**-7)):
         for mean in (0.0, 10.0, 100.0):
             assert error(method="float32 statistics", dtype=dtype, mean=mean) < 3 * unit
@@ -113,8 +115,8 @@ def test_half_statistics():
 
 
 def test_unknown_dtype_is_refused():
-    with pytest.raises(ValueError, match="dtypes"):
-        half_statistics.run(half_statistics.Config(dtypes=("float8",)))
+    with pytest.raises(ValueError, match="dtype"):
+        half_statistics.half_statistics.sweep(dtype=["float8"])
 
 
 # Padding.
@@ -122,12 +124,11 @@ def test_unknown_dtype_is_refused():
 
 @pytest.fixture(scope="module")
 def padded():
-    return padding.run(padding.Config(seeds=(0, 1)))
+    return padding.padding.sweep(seed=[0, 1])
 
 
 def rows(padded, norm):
-    along = ("extra", padding.Config().extra)
-    return padded.table("moved", groups=("norm", [norm]), along=along)[norm]
+    return tables.curves(padded, "moved", groups="norm", along="extra")[norm]
 
 
 @pytest.mark.parametrize("norm", ["layer norm, token", "RMS norm, token", "masked batch norm"])
@@ -146,7 +147,7 @@ def test_the_others_do_and_more_with_more_padding(padded, norm):
 
 @pytest.mark.parametrize("mean", [0.0, 2.0])
 def test_padded_moments_follow_the_formula(mean):
-    x, mask = padding.make_batch(padding.Config(mean=mean), extra=20, seed=0)
+    x, mask = padding.make_batch(extra=20, seed=0, mean=mean)
     real = x.movedim(1, -1)[mask]
     share = mask.double().mean().item()
     for c in range(x.shape[1]):
@@ -159,16 +160,16 @@ def test_padded_moments_follow_the_formula(mean):
 
 def test_batch_norm_moves_as_predicted(padded):
     """The values are drawn, so their variance is 1 only roughly; without padding nothing moves."""
-    predicted = padding.predict_moved(padding.Config())
+    predicted = padding.predict_moved((0, 4, 20, 100))
     assert np.median(rows(padded, "batch norm"), axis=0) == pytest.approx(predicted, rel=0.15)
-    assert padding.predict_moved(padding.Config(lengths=(5, 5), extra=(0,))) == [0.0]
+    assert padding.predict_moved((0,), lengths=(5, 5)) == [0.0]
 
 
 # Folding.
 
 
 def test_what_can_be_folded_and_what_cannot():
-    result = norm_folding.run(norm_folding.Config())
+    result = norm_folding.norm_folding()
     assert max(result["after_conv"], result["before_conv_inside"], result["pre_norm"]) < 1e-12
     assert min(result["before_conv_border"], result["post_norm"]) > 1e-2
 
@@ -284,20 +285,19 @@ def test_momentum_is_translated():
 
 @pytest.fixture(scope="module")
 def moved():
-    return moved_model.run(moved_model.Config())
+    return moved_model.moved_model.sweep()
 
 
 def test_a_state_dict_does_not_carry_eps(moved):
-    assert moved.values("keys") == [0, 0, 0]
-    assert min(moved.values("changed")) > 0.05
-    assert max(moved.values("mended")) == 0
+    assert moved["keys"].tolist() == [0, 0, 0]
+    assert moved.changed.min() > 0.05
+    assert moved.mended.max() == 0
 
 
 def test_the_direction_of_momentum_moves_the_buffer(moved):
-    assert min(moved.values("buffer_ratio")) > 3
+    assert moved.buffer_ratio.min() > 3
 
 
 def test_a_model_with_the_same_conventions_does_not_change():
-    config = moved_model.Config(eps=1e-5, momentum=0.1, epochs=2, seeds=(0,))
-    (outcome,) = moved_model.run(config).outcomes
-    assert outcome.changed == 0 and outcome.buffer_ratio == pytest.approx(1)
+    found = moved_model.moved_model(0, eps=1e-5, momentum=0.1, epochs=2)
+    assert found["changed"] == 0 and found["buffer_ratio"] == pytest.approx(1)

@@ -99,9 +99,9 @@ def test_conversion_without_norm_parameters(tokens):
     model = _model()
     for block in model.blocks:
         block.norm = LayerNorm(32, elementwise_affine=False).double()
-    model.final_norm = LayerNorm(32, bias=False).double()
+    model.norm = LayerNorm(32, bias=False).double()
     converted = to_pre_rms_norm(model)
-    assert isinstance(converted.final_norm, RMSNorm)
+    assert isinstance(converted.norm, RMSNorm)
     torch.testing.assert_close(converted(tokens), model(tokens), rtol=0, atol=1e-12)
 
 
@@ -126,7 +126,7 @@ def test_centering_keeps_a_pre_ln_network(tokens):
     centered = copy.deepcopy(model)
     center_writers_(centered)
     torch.testing.assert_close(centered(tokens), model(tokens), rtol=0, atol=1e-12)
-    norms = [block.norm for block in pre_norm_blocks(centered)] + [centered.final_norm]
+    norms = [block.norm for block in pre_norm_blocks(centered)] + [centered.norm]
     for x in norm_inputs(centered, norms, tokens):
         assert x.mean(-1).abs().max() < 1e-14 * x.abs().max()
 

@@ -76,7 +76,7 @@ def test_placements(placement, block, input_norm, final_norm):
     assert len(model.blocks) == 4
     assert all(type(b) is block for b in model.blocks)
     assert type(model.input_norm) is input_norm
-    assert type(model.final_norm) is final_norm
+    assert type(model.norm) is final_norm
     norms = [m for m in make(placement, norm="rms_norm").modules() if isinstance(m, RMSNorm)]
     assert len(norms) == 5
 
@@ -107,7 +107,7 @@ def test_hidden_states_end_where_the_features_begin():
     x = next(sequence_batches(seed=0))[0]
     states = model.hidden_states(x)
     assert len(states) == 3
-    assert torch.equal(model.final_norm(states[-1]), model.features(x))
+    assert torch.equal(model.norm(states[-1]), model.features(x))
     assert torch.equal(model.head(model.features(x)), model(x))
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from normlab.experiments.processor import vector_code
-from normlab.experiments.pytorch_source import kernel_agreement
+from normlab.experiments.pytorch_source.kernel_agreement import kernel_agreement
 from normlab.kernel_models import row_moments
 from normlab.kernel_models import row_statistics as module
 
@@ -35,11 +35,11 @@ on_x86 = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def result():
-    return kernel_agreement.run(kernel_agreement.Config())
+    return [SimpleNamespace(**found) for found in kernel_agreement()]
 
 
 def _select(result, quantity, model="kernel"):
-    return [a for a in result.of(model=model) if a.quantity.startswith(quantity)]
+    return [a for a in result if a.model == model and a.quantity.startswith(quantity)]
 
 
 def _log(agreements, where, record_property):
@@ -50,11 +50,11 @@ def _log(agreements, where, record_property):
 
 
 def test_the_models_are_close(result, record_property):
-    _log(result.outcomes, f"torch {torch.__version__}, {vector_code()}", record_property)
-    quantities = {a.quantity.partition(",")[0] for a in result.outcomes}
+    _log(result, f"torch {torch.__version__}, {vector_code()}", record_property)
+    quantities = {a.quantity.partition(",")[0] for a in result}
     assert {f"layer_norm {q}" for q in ("mean", "rstd", "y", "dx", "dweight", "dbias")} < quantities
     assert {"batch_norm mean", "batch_norm invstd", "batch_norm y", "batch_norm dx"} < quantities
-    for found in result.of(model="kernel"):
+    for found in _select(result, ""):
         dtype = next((d for d in LIMITS if d in found.quantity), "float32")
         exact_rows = "mean" in found.quantity or "std" in found.quantity
         assert found.difference <= LIMITS["float32" if exact_rows else dtype], found
@@ -79,7 +79,7 @@ def test_the_model_agrees_more_often_than_another_order(result, model):
 @on_x86
 def test_most_values_are_the_same_bit_for_bit(result):
     """In the wheels of 2.13 all were but a few 16-bit gradients; a wrong order gives 40 to 80 %."""
-    shares = {a.quantity: _share([a]) for a in result.of(model="kernel")}
+    shares = {a.quantity: _share([a]) for a in _select(result, "")}
     assert min(shares.values()) > 0.9, {q: s for q, s in shares.items() if s <= 0.9}
 
 
@@ -136,9 +136,8 @@ def test_another_order_of_operations_agrees_less(mutant, record_property):
 PROGRAM = """
 import json
 from normlab.experiments.processor import vector_code
-from normlab.experiments.pytorch_source import kernel_agreement
-config = kernel_agreement.Config(features=(130, 768), dtypes=("float32",))
-agreements = [vars(a) for a in kernel_agreement.run(config).outcomes]
+from normlab.experiments.pytorch_source.kernel_agreement import kernel_agreement
+agreements = kernel_agreement(features=(130, 768), dtypes=("float32",))
 print(json.dumps({"fused": vector_code().fused, "agreements": agreements}))
 """
 

@@ -1,18 +1,22 @@
-"""A small decoder whose block norms, their place, and QK-norm are chosen by name."""
+"""A Transformer for texts whose block norms, their place, and QK-norm are chosen by name."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from normlab import residual
-from normlab.experiments.networks.transformer import FeedForward
+from normlab.experiments.networks.transformer import (
+    Attention,
+    FeedForward,
+    MeasuredAttention,
+    Transformer,
+)
 from normlab.layers import Derf, DyT, QKNorm, RMSNorm, ZeroCenteredRMSNorm
-from normlab.residual import deep_norm_constants, deep_norm_init_, mix_norm
+from normlab.residual import deep_norm_constants, mix_norm
 
 Placement = Literal[
     "post", "pre", "sandwich", "output", "sub", "scaled_pre", "mix", "keel", "deep_norm"
@@ -27,12 +31,12 @@ def _split(sublayer: nn.Module) -> tuple[nn.Module, nn.Linear]:
         up, middle, down = sublayer
         assert isinstance(down, nn.Linear)
         return nn.Sequential(up, middle), down
-    if isinstance(sublayer, CausalAttention):
+    if isinstance(sublayer, Attention):
         last = sublayer.out_proj
         sublayer.out_proj = nn.Identity()  # type: ignore[assignment]
         return sublayer, last
     raise ValueError(
-        f"sublayer: got {type(sublayer).__name__}; sub-LN splits a CausalAttention or a FeedForward"
+        f"sublayer: got {type(sublayer).__name__}; sub-LN splits an Attention or a FeedForward"
     )
 
 
@@ -80,73 +84,6 @@ def make_block(
     return wrap(sublayer, norm, layer, layers)
 
 
-class CausalAttention(nn.Module):
-    """Causal self-attention of (N, T, D) that remembers its largest logit.
-
-    Source:
-        vaswani2017attention, Section 3.2.
-    """
-
-    def __init__(self, width: int, heads: int, qk_norm: QKNorm | None = None) -> None:
-        super().__init__()
-        self.heads = heads
-        self.q_proj = nn.Linear(width, width, bias=False)
-        self.k_proj = nn.Linear(width, width, bias=False)
-        self.v_proj = nn.Linear(width, width, bias=False)
-        self.out_proj = nn.Linear(width, width, bias=False)
-        self.qk_norm = qk_norm
-        self.largest_logit = 0.0
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Mix each token with those before it."""
-        q, k, v = (
-            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (N, heads, T, D/heads)
-            for part in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        if self.qk_norm is not None:
-            q, k = self.qk_norm(q, k)
-        logits = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])  # (N, heads, T, T)
-        later = torch.ones_like(logits[0, 0], dtype=torch.bool).triu(1)
-        seen = logits.detach().masked_fill(later, 0.0).abs().max().item()
-        self.largest_logit = max(self.largest_logit, seen)
-        weights = logits.masked_fill(later, -math.inf).softmax(-1)
-        mixed: Tensor = self.out_proj((weights @ v).transpose(1, 2).flatten(2))
-        return mixed
-
-
-class Decoder(nn.Module):
-    """Embeddings, blocks, a last norm and an output layer; built by :func:`make_decoder`.
-
-    Shape:
-        (N, T) tokens to (N, T, vocabulary) logits.
-    """
-
-    def __init__(
-        self,
-        blocks: list[nn.Module],
-        last_norm: nn.Module,
-        vocabulary: int,
-        length: int,
-        width: int,
-    ) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(vocabulary, width)
-        self.positions = nn.Embedding(length, width)
-        self.blocks: Any = nn.Sequential(*blocks)
-        self.norm = last_norm
-        self.head = nn.Linear(width, vocabulary, bias=False)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits of the next token at every position."""
-        x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]  # (N, T, D)
-        return self.head(self.norm(self.blocks(x)))  # (N, T, vocabulary)
-
-    @property
-    def largest_logit(self) -> float:
-        """Largest magnitude of an attention logit since the network was built."""
-        return max(m.largest_logit for m in self.modules() if isinstance(m, CausalAttention))
-
-
 def make_decoder(
     *,
     placement: Placement = "pre",
@@ -159,7 +96,7 @@ def make_decoder(
     vocabulary: int,
     length: int,
     seed: int,
-) -> Decoder:
+) -> Transformer:
     """Build the network; one seed gives every choice the same matrices, up to DeepNorm's gain.
 
     Matrices start by Xavier's normal rule, embeddings with unit variance.
@@ -171,8 +108,6 @@ def make_decoder(
     Raises:
         ValueError: an unknown name, or `heads` that do not divide `width`.
     """
-    if width % heads:
-        raise ValueError(f"heads: got {heads}; expected a divisor of width {width}")
     makers: dict[str, Callable[..., nn.Module]] = {
         "rms_norm": lambda size=width: RMSNorm(size, eps=1e-6),
         "zero_centered": lambda size=width: ZeroCenteredRMSNorm(size, eps=1e-6),
@@ -189,15 +124,28 @@ def make_decoder(
         for layer in range(1, layers + 1):
             of_heads = QKNorm(width // heads) if qk_norm else None
             for sublayer in (
-                CausalAttention(width, heads, of_heads),
+                MeasuredAttention(width, heads, causal=True, bias=False, qk_norm=of_heads),
                 FeedForward(width, 4 * width),
             ):
                 blocks.append(make_block(placement, sublayer, make, layer=layer, layers=layers))
-        model = Decoder(blocks, make(), vocabulary, length, width)
+        model = Transformer(
+            blocks,
+            input_norm=nn.Identity(),
+            norm=make(),
+            vocabulary=vocabulary,
+            length=length,
+            width=width,
+            bias=False,
+        )
         beta = deep_norm_constants(decoder_layers=layers).decoder_beta
-        deep_norm_init_(model.blocks, beta if placement == "deep_norm" and beta else 1.0)
-        deep_norm_init_(model.head, 1.0)
-        for module in model.modules():
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
+        model.draw_(beta if placement == "deep_norm" and beta else 1.0)
     return model
+
+
+def take_largest_logit(model: nn.Module) -> float:
+    """The largest magnitude of an attention logit since the last call."""
+    attentions = [m for m in model.modules() if isinstance(m, MeasuredAttention)]
+    largest = max(m.largest_logit for m in attentions)
+    for attention in attentions:
+        attention.largest_logit = 0.0
+    return largest

@@ -6,6 +6,7 @@ measurements: :mod:`normlab.experiments.sequence_training`.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, get_args
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from normlab.experiments.networks.classifiers import make_feature_norm
+from normlab.layers import QKNorm
 from normlab.residual import DeepNorm, PostNorm, PreNorm, deep_norm_constants, deep_norm_init_
 
 Placement = Literal["none", "post_norm", "pre_norm", "deep_norm"]
@@ -32,30 +34,62 @@ MATRICES = {
 class Attention(nn.Module):
     """Multi-head self-attention of (N, T, D).
 
+    Args:
+        causal: a token sees itself and those before it.
+        qk_norm: of queries and keys in each head.
+
     Source:
         vaswani2017attention, Section 3.2.
     """
 
-    def __init__(self, width: int, heads: int, *, causal: bool = False) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        causal: bool = False,
+        bias: bool = True,
+        qk_norm: QKNorm | None = None,
+    ) -> None:
         super().__init__()
         if heads < 1 or width % heads:
             raise ValueError(f"heads: got {heads}; expected a divisor of width {width}")
         self.heads = heads
         self.causal = causal
-        self.q_proj = nn.Linear(width, width)
-        self.k_proj = nn.Linear(width, width)
-        self.v_proj = nn.Linear(width, width)
-        self.out_proj = nn.Linear(width, width)
-
-    def _split(self, x: Tensor) -> Tensor:
-        n, t, d = x.shape
-        return x.view(n, t, self.heads, d // self.heads).transpose(1, 2)  # (N, heads, T, D/heads)
+        self.q_proj = nn.Linear(width, width, bias)
+        self.k_proj = nn.Linear(width, width, bias)
+        self.v_proj = nn.Linear(width, width, bias)
+        self.out_proj = nn.Linear(width, width, bias)
+        self.qk_norm = qk_norm
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix the tokens of each sequence."""
-        q, k, v = (self._split(part(x)) for part in (self.q_proj, self.k_proj, self.v_proj))
-        y = scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        return self.out_proj(y.transpose(1, 2).reshape(x.shape))
+        q, k, v = (
+            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (N, heads, T, D/heads)
+            for part in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if self.qk_norm is not None:
+            q, k = self.qk_norm(q, k)
+        mixed: Tensor = self.out_proj(self.mix(q, k, v).transpose(1, 2).flatten(2))  # (N, T, D)
+        return mixed
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Weighted means of the values, (N, heads, T, D/heads) as are all three."""
+        return scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+
+
+class MeasuredAttention(Attention):
+    """Causal attention, written out, that remembers its largest logit."""
+
+    largest_logit = 0.0
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Weighted means of the values; measures the logits on the way."""
+        logits = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])  # (N, heads, T, T)
+        later = torch.ones_like(logits[0, 0], dtype=torch.bool).triu(1)
+        seen = logits.detach().masked_fill(later, 0.0).abs().max().item()
+        self.largest_logit = max(self.largest_logit, seen)
+        return logits.masked_fill(later, -math.inf).softmax(-1) @ v
 
 
 class FeedForward(nn.Sequential):
@@ -70,7 +104,9 @@ class FeedForward(nn.Sequential):
 
 
 class Transformer(nn.Module):
-    """Embedding, two blocks a layer, output layer; built by :func:`make_transformer`.
+    """Embedding, two blocks a layer, a last norm, output layer.
+
+    :func:`make_transformer` and :func:`normlab.experiments.networks.decoder.make_decoder` build it.
 
     Shape:
         (N, T) tokens to (N, T, vocabulary) logits.
@@ -81,23 +117,36 @@ class Transformer(nn.Module):
         blocks: list[nn.Module],
         *,
         input_norm: nn.Module,
-        final_norm: nn.Module,
+        norm: nn.Module,
         vocabulary: int,
         length: int,
         width: int,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(length, width)
         self.input_norm = input_norm
-        self.blocks = nn.ModuleList(blocks)
-        self.final_norm = final_norm
-        self.head = nn.Linear(width, vocabulary)
+        self.blocks: Any = nn.ModuleList(blocks)
+        self.norm = norm
+        self.head = nn.Linear(width, vocabulary, bias)
+
+    def draw_(self, gain: float) -> None:
+        """Draw all matrices by Xavier's normal rule, those of the blocks with a gain; no biases.
+
+        Drawn once more after all is built, so that a gain changes the scale of a matrix and
+        nothing else.
+        """
+        deep_norm_init_(self.blocks, gain)
+        deep_norm_init_(self.head, 1.0)
+        for module in self.modules():
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
 
     def hidden_states(self, tokens: Tensor) -> list[Tensor]:
         """What leaves the embedding and each layer: L + 1 tensors (N, T, D)."""
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        x: Tensor = self.input_norm(self.tokens(tokens) + self.positions(places))
+        places = self.positions.weight[: tokens.shape[1]]  # (T, D)
+        x: Tensor = self.input_norm(self.tokens(tokens) + places)
         states = [x]
         for i, block in enumerate(self.blocks):
             x = block(x)
@@ -106,8 +155,8 @@ class Transformer(nn.Module):
         return states
 
     def features(self, tokens: Tensor) -> Tensor:
-        """What the output layer reads: the last hidden state, after the final norm."""
-        return self.final_norm(self.hidden_states(tokens)[-1])
+        """What the output layer reads: the last hidden state, after the last norm."""
+        return self.norm(self.hidden_states(tokens)[-1])
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits at every position."""
@@ -197,15 +246,10 @@ def make_transformer(
         model = Transformer(
             blocks,
             input_norm=norm_if(placement in ("post_norm", "deep_norm")),
-            final_norm=norm_if(placement == "pre_norm"),
+            norm=norm_if(placement == "pre_norm"),
             vocabulary=vocabulary,
             length=length,
             width=width,
         )
-        # drawn once more, so that a gain changes the scale of a matrix and nothing else
-        deep_norm_init_(model.blocks, gain)
-        deep_norm_init_(model.head, 1.0)
-        for layer in model.modules():
-            if isinstance(layer, nn.Linear):
-                nn.init.zeros_(layer.bias)
+        model.draw_(gain)
     return model

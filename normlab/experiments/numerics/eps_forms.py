@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Index, NotNegative, Positive, Several
+from normlab.experiments.sweep import experiment
 
 Place = Literal["inside", "outside", "clamp"]
-_STDS = (1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
+EPS = 1e-5
+STDS = (1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
 
 
 def _check_place(place: str) -> None:
@@ -62,17 +61,6 @@ def half_size(eps: float, place: Place) -> float:
     return {"inside": (eps / 3) ** 0.5, "outside": eps, "clamp": eps / 2}[place]
 
 
-@dataclass(frozen=True)
-class Config:
-    """Rows of given standard deviations, in float64, so that eps is all that is seen."""
-
-    places: tuple[Place, ...] = get_args(Place)  #: of eps
-    eps: NotNegative = 1e-5  #: the same number in all of them
-    stds: tuple[Positive, ...] = _STDS  #: of the rows
-    features: Several = 64  #: D
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of the rows
-
-
 def _standard_row(features: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     row = torch.randn(features, generator=generator, dtype=torch.float64)
@@ -83,26 +71,28 @@ def _size(y: Tensor) -> float:
     return y.square().mean().sqrt().item()
 
 
-def run_one(config: Config, place: Place) -> dict[str, Any]:
-    """Put eps in one place.
+@experiment(place=get_args(Place))
+def eps_forms(place: Place) -> dict[str, Any]:
+    """Normalize rows of given standard deviations in float64, so that eps is all that is seen.
 
-    Measures:
-        sizes: standard deviation of the output, a row for each seed, a column for each std.
+    Args:
+        place: of eps.
+
+    Returns:
+        sizes: standard deviation of the output, a row for each of three seeds, a column for each of
+            `STDS`, the standard deviations of the input.
         halved: output size at the input size that :func:`half_size` names; a half is right.
         gain: factor by which a tiny change of a constant row is enlarged.
     """
 
     def norm(x: Tensor) -> Tensor:
-        return normalize_with(x, config.eps, place)
+        return normalize_with(x, EPS, place)
 
-    rows = [_standard_row(config.features, seed) for seed in config.seeds]
-    change = 1e-12 * _standard_row(config.features, seed=0)
+    rows = [_standard_row(64, seed) for seed in (0, 1, 2)]
+    change = 1e-12 * _standard_row(64, seed=0)
     moved = norm(1.0 + change) - norm(torch.ones_like(change))
     return {
-        "sizes": [[_size(norm(row * std)) for std in config.stds] for row in rows],
-        "halved": _size(norm(rows[0] * half_size(config.eps, place))),
+        "sizes": [[_size(norm(row * std)) for std in STDS] for row in rows],
+        "halved": _size(norm(rows[0] * half_size(EPS, place))),
         "gain": (moved.norm() / change.norm()).item(),
     }
-
-
-run = Sweep(run_one, place="places")

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index, NotNegative
+from normlab.experiments.sweep import experiment
 
 Method = Literal["float32 statistics", "two passes in half", "one pass in half"]
 Dtype = Literal["float16", "bfloat16"]
+EPS = 1e-5
 DTYPES: dict[Dtype, torch.dtype] = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class Config:
-    """Rows of 16-bit numbers with standard deviation 1 around a mean."""
-
-    means: tuple[float, ...] = (0.0, 10.0, 100.0)  #: of the rows
-    dtypes: tuple[Dtype, ...] = get_args(Dtype)  #: of the rows
-    methods: tuple[Method, ...] = get_args(Method)  #: of the statistics
-    features: Count = 768  #: D
-    rows: Count = 16  #: with each mean, for each seed
-    eps: NotNegative = 1e-5  #: inside the root
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of the rows
 
 
 def normalize_in(method: Method, x: Tensor, eps: float) -> Tensor:
@@ -51,25 +37,28 @@ def add_in_order(dtype: Dtype, count: int) -> float:
     return total.item()
 
 
-def _error(method: Method, dtype: Dtype, mean: float, seed: int, config: Config) -> float:
+def _error(method: Method, dtype: Dtype, mean: float, seed: int) -> float:
     generator = torch.Generator().manual_seed(seed)
-    noise = torch.randn(config.rows, config.features, generator=generator)
+    noise = torch.randn(16, 768, generator=generator)
     x = (mean + noise).to(DTYPES[dtype])
     exact = x.double() - x.double().mean(-1, keepdim=True)
-    exact = exact / (exact.square().mean(-1, keepdim=True) + config.eps).sqrt()
-    error = (normalize_in(method, x, config.eps).double() - exact).abs().max()
+    exact = exact / (exact.square().mean(-1, keepdim=True) + EPS).sqrt()
+    error = (normalize_in(method, x, EPS).double() - exact).abs().max()
     return error.item() if error.isfinite() else float("inf")
 
 
-def run_one(config: Config, method: Method, dtype: Dtype, mean: float) -> dict[str, float | None]:
-    """Normalize one kind of row with every seed.
+@experiment(method=get_args(Method), dtype=get_args(Dtype), mean=(0.0, 10.0, 100.0))
+def half_statistics(method: Method, dtype: Dtype, mean: float) -> dict[str, float | None]:
+    """Normalize rows of 16-bit numbers with standard deviation 1 around a mean.
 
-    Measures:
-        error: largest error of the output over the seeds, beside float64 on the same rounded
+    Args:
+        method: of the statistics.
+        dtype: of the rows.
+        mean: of the rows.
+
+    Returns:
+        error: largest error of the output over five seeds, beside float64 on the same rounded
             rows; None where an output is not finite.
     """
-    error = max(_error(method, dtype, mean, seed, config) for seed in config.seeds)
+    error = max(_error(method, dtype, mean, seed) for seed in (0, 1, 2, 3, 4))
     return {"error": error if math.isfinite(error) else None}
-
-
-run = Sweep(run_one, method="methods", dtype="dtypes", mean="means")

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index, Positive
-
-
-@dataclass(frozen=True)
-class Config:
-    """Rows of small numbers, labeled by the sign of the sum of their first three features."""
-
-    eps: Positive = 1e-3  #: of the batch norm of the model that is trained; Keras' default
-    momentum: Positive = 0.01  #: weight of its new batch; Keras' 0.99 of the old average
-    std: Positive = 0.02  #: of the inputs
-    samples: Count = 512  #: in the training set
-    features: Count = 16  #: of a sample
-    width: Count = 32  #: hidden units
-    epochs: Count = 150  #: of batches of 64
-    #: factor on the inputs of the eight batches that move the running statistics
-    growth: Positive = 5.0
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of data and weights
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit
 
 
 def make_network(features: int, width: int, eps: float, momentum: float) -> nn.Sequential:
@@ -37,22 +22,40 @@ def make_network(features: int, width: int, eps: float, momentum: float) -> nn.S
     )
 
 
+def squared_error(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean over a batch."""
+    x, y = batch
+    loss: Tensor = (model(x) - y).square().mean()
+    return loss
+
+
 def train(model: nn.Module, inputs: Tensor, targets: Tensor, epochs: int) -> None:
     """Adam at a rate of 0.01 on the squared error, in batches of 64, in place."""
+    batches = list(zip(inputs.split(64), targets.split(64), strict=True))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    model.train()
-    for _ in range(epochs):
-        for x, y in zip(inputs.split(64), targets.split(64), strict=True):
-            optimizer.zero_grad()
-            loss = (model(x) - y).square().mean()
-            loss.backward()
-            optimizer.step()
+    steps = epochs * len(batches)
+    fit(model, optimizer, itertools.cycle(batches), steps, loss_of=squared_error)
 
 
-def run_one(config: Config, seed: int) -> dict[str, float]:
-    """Train with the settings of `config`, load the state dict with torch's defaults, compare.
+@experiment(seed=range(3))
+def moved_model(
+    seed: NonNegativeInt,
+    *,
+    eps: PositiveFloat = 1e-3,
+    momentum: PositiveFloat = 0.01,
+    epochs: PositiveInt = 150,
+) -> dict[str, float]:
+    """Train with eps and momentum of another library, load the state dict with torch's, compare.
 
-    Measures:
+    The data are rows of small numbers, labeled by the sign of the sum of their first three.
+
+    Args:
+        seed: of data and weights.
+        eps: of the batch norm of the model that is trained; Keras' default.
+        momentum: weight of its new batch; Keras' 0.99 of the old average.
+        epochs: of batches of 64.
+
+    Returns:
         keys: of the state dict that did not fit.
         size: rms of the trained model's outputs in evaluation.
         changed: rms of what torch's defaults change in them.
@@ -62,21 +65,21 @@ def run_one(config: Config, seed: int) -> dict[str, float]:
             after eight batches of larger inputs.
     """
     generator = torch.Generator().manual_seed(seed)
-    shape = (config.samples, config.features)
-    inputs = config.std * torch.randn(shape, generator=generator)
+    shape = (512, 16)
+    inputs = 0.02 * torch.randn(shape, generator=generator)
     targets = inputs[:, :3].sum(1, keepdim=True).sign()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = make_network(config.features, config.width, config.eps, config.momentum)
-        moved = make_network(config.features, config.width, eps=1e-5, momentum=0.1)
-        same_eps = make_network(config.features, config.width, config.eps, momentum=0.1)
-    train(model, inputs, targets, config.epochs)
+        model = make_network(16, 32, eps, momentum)
+        moved = make_network(16, 32, eps=1e-5, momentum=0.1)
+        same_eps = make_network(16, 32, eps, momentum=0.1)
+    train(model, inputs, targets, epochs)
     keys = moved.load_state_dict(model.state_dict(), strict=False)
     same_eps.load_state_dict(model.state_dict())
     with torch.no_grad():
         right, wrong = model.eval()(inputs), moved.eval()(inputs)
         mended = same_eps.eval()(inputs)
-        for x in (config.growth * inputs).split(64):
+        for x in (5.0 * inputs).split(64):
             model.train()(x), moved.train()(x)
     ours, theirs = (net.state_dict()["1.running_var"] for net in (model, moved))
     return {
@@ -92,6 +95,3 @@ def run_one(config: Config, seed: int) -> dict[str, float]:
 
 def _rms(x: Tensor) -> float:
     return x.square().mean().sqrt().item()
-
-
-run = Sweep(run_one, seed="seeds")

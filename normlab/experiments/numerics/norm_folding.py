@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -15,7 +14,7 @@ from normlab.experiments.networks.transformer import (
     Transformer,
     make_transformer,
 )
-from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import experiment
 from normlab.layers import BatchNorm2d, LayerNorm
 
 Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
@@ -117,36 +116,27 @@ def fold_norms(model: Transformer, placement: Placement) -> Transformer:
     readers = blocks if placement == "pre_norm" else blocks[1:]
     for block, reader in zip(blocks, readers, strict=False):  # the last Post-LN has no block next
         block.norm = _fold_readers(block.norm, reader.sublayer)  # type: ignore[arg-type]
-    if isinstance(model.final_norm, LayerNorm):
-        model.head = fold_into_linear(model.final_norm, model.head)
-        model.final_norm = LayerNorm(
-            model.final_norm.normalized_shape, model.final_norm.eps, elementwise_affine=False
+    if isinstance(model.norm, LayerNorm):
+        model.head = fold_into_linear(model.norm, model.head)
+        model.norm = LayerNorm(
+            model.norm.normalized_shape, model.norm.eps, elementwise_affine=False
         )
     return model
 
 
-@dataclass(frozen=True)
-class Config:
-    """Small untrained models whose norms have random weights, biases and running statistics."""
-
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of all of them
-    channels: Count = 6  #: of the convolutions
-    side: Count = 9  #: height and width of the images
-    layers: Count = 3  #: of the Transformers
-    #: standard deviation of biases, means, and logarithms of weights and variances
-    spread: float = 0.3
-
-
 @torch.no_grad()
-def _stir(model: nn.Module, spread: float, seed: int) -> None:
-    """Random weights and biases of all norms, random running statistics."""
+def _stir(model: nn.Module, seed: int) -> None:
+    """Random weights and biases of all norms, random running statistics.
+
+    0.3 is the standard deviation of biases and means, and of logarithms of weights and variances.
+    """
     generator = torch.Generator().manual_seed(seed)
     for module in model.modules():
         if not isinstance(module, BatchNorm2d | LayerNorm):
             continue
         for name, value in module.state_dict().items():
             if value.is_floating_point():
-                value.normal_(0.0, spread, generator=generator)
+                value.normal_(0.0, 0.3, generator=generator)
                 if name in ("weight", "running_var"):
                     value.exp_()  # positive, around 1
 
@@ -156,13 +146,13 @@ def _difference(y: Tensor, expected: Tensor, scale: Tensor) -> float:
 
 
 @torch.no_grad()
-def _fold_convolutions(seed: int, config: Config) -> tuple[float, float, float]:
+def _fold_convolutions(seed: int) -> tuple[float, float, float]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        conv = nn.Conv2d(config.channels, config.channels, 3, padding=1, bias=False).double()
-        x = torch.randn(2, config.channels, config.side, config.side, dtype=torch.float64)
-    norm = BatchNorm2d(config.channels).double().eval()
-    _stir(norm, config.spread, seed)
+        conv = nn.Conv2d(6, 6, 3, padding=1, bias=False).double()
+        x = torch.randn(2, 6, 9, 9, dtype=torch.float64)
+    norm = BatchNorm2d(6).double().eval()
+    _stir(norm, seed)
     after, before = norm(conv(x)), conv(norm(x))
     folded = fold_into_next_conv(norm, conv)(x)
     inside = (..., slice(1, -1), slice(1, -1))
@@ -174,27 +164,33 @@ def _fold_convolutions(seed: int, config: Config) -> tuple[float, float, float]:
 
 
 @torch.no_grad()
-def _fold_transformer(placement: Placement, seed: int, config: Config) -> float:
-    model = make_transformer(placement, layers=config.layers, seed=seed).double().eval()
-    _stir(model, config.spread, seed)
+def _fold_transformer(placement: Placement, seed: int) -> float:
+    model = make_transformer(placement, layers=3, seed=seed).double().eval()
+    _stir(model, seed)
     tokens = torch.randint(10, (4, 12), generator=torch.Generator().manual_seed(seed))
     expected = model(tokens)
     return _difference(fold_norms(model, placement)(tokens), expected, expected)
 
 
-def run(config: Config) -> dict[str, float]:
-    """Fold everything and compare, in float64.
+@experiment()
+def norm_folding() -> dict[str, float]:
+    """Fold the norms of small models, with random parameters and statistics, in float64.
+
+    Each measure is the largest difference beside the largest output.
 
     Returns:
-        largest difference beside the largest output, of the worst seed: "after_conv" and
-        "before_conv_inside", "before_conv_border" (away from zero padding and at it) of batch
-        norm; "pre_norm" of a Transformer with all norms folded; and "post_norm", folded into
-        the sublayers, which is to fail, of the seed where it fails least.
+        after_conv: of a batch norm behind a convolution, folded into it, of the worst of three
+            seeds, as in the next three.
+        before_conv_inside: of a batch norm in front, away from zero padding.
+        before_conv_border: of the same, at zero padding.
+        pre_norm: of a Transformer with all norms folded.
+        post_norm: of one whose norms are folded into the sublayers, which is to fail; of the seed
+            where it fails least.
     """
-    convolutions = [_fold_convolutions(seed, config) for seed in config.seeds]
+    convolutions = [_fold_convolutions(seed) for seed in range(3)]
     after, inside, border = (max(column) for column in zip(*convolutions, strict=True))
     pre, post = (
-        [_fold_transformer(placement, seed, config) for seed in config.seeds]
+        [_fold_transformer(placement, seed) for seed in range(3)]
         for placement in ("pre_norm", "post_norm")
     )
     return {

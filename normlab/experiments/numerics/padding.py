@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt
 from torch import Tensor
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index, check_divides
+from normlab.experiments.sweep import experiment
 from normlab.layers import (
     batch_norm,
     group_norm,
@@ -30,36 +29,25 @@ Norm = Literal[
     "layer norm, token",
     "RMS norm, token",
 ]
+LENGTHS = (12, 9, 7, 4)  # of the sequences
+MEAN = 2.0  # of the real values; each channel has a standard deviation of about 1
+CHANNELS = 8
 _EPS = 1e-12  # so that the padding is all that is seen
 
 
-@dataclass(frozen=True)
-class Config:
-    """Sequences of different lengths, filled up with zeros behind their ends."""
-
-    norms: tuple[Norm, ...] = get_args(Norm)  #: what they are called here
-    lengths: tuple[Count, ...] = (12, 9, 7, 4)  #: of the sequences
-    extra: tuple[Index, ...] = (0, 4, 20, 100)  #: positions of padding behind the longest
-    channels: Count = 8  #: C
-    groups: Count = 2  #: of the group norm; a divisor of `channels`
-    mean: float = 2.0  #: of the real values; each channel has a standard deviation of about 1
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of the values
-
-    def __post_init__(self) -> None:
-        check_divides(self, "groups", "channels")
-
-
-def make_batch(config: Config, *, extra: int, seed: int) -> tuple[Tensor, Tensor]:
+def make_batch(
+    *, extra: int, seed: int, lengths: Sequence[int] = LENGTHS, mean: float = MEAN
+) -> tuple[Tensor, Tensor]:
     """Padded batch (N, C, L) in float64 and its mask (N, L); real values do not depend on `extra`.
 
     `extra` positions of padding stand behind the longest sequence.
     """
     generator = torch.Generator().manual_seed(seed)
-    total = max(config.lengths) + extra
-    mask = torch.arange(total) < torch.tensor(config.lengths)[:, None]  # (N, L)
-    real = torch.randn(sum(config.lengths), config.channels, generator=generator).double()
-    x = torch.zeros(*mask.shape, config.channels, dtype=torch.float64)
-    x[mask] = real + config.mean
+    total = max(lengths) + extra
+    mask = torch.arange(total) < torch.tensor(lengths)[:, None]  # (N, L)
+    real = torch.randn(sum(lengths), CHANNELS, generator=generator).double()
+    x = torch.zeros(*mask.shape, CHANNELS, dtype=torch.float64)
+    x[mask] = real + mean
     return x.movedim(-1, 1), mask
 
 
@@ -105,31 +93,40 @@ def predict_padded_moments(share: float, mean: float, var: float) -> tuple[float
     return share * mean, share * var + share * (1 - share) * mean * mean
 
 
-def predict_moved(config: Config) -> list[float]:
+def predict_moved(
+    extras: Iterable[int], *, lengths: Sequence[int] = LENGTHS, mean: float = MEAN
+) -> list[float]:
     r"""What batch norm's outcomes are expected to be, for real values of variance 1.
 
     .. math:: \sqrt{\left( \frac{1}{\sigma'} - 1 \right)^2
               + \left( \frac{\mu - \mu'}{\sigma'} \right)^2}
     """
     predicted = []
-    for extra in config.extra:
-        cells = len(config.lengths) * (max(config.lengths) + extra)
-        mean, var = predict_padded_moments(sum(config.lengths) / cells, config.mean, 1.0)
-        predicted.append(math.hypot(var**-0.5 - 1, (config.mean - mean) * var**-0.5))
+    for extra in extras:
+        cells = len(lengths) * (max(lengths) + extra)
+        padded, var = predict_padded_moments(sum(lengths) / cells, mean, 1.0)
+        predicted.append(math.hypot(var**-0.5 - 1, (mean - padded) * var**-0.5))
     return predicted
 
 
-def run_one(config: Config, norm: Norm, seed: int, extra: int) -> dict[str, float]:
-    """Normalize one padded batch.
+@experiment(norm=get_args(Norm), seed=range(5), extra=(0, 4, 20, 100))
+def padding(
+    norm: Norm,
+    seed: NonNegativeInt,
+    extra: NonNegativeInt,
+) -> dict[str, float]:
+    """Normalize sequences of different lengths, filled up with zeros behind their ends.
 
-    Measures:
+    Args:
+        norm: its name here.
+        seed: of the values.
+        extra: positions of padding behind the longest.
+
+    Returns:
         moved: rms over the real tokens of the change against statistics of real tokens alone;
             the outputs themselves have rms 1.
     """
-    x, mask = make_batch(config, extra=extra, seed=seed)
-    y = apply_norm(norm, x, mask, groups=config.groups).movedim(1, -1)[mask]
-    exact = _without_padding(norm, x, mask, groups=config.groups)
+    x, mask = make_batch(extra=extra, seed=seed)
+    y = apply_norm(norm, x, mask, groups=2).movedim(1, -1)[mask]
+    exact = _without_padding(norm, x, mask, groups=2)
     return {"moved": (y - exact).square().mean().sqrt().item()}
-
-
-run = Sweep(run_one, norm="norms", seed="seeds", extra="extra")

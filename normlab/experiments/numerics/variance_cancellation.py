@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 import torch
+from pydantic import NonNegativeInt
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.results import Result
-from normlab.experiments.settings import Count, Index, NotNegative
+from normlab.experiments.sweep import experiment
 from normlab.layers.standardization import standardize
 from normlab.reference.moments import Moments, naive_one_pass, two_pass, welford
 
 Method = Literal["one pass", "Welford", "two passes", "torch", "corrected"]
+ROWS = 16
 METHODS: tuple[Method, ...] = get_args(Method)
 
 _MOMENTS: dict[str, Callable[[np.ndarray, int], Moments]] = {
@@ -24,18 +22,6 @@ _MOMENTS: dict[str, Callable[[np.ndarray, int], Moments]] = {
     "Welford": welford,
     "two passes": two_pass,
 }
-
-
-@dataclass(frozen=True)
-class Config:
-    """Rows of standard deviation 1 around a mean, normalized in float32."""
-
-    methods: tuple[Method, ...] = METHODS  #: of the statistics
-    means: tuple[float, ...] = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)  #: of the rows
-    features: Count = 768  #: D
-    rows: Count = 16  #: with each mean, for each seed
-    eps: NotNegative = 1e-5  #: inside the root
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of the rows
 
 
 def _normalize(method: Method, x: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
@@ -52,33 +38,32 @@ def _normalize(method: Method, x: np.ndarray, eps: float) -> tuple[np.ndarray, n
     return centered_and_scaled.numpy(), variance.numpy()
 
 
-def run_one(config: Config, method: Method, seed: int, mean: float) -> dict[str, float | None]:
-    """Compare one method at one mean with float64 on the same rounded rows.
+@experiment(method=METHODS, seed=range(5), mean=(1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6))
+def variance_cancellation(
+    method: Method, seed: NonNegativeInt, mean: float
+) -> dict[str, float | None]:
+    """Normalize rows of standard deviation 1 around a mean in float32; float64 has the truth.
 
-    Measures:
+    Args:
+        method: of the statistics.
+        seed: of the rows.
+        mean: of the rows.
+
+    Returns:
         variance_error: largest relative error of the variance.
         output_error: largest error of the output; None where an output is not finite.
         negative: rows whose variance came out below zero.
     """
-    noise = np.random.default_rng(seed).standard_normal((config.rows, config.features))
+    noise = np.random.default_rng(seed).standard_normal((ROWS, 768))
     x = (mean + noise).astype(np.float32)
     exact = two_pass(x.astype(np.float64), -1)
-    y, var = _normalize(method, x, config.eps)
-    error = np.abs(y - (x - exact.mean) / np.sqrt(exact.var + config.eps)).max()
+    y, var = _normalize(method, x, 1e-5)
+    error = np.abs(y - (x - exact.mean) / np.sqrt(exact.var + 1e-5)).max()
     return {
         "variance_error": float(np.abs(var / exact.var - 1).max()),
         "output_error": float(error) if np.isfinite(error) else None,
         "negative": int((var < 0).sum()),
     }
-
-
-run = Sweep(run_one, method="methods", seed="seeds", mean="means")
-
-
-def worst(result: Result, measure: str, method: Method, mean: float) -> float:
-    """The largest over the seeds; infinite where an output is not finite."""
-    values = result.values(measure, method=method, mean=mean)
-    return max(math.inf if value is None else value for value in values)
 
 
 def constant_row(method: Method, value: float, *, features: int = 768, eps: float = 1e-5) -> float:

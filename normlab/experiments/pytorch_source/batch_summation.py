@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import experiment
 
 Layout = Literal["(N, C)", "(1, C, N)"]
 
 
-@dataclass(frozen=True)
-class Config:
-    """A batch of float32 rows, as it is and transposed, on one thread."""
+@experiment(batch=(256, 4096, 65536), layout=get_args(Layout), seed=range(3))
+def batch_summation(batch: PositiveInt, layout: Layout, seed: NonNegativeInt) -> dict[str, float]:
+    """Compare float32 statistics of a batch of rows with float64, and keep the worst channel.
 
-    batches: tuple[Count, ...] = (256, 4096, 65536)  #: rows
-    layouts: tuple[Layout, ...] = get_args(Layout)  #: of the input
-    mean: float = 10.0  #: of all values, whose standard deviation is 1
-    channels: Count = 8  #: C
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of the rows
+    Args:
+        batch: rows.
+        layout: of the input.
+        seed: of the rows.
 
-
-def run_one(config: Config, batch: int, layout: Layout, seed: int) -> dict[str, float]:
-    """Compare the statistics of one batch with those in float64, and keep the worst channel.
-
-    Measures:
+    Returns:
         mean_error: absolute; the standard deviation is 1.
         var_error: relative.
     """
     generator = torch.Generator().manual_seed(seed)
-    rows = config.mean + torch.randn(batch, config.channels, generator=generator)
+    rows = 10.0 + torch.randn(batch, 8, generator=generator)
     x = rows if layout == "(N, C)" else rows.t().contiguous()[None]
-    running = torch.zeros(config.channels), torch.ones(config.channels)
+    running = torch.zeros(8), torch.ones(8)
     _, mean, invstd = torch.native_batch_norm(x, None, None, *running, True, 0.1, 1e-5)
     exact_var, exact_mean = torch.var_mean(rows.double(), 0, correction=0)
     var = invstd.double() ** -2 - 1e-5
@@ -42,6 +36,3 @@ def run_one(config: Config, batch: int, layout: Layout, seed: int) -> dict[str, 
         "mean_error": (mean - exact_mean).abs().max().item(),
         "var_error": (var / exact_var - 1).abs().max().item(),
     }
-
-
-run = Sweep(run_one, batch="batches", layout="layouts", seed="seeds")

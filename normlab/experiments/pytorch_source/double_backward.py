@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, get_args
 
 import torch
@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from normlab import layers
-from normlab.experiments.former_sweep import Sweep, grid
-from normlab.experiments.settings import Index
+from normlab.experiments.sweep import experiment
 from normlab.norms import NORMS
 
 FEATURES = 6  # length of the last axis, and number of channels
@@ -20,23 +19,10 @@ Norm = Literal["layer_norm", "batch_norm", "instance_norm", "group_norm"]
 Through = Literal["input", "bias", "input and bias"]
 
 
-@dataclass(frozen=True)
-class Config:
-    """A function of first derivatives, differentiated again, in float64.
-
-    The function is a random linear one of the gradient by the input, of the gradient by the bias,
-    or of both. Its gradient by the upstream gradient is compared with that of our own layer, which
-    consists of operations that can be differentiated twice.
-    """
-
-    norms: tuple[Norm, ...] = get_args(Norm)  #: of torch
-    seed: Index = 0  #: of all numbers
-
-
 def _second_derivative(
-    function: Callable[..., Tensor], norm: Norm, weight: bool, bias: bool, through: str, seed: int
+    function: Callable[..., Tensor], norm: Norm, weight: bool, bias: bool, through: str
 ) -> Tensor | None:
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -54,17 +40,40 @@ def _second_derivative(
     return second
 
 
-def run_one(
-    config: Config, norm: Norm, weight: bool, bias: bool, through: Through
-) -> dict[str, str]:
-    """Differentiate one norm twice, with or without weight and bias.
+def _points(**grid: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """A gradient by the bias needs a bias."""
+    for values in itertools.product(*grid.values()):
+        point = dict(zip(grid, values, strict=True))
+        if point["bias"] or point["through"] == "input":
+            yield point
 
-    Measures:
+
+@experiment(
+    norm=get_args(Norm),
+    weight=(True, False),
+    bias=(True, False),
+    through=get_args(Through),
+    points=_points,
+)
+def double_backward(norm: Norm, weight: bool, bias: bool, through: Through) -> dict[str, str]:
+    """Differentiate a function of first derivatives once more, in float64.
+
+    It is a random linear function of the gradient by the input, of that by the bias, or of both.
+    Its gradient by the upstream gradient is compared with that of our own layer, which consists of
+    operations that can be differentiated twice.
+
+    Args:
+        norm: of torch.
+        weight: whether there is one.
+        bias: whether there is one.
+        through: which first derivatives the function takes.
+
+    Returns:
         verdict: "right"; "missing" when torch returns nothing where the truth is not 0; "wrong";
             "raises".
         message: of the exception, or "".
     """
-    case = (norm, weight, bias, through, config.seed)
+    case = (norm, weight, bias, through)
     expected = _second_derivative(getattr(layers, norm), *case)
     try:
         got = _second_derivative(getattr(functional, norm), *case)
@@ -76,12 +85,3 @@ def run_one(
         right = torch.allclose(got, expected, rtol=1e-8, atol=1e-10)
         verdict = "right" if right else "wrong"
     return {"verdict": verdict, "message": ""}
-
-
-def _points(config: Config) -> list[dict[str, Any]]:
-    axes = {"weight": (True, False), "bias": (True, False), "through": get_args(Through)}
-    points = grid(norm=config.norms, **axes)
-    return [point for point in points if point["bias"] or point["through"] == "input"]
-
-
-run = Sweep(run_one, _points)

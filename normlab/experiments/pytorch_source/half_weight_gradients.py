@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 from torch.nn import functional
 
 from normlab import layers
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.processor import vector_code, with_threads
-from normlab.experiments.settings import Count
+from normlab.experiments.sweep import experiment
 from normlab.kernel_models import add_buffers, weight_gradient_buffers
 from normlab.kernel_models.rounding import StoredDtype
 from normlab.norms import NORMS
@@ -30,31 +29,12 @@ Norm = Literal[  # and the parameter whose gradient is looked at
 ]
 
 
-@dataclass(frozen=True)
-class Config:
-    """Gradients by weight and bias, summed over many rows.
-
-    With an upstream gradient of ones, the rows have alternating signs, so that x_hat is 1 or -1
-    and every gradient looked at is the number of rows, or minus that.
-    """
-
-    norms: tuple[Norm, ...] = get_args(Norm)  #: of torch or normlab, each with a parameter
-    dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16", "float16")  #: of the input
-    #: of weight and bias; "same" is the input's
-    parameter_dtype: Literal["same", "float32"] = "same"
-    #: gradient by the output; "random" draws the rows, too
-    upstream: Literal["ones", "random"] = "ones"
-    rows: Count = 4096  #: how many
-    #: what torch may use; only LayerNorm's result depends on it
-    threads: tuple[Count, ...] = (1, 2)
-
-
-def _inputs(norm: Norm, dtype: StoredDtype, config: Config) -> tuple[Tensor, Tensor]:
-    if config.upstream == "random":
+def _inputs(norm: Norm, dtype: StoredDtype, upstream: str, rows: int) -> tuple[Tensor, Tensor]:
+    if upstream == "random":
         generator = torch.Generator().manual_seed(0)
-        x, dy = torch.randn(2, config.rows, FEATURES, generator=generator).to(getattr(torch, dtype))
+        x, dy = torch.randn(2, rows, FEATURES, generator=generator).to(getattr(torch, dtype))
         return x, dy
-    x = torch.ones(config.rows, FEATURES, dtype=getattr(torch, dtype))
+    x = torch.ones(rows, FEATURES, dtype=getattr(torch, dtype))
     if norm.startswith("batch_norm"):
         x[1::2] = -1  # a batch norm needs the spread inside a column
     else:
@@ -90,19 +70,37 @@ def _predict(
     return abs(float(add_buffers(buffers[norm.endswith("bias")], stored)[0]))
 
 
-def run_one(
-    config: Config, norm: Norm, dtype: StoredDtype, threads: int
+@experiment(norm=get_args(Norm), dtype=("float32", "bfloat16", "float16"), threads=(1, 2))
+def half_weight_gradients(
+    norm: Norm,
+    dtype: StoredDtype,
+    threads: PositiveInt,
+    *,
+    parameter_dtype: Literal["same", "float32"] = "same",
+    upstream: Literal["ones", "random"] = "ones",
+    rows: PositiveInt = 4096,
 ) -> dict[str, float | None]:
-    """Take one gradient.
+    """Take the gradient by a weight or a bias, which is summed over many rows.
 
-    Measures:
+    With an upstream gradient of ones, the rows have alternating signs, so that x_hat is 1 or -1
+    and the gradient is the number of rows, or minus that.
+
+    Args:
+        norm: of torch or normlab, each with a parameter.
+        dtype: of the input.
+        threads: what torch may use; only LayerNorm's result depends on it.
+        parameter_dtype: of weight and bias; "same" is the input's.
+        upstream: gradient by the output; "random" draws the rows, too.
+        rows: how many.
+
+    Returns:
         gradient: absolute value of its first entry; right for ones is the number of rows.
         relative_error: norm of the error over the norm of the gradient in float64.
         predicted: first entry as :func:`~normlab.kernel_models.weight_gradient_buffers` gives it
             for LayerNorm; None for the other norms.
     """
-    stored = dtype if config.parameter_dtype == "same" else config.parameter_dtype
-    x, dy = _inputs(norm, dtype, config)
+    stored = dtype if parameter_dtype == "same" else parameter_dtype
+    x, dy = _inputs(norm, dtype, upstream, rows)
     exact = _parameter_gradient(norm, x.double(), dy.double(), torch.float64)
     with with_threads(threads):
         gradient = _parameter_gradient(norm, x, dy, getattr(torch, stored)).double()
@@ -112,6 +110,3 @@ def run_one(
         "relative_error": ((gradient - exact).norm() / exact.norm()).item(),
         "predicted": _predict(norm, x, dy, threads, dtype, stored) if modeled else None,
     }
-
-
-run = Sweep(run_one, norm="norms", dtype="dtypes", threads="threads")

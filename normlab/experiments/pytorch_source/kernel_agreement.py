@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import PositiveInt
 from torch import Generator, Tensor
 from torch.nn.functional import group_norm
 
 from normlab import kernel_models as models
 from normlab.experiments.processor import vector_code, with_threads
-from normlab.experiments.results import Result
-from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import experiment
 from normlab.kernel_models.rounding import StoredDtype
 
 EPS = 1e-5
 Pairs = Iterator[tuple[str, str, np.ndarray, Any]]  # quantity, model, torch's values, the model's
 
 
-@dataclass(frozen=True)
-class Config:
-    """Random rows and images, each computed by torch on one thread and by the models."""
-
-    rows: Count = 40  #: rows of a LayerNorm
-    features: tuple[Count, ...] = (6, 130, 768)  #: lengths of the rows
-    dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16", "float16")  #: of the rows
-    #: register widths that the row statistics are modeled with, beside this machine's
-    lanes: tuple[int, ...] = (4, 8, 16)
-    seed: Index = 0  #: of all numbers
+ROWS = 40  # of a LayerNorm
+LANES = (
+    4,
+    8,
+    16,
+)  # register widths that the row statistics are modeled with, beside this machine's
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:
     return np.asarray(tensor.detach().float().numpy())
 
 
-def _layer_norm(config: Config, dtype: StoredDtype, n: int, generator: Generator) -> Pairs:
-    x = (3 + 2 * torch.randn(config.rows, n, generator=generator)).to(getattr(torch, dtype))
-    dy = torch.randn(config.rows, n, generator=generator).to(x.dtype)
+def _layer_norm(dtype: StoredDtype, n: int, generator: Generator) -> Pairs:
+    x = (3 + 2 * torch.randn(ROWS, n, generator=generator)).to(getattr(torch, dtype))
+    dy = torch.randn(ROWS, n, generator=generator).to(x.dtype)
     x.requires_grad_()
     # float32 parameters, so that torch keeps the statistics in float32
     w, b = (torch.randn(n, generator=generator).requires_grad_() for _ in "wb")
@@ -60,7 +54,7 @@ def _layer_norm(config: Config, dtype: StoredDtype, n: int, generator: Generator
     modeled = {"kernel": {**forward._asdict(), **dict(zip(names[3:], (dx, *buffers), strict=True))}}
     var, mean_of_rows = values.var(1), values.mean(1)
     modeled["two passes"] = {"mean": mean_of_rows, "rstd": models.reciprocal_std(var, EPS)}
-    for lanes in (k for k in config.lanes if k != code.lanes):
+    for lanes in (k for k in LANES if k != code.lanes):
         found = models.row_moments(values, lanes=lanes, **fused)
         rstd_of_lanes = models.reciprocal_std(found.var, EPS)
         modeled[f"lanes={lanes}"] = {"mean": found.mean, "rstd": rstd_of_lanes}
@@ -113,21 +107,30 @@ def _group_norm(shape: tuple[int, ...], channels_last: bool, generator: Generato
         yield f"group_norm {name}, {which}", "kernel", right, array
 
 
-def _compare(quantity: str, model: str, of_torch: np.ndarray, modeled: Any) -> SimpleNamespace:
+def _compare(quantity: str, model: str, of_torch: np.ndarray, modeled: Any) -> dict[str, Any]:
     wide, other = of_torch.astype(np.float64), modeled.astype(np.float64)
-    return SimpleNamespace(
-        quantity=quantity,
-        model=model,
-        values=wide.size,
-        equal=int((wide == other).sum()),
-        difference=float(np.abs(wide - other).max()) / (float(np.abs(wide).max()) or 1.0),
-    )
+    return {
+        "quantity": quantity,
+        "model": model,
+        "values": wide.size,
+        "equal": int((wide == other).sum()),
+        "difference": float(np.abs(wide - other).max()) / (float(np.abs(wide).max()) or 1.0),
+    }
 
 
-def run(config: Config) -> Result:
-    """Compare everything, with one stream of random numbers.
+@experiment()
+def kernel_agreement(
+    *,
+    features: tuple[PositiveInt, ...] = (6, 130, 768),
+    dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16", "float16"),
+) -> list[dict[str, Any]]:
+    """Compute random rows and images by torch on one thread and by the models, and compare.
 
-    Measures:
+    Args:
+        features: lengths of the rows of a LayerNorm.
+        dtypes: of the rows.
+
+    Returns:
         quantity: what was computed, for example "layer_norm mean, float32, 768".
         model: "kernel" for this machine's vector code, "lanes=4" and so on for another register,
             "two passes" for the textbook computation in NumPy's order.
@@ -135,14 +138,14 @@ def run(config: Config) -> Result:
         equal: how many are the same bit for bit; depends on the machine.
         difference: largest difference, over the largest magnitude.
     """
-    generator = torch.Generator().manual_seed(config.seed)
+    generator = torch.Generator().manual_seed(0)
     pairs: list[tuple[str, str, np.ndarray, Any]] = []
     with with_threads(1):
-        for dtype in config.dtypes:
-            for n in config.features:
-                pairs += _layer_norm(config, dtype, n, generator)
+        for dtype in dtypes:
+            for n in features:
+                pairs += _layer_norm(dtype, n, generator)
         for shape in ((6, 16, 9, 9), (2, 16, 33, 33)):
             pairs += _batch_norm(shape, generator)
             for channels_last in (False, True):
                 pairs += _group_norm(shape, channels_last, generator)
-    return Result(tuple(_compare(*pair) for pair in pairs))
+    return [_compare(*pair) for pair in pairs]

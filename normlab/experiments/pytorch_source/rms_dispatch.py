@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import experiment
 from normlab.kernel_models.rounding import StoredDtype
-
-Pair = tuple[StoredDtype, StoredDtype]
-
-
-@dataclass(frozen=True)
-class Config:
-    """Calls on this machine's CPU."""
-
-    #: of input and weight, one pair for each call
-    dtypes: tuple[Pair, ...] = (
-        ("float32", "float32"),
-        ("bfloat16", "bfloat16"),
-        ("bfloat16", "float32"),
-        ("float16", "float32"),
-    )
-    rows: Count = 64  #: of the input
-    features: Count = 96  #: normalized ones
-    seed: Index = 0  #: of the numbers
 
 
 def compose(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -59,31 +40,40 @@ def _every_warning() -> Iterator[list[warnings.WarningMessage]]:
         torch.set_warn_always(before)
 
 
-def run_one(config: Config, dtype: StoredDtype, weight_dtype: StoredDtype) -> dict[str, Any]:
-    """Call RMSNorm once.
+def _points(
+    dtype: Iterable[StoredDtype], weight_dtype: Iterable[StoredDtype]
+) -> Iterator[dict[str, StoredDtype]]:
+    """Input and weight have one dtype, or the weight float32."""
+    for own, other in itertools.product(dtype, weight_dtype):
+        if other in (own, "float32"):
+            yield {"dtype": own, "weight_dtype": other}
 
-    Measures:
+
+@experiment(
+    dtype=("float32", "bfloat16", "float16"), weight_dtype=("bfloat16", "float32"), points=_points
+)
+def rms_dispatch(dtype: StoredDtype, weight_dtype: StoredDtype) -> dict[str, Any]:
+    """Call RMSNorm on this machine's CPU.
+
+    Args:
+        dtype: of the input.
+        weight_dtype: of the weight.
+
+    Returns:
         warns: torch warns that the dtypes rule out the fused kernel.
         equals_composition: the output is bit for bit that of :func:`compose`.
         output_dtype: of the output.
     """
-    generator = torch.Generator().manual_seed(config.seed)
-    x = torch.randn(config.rows, config.features, generator=generator).to(getattr(torch, dtype))
-    weight = torch.randn(config.features, generator=generator).to(getattr(torch, weight_dtype))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(64, 96, generator=generator).to(getattr(torch, dtype))
+    weight = torch.randn(96, generator=generator).to(getattr(torch, weight_dtype))
     with _every_warning() as caught:
-        y = rms_norm(x, (config.features,), weight, 1e-5)
+        y = rms_norm(x, (96,), weight, 1e-5)
     return {
         "warns": any("fused" in str(w.message) for w in caught),
         "equals_composition": torch.equal(y, compose(x, weight, 1e-5)),
         "output_dtype": str(y.dtype).removeprefix("torch."),
     }
-
-
-def _points(config: Config) -> list[dict[str, StoredDtype]]:
-    return [{"dtype": own, "weight_dtype": weight} for own, weight in config.dtypes]
-
-
-run = Sweep(run_one, _points)
 
 
 def has_fused_kernel(key: str) -> bool:

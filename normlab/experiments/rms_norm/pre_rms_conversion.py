@@ -113,7 +113,7 @@ def replace_norms(model: Transformer) -> Transformer:
     replaced = copy.deepcopy(model)
     for block in pre_norm_blocks(replaced):
         block.norm = _replace(block.norm)
-    replaced.final_norm = _replace(replaced.final_norm)
+    replaced.norm = _replace(replaced.norm)
     return replaced
 
 

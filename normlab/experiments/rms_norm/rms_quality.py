@@ -63,7 +63,7 @@ def _make_model(config: Config, norm: StreamNorm, seed: int) -> Transformer:
     if norm == "prms_norm":
         for block in pre_norm_blocks(model):
             block.norm = PartialRMSNorm(config.width, config.p)
-        model.final_norm = PartialRMSNorm(config.width, config.p)
+        model.norm = PartialRMSNorm(config.width, config.p)
     return model
 
 

@@ -10,7 +10,7 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
-from normlab.experiments.networks.decoder import CausalAttention, Decoder
+from normlab.experiments.networks.transformer import MeasuredAttention, Transformer
 from normlab.experiments.recording import rounded
 from normlab.experiments.sweep import experiment
 from normlab.experiments.today.copying import CopyTask, copy_loss
@@ -26,7 +26,7 @@ def _divides(width: int) -> None:
         raise ValueError(f"width: got {width}; expected a multiple of {HEADS}, the heads")
 
 
-def parameter_groups(model: Decoder, *, lr: float, factor: float) -> list[dict[str, Any]]:
+def parameter_groups(model: Transformer, *, lr: float, factor: float) -> list[dict[str, Any]]:
     """muP's rates for Adam: matrices learn at `lr / factor`, all others at `lr`.
 
     Weights of norms, biases and embeddings have one axis that grows with the width or none, so
@@ -44,7 +44,7 @@ def parameter_groups(model: Decoder, *, lr: float, factor: float) -> list[dict[s
     return [{"params": of_linear, "lr": lr / factor}, {"params": rest, "lr": lr}]
 
 
-def scale_widths_(model: Decoder, factor: float) -> None:
+def scale_widths_(model: Transformer, factor: float) -> None:
     """muP's other two changes, in place: 1 / d in attention, and a smaller output matrix.
 
     Args:
@@ -53,12 +53,12 @@ def scale_widths_(model: Decoder, factor: float) -> None:
     with torch.no_grad():
         model.head.weight.div_(math.sqrt(factor))
     for module in model.modules():
-        if isinstance(module, CausalAttention):
+        if isinstance(module, MeasuredAttention):
             module.q_proj.register_forward_hook(lambda m, x, y: y / math.sqrt(factor))
 
 
 @torch.no_grad()
-def read_activations(model: Decoder, tokens: Tensor) -> dict[str, Tensor]:
+def read_activations(model: Transformer, tokens: Tensor) -> dict[str, Tensor]:
     """The stream behind the last block, and the output."""
     found: dict[str, Tensor] = {}
     hook = model.norm.register_forward_pre_hook(lambda m, x: found.update(stream=x[0]))

@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from normlab.experiments.data.sequences import SequenceBatches
-from normlab.experiments.networks.decoder import Decoder, make_decoder
+from normlab.experiments.networks.decoder import make_decoder
+from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.recording import rounded
 from normlab.experiments.training import fit
 
@@ -30,7 +31,7 @@ class CopyTask:
     length: int = 16  #: of the text that is repeated
     batch_size: int = 32
 
-    def make_decoder(self, seed: int, **choices: Any) -> Decoder:
+    def make_decoder(self, seed: int, **choices: Any) -> Transformer:
         """A decoder of these sizes; the choices are those of :func:`make_decoder`."""
         return make_decoder(
             layers=self.layers,
@@ -106,7 +107,7 @@ def train_to_copy(
 
 def learn_to_copy(
     task: CopyTask, *, lr: float, steps: int, seed: int, warmup: int = 0, **choices: Any
-) -> tuple[float, Decoder]:
+) -> tuple[float, Transformer]:
     """Build one decoder and train it by Adam; the loss of :func:`train_to_copy`, and the model."""
     model = task.make_decoder(seed, **choices)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98))

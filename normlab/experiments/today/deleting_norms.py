@@ -11,7 +11,8 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
-from normlab.experiments.networks.decoder import Decoder, make_decoder
+from normlab.experiments.networks.decoder import make_decoder
+from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.recording import rounded
 from normlab.experiments.sequence_training import norm_inputs
 from normlab.experiments.sweep import experiment
@@ -50,7 +51,7 @@ def find_sites(model: nn.Module) -> tuple[str, ...]:
 
 
 @torch.no_grad()
-def measure_divisor(model: Decoder, site: str, batches: Batches) -> float:
+def measure_divisor(model: Transformer, site: str, batches: Batches) -> float:
     """Mean over all tokens of the root mean square that a norm divides by."""
     norm = model.get_submodule(site)
     seen = [norm_inputs(model, [norm], tokens)[0] for tokens, _ in batches]
@@ -58,7 +59,7 @@ def measure_divisor(model: Decoder, site: str, batches: Batches) -> float:
     return torch.cat(sizes).mean().item()
 
 
-def freeze_norm_(model: Decoder, site: str, batches: Batches) -> None:
+def freeze_norm_(model: Transformer, site: str, batches: Batches) -> None:
     """Put a constant divisor, measured now, in the place of one norm."""
     weight = model.get_submodule(site).weight
     assert isinstance(weight, nn.Parameter)

@@ -18,7 +18,8 @@ from torch.nn.utils import clip_grad_norm_
 from normlab.experiments.checkpoints import Checkpoint
 from normlab.experiments.data.library import PINNED, Library, load_library
 from normlab.experiments.data.sequences import Text, text_batches
-from normlab.experiments.networks.decoder import CausalAttention, Decoder, make_decoder
+from normlab.experiments.networks.decoder import make_decoder, take_largest_logit
+from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.processor import processor_name
 from normlab.experiments.recording import rounded
 from normlab.experiments.sweep import experiment
@@ -62,7 +63,7 @@ def multiply_in_bfloat16_(model: nn.Module) -> None:
                 setattr(parent, name, Bfloat16Linear(child.weight, child.bias))
 
 
-def make_model(config: Any) -> Decoder:
+def make_model(config: Any) -> Transformer:
     """The decoder at its first weights; one seed gives both groups the same."""
     model = make_decoder(
         qk_norm=config.group == "qk_norm",
@@ -76,15 +77,6 @@ def make_model(config: Any) -> Decoder:
     if config.precision == "bfloat16":
         multiply_in_bfloat16_(model)
     return model
-
-
-def take_largest_logit(model: nn.Module) -> float:
-    """The largest magnitude of an attention logit since the last call."""
-    attentions = [m for m in model.modules() if isinstance(m, CausalAttention)]
-    largest = max(m.largest_logit for m in attentions)
-    for attention in attentions:
-        attention.largest_logit = 0.0
-    return largest
 
 
 def _windows(tokens: Tensor, length: int, count: int, seed: int) -> Any:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
+from normlab.experiments.networks.decoder import take_largest_logit
 from normlab.experiments.recording import rounded
 from normlab.experiments.sweep import experiment
 from normlab.experiments.today.copying import CopyTask, learn_to_copy
@@ -34,4 +35,4 @@ def qk_norm(
     """
     choices = {"warmup": WARMUP if group == "warmup" else 0, "qk_norm": group == "qk_norm"}
     loss, model = learn_to_copy(CopyTask(), lr=lr, steps=steps, seed=seed, **choices)
-    return {"loss": loss, "largest_logit": rounded(model.largest_logit)}
+    return {"loss": loss, "largest_logit": rounded(take_largest_logit(model))}
