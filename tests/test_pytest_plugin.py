@@ -72,9 +72,19 @@ def test_the_fixture_in_a_project(project):
     assert "select='[0]'" in done.stdout
 
 
-def test_the_marker(project):
-    done = run_pytest(project, "-q", "-m", "not normlab")
-    assert "1 passed, 3 deselected" in done.stdout, done.stdout + done.stderr
+MARKED = """
+def test_right(check_norm):
+    assert False
+
+def test_other():
+    assert True
+"""
+
+
+def test_the_marker(tmp_path):
+    (tmp_path / "test_marked.py").write_text(MARKED)
+    done = run_pytest(tmp_path, "-q", "-m", "not normlab")
+    assert "1 passed, 1 deselected" in done.stdout, done.stdout + done.stderr
 
 
 def test_loading_it_imports_neither_torch_nor_numpy():

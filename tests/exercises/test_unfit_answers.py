@@ -22,8 +22,8 @@ from normlab.exercises import Question, grader
 from normlab.exercises.grading import Answer, Grading
 
 Function = Callable[..., Any]
-# a check of a whole layer calls an answer so often that only calls unlike each other are tried
-MANY = 30
+# a check of a whole layer calls an answer so often that few calls, unlike each other, are tried
+MANY, FEW = 30, 6
 
 
 class Boom(Exception):
@@ -65,14 +65,19 @@ def boom() -> Any:
     raise Boom("on purpose")
 
 
+def spread(calls: list[int]) -> list[int]:
+    """A few of the calls, the first and the last among them."""
+    at = np.linspace(0, len(calls) - 1, min(len(calls), FEW)).round().astype(int)
+    return [calls[i] for i in at]
+
+
 def verdicts(chapter: str, name: str, what: Callable[[], Any]) -> list[tuple[int, int, str]]:
     """Which answer, which call, and what is said of it."""
     check, answers = grader_of(chapter, name), right_answers(chapter, name)
     found = []
     for which, kinds in enumerate(count_calls(check, answers)):
         first = {kind: at for at, kind in reversed(list(enumerate(kinds, start=1)))}
-        tried = range(1, len(kinds) + 1) if len(kinds) < MANY else sorted(first.values())
-        for at in tried:
+        for at in range(1, len(kinds) + 1) if len(kinds) < MANY else spread(sorted(first.values())):
             given = list(answers)
             given[which] = spoiled(answers[which], at, what)
             found.append((which, at, check(*given)))

@@ -53,7 +53,7 @@ def test_by_hand(seed):
 
 
 def test_no_mistake_is_taken_for_another():
-    for seed in range(200):
+    for seed in range(40):
         table = torch.tensor(variants.make_table(seed), dtype=torch.float64)
         values = by_hand._values(table.numpy())
         assert tuple(values[""]) == pytest.approx(answers(seed))

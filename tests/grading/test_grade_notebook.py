@@ -21,6 +21,7 @@ RANK = "def rank(features, eps):\n    return {}\n\n\nprint(exercises.check_jacob
 COUNT = "def count(shape, n):\n    return {}\n\n\nprint(exercises.check_count_means(count))"
 RIGHT_RANK = "features - 1 - (eps == 0)"
 RIGHT_COUNT = "__import__('math').prod(shape[: len(shape) - len(n)])"
+LIMIT = 3  # seconds: many times what a fork needs to reach an endless cell
 TITLE = "```{exercise} Rank\n:label: ex\n\nWhat is it?\n```"
 
 
@@ -46,6 +47,7 @@ def path(tmp_path: Path) -> Path:
 def forks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start no fresh process, where a test does not ask for one."""
     if "fresh" not in request.fixturenames and sys.platform == "linux":
+        warm.warm_up()
         monkeypatch.setattr(notebook, "_start", warm.start)
 
 
@@ -153,9 +155,9 @@ def test_no_such_file(path):
 def test_the_limit_names_the_cell_and_keeps_what_was_graded(path):
     endless = RANK.format(1).replace("return", "while True:\n        pass\n    return")
     write(path, IMPORT, COUNT.format(RIGHT_COUNT), endless, COUNT.format(RIGHT_COUNT))
-    report = grade_notebook(path, limit=5)
+    report = grade_notebook(path, limit=LIMIT)
     assert statuses(report) == ["right", "not graded", "not graded"]
-    assert report.errors == ["the time limit of 5 s was over in cell 3"]
+    assert report.errors == [f"the time limit of {LIMIT} s was over in cell 3"]
     with pytest.raises(ValueError, match="limit"):
         grade_notebook(path, limit=0)
 
@@ -309,13 +311,24 @@ def test_a_file_in_another_encoding_is_named(path):
         grade_notebook(path)
 
 
+# Writes one letter more for as long as it lives.
+BEAT = "import time\nwhile True:\n    open('beats', 'a').write('x')\n    time.sleep(0.05)"
+
+
+def has_ended(beats: Path) -> bool:
+    """Whether what had written once writes no more."""
+    assert beats.stat().st_size > 0
+    time.sleep(0.5)  # what was killed may be dying
+    size = beats.stat().st_size
+    time.sleep(1)
+    return beats.stat().st_size == size
+
+
 def test_what_a_cell_started_ends_with_the_limit(path):
-    late = "import time; time.sleep(8); open('late', 'w').close()"
-    start = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {late!r}])"
-    report = grade_notebook(write(path, IMPORT, start, COUNT.format("None")), limit=6)
-    assert report.errors == ["the time limit of 6 s was over in cell 2"]
-    time.sleep(4)
-    assert not (path.parent / "late").exists()
+    start = f"import subprocess, sys\nsubprocess.run([sys.executable, '-S', '-c', {BEAT!r}])"
+    report = grade_notebook(write(path, IMPORT, start, COUNT.format("None")), limit=LIMIT)
+    assert report.errors == [f"the time limit of {LIMIT} s was over in cell 2"]
+    assert has_ended(path.parent / "beats")
 
 
 def run_fresh(program: str, folder: Path, limit: float) -> str:
@@ -332,13 +345,11 @@ def test_how_a_fresh_process_ends_is_told(tmp_path):
 
 @pytest.mark.usefixtures("fresh")
 def test_what_a_fresh_process_started_ends_with_the_limit(tmp_path):
-    late = "import time; time.sleep(4); open('late', 'w').close()"
-    start = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {late!r}])"
-    waiting = f"{start}; open('started', 'w').close(); time.sleep(60)"
-    assert run_fresh(waiting, tmp_path, 3) == "the time limit of 3 s was over"
-    assert (tmp_path / "started").exists()
-    time.sleep(4)
-    assert not (tmp_path / "late").exists()
+    start = (
+        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-S', '-c', {BEAT!r}])"
+    )
+    assert run_fresh(f"{start}; time.sleep(60)", tmp_path, 3) == "the time limit of 3 s was over"
+    assert has_ended(tmp_path / "beats")
 
 
 def test_cells_keep_their_own_annotations(path):

@@ -7,6 +7,7 @@ a fresh process: that nothing beside the notebook is imported, and how a real on
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import subprocess
@@ -17,6 +18,14 @@ from normlab.grading import process
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["torch", "normlab.checks", "normlab.exercises.layer_norm"])
+
+
+@functools.cache
+def warm_up() -> None:
+    """Import torch in the process that forks, so that no limit of a test has to wait for it."""
+    first = context.Process(target=int)
+    first.start()
+    first.join()
 
 
 def _run(arguments: list[str], folder: Path, environment: dict[str, str]) -> None:

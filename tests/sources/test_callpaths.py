@@ -58,32 +58,53 @@ def test_a_signature_is_cut_to_its_name(signature: str, name: str) -> None:
     assert _short_name(signature) == name
 
 
+LAYER, PRODUCT, FINE = (
+    "F.layer_norm(torch.ones(4, 8), (7,))",
+    "torch.ones(2).mv(torch.ones(3))",
+    "torch.ones(2)",
+)
+
+
+@pytest.fixture(scope="module")
+def errors() -> dict[str, str | None]:
+    """What one process, which imports torch once, says of all programs."""
+    programs = (LAYER, PRODUCT, FINE)
+    return dict(zip(programs, callpaths._run_failing(programs), strict=True))
+
+
+@pytest.fixture
+def have_run(errors: dict[str, str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """These programs are not run again."""
+    monkeypatch.setattr(callpaths, "_run_failing", lambda programs: [errors[p] for p in programs])
+
+
 @on_linux
+@pytest.mark.usefixtures("have_run")
 def test_an_error_is_given_as_torch_prints_it() -> None:
-    message, raised, *rest = read_error("torch.ones(2).mv(torch.ones(3))").strip().splitlines()
+    message, raised, *rest = read_error(PRODUCT).strip().splitlines()
     assert "expected, got" in message and raised.startswith("Exception raised from ")
     assert any("::mv" in line for line in rest)
 
 
-def test_a_program_that_does_not_fail_has_no_error_to_read() -> None:
+@pytest.mark.usefixtures("have_run")
+def test_a_program_that_does_not_fail_is_refused() -> None:
     with pytest.raises(ValueError, match="did not fail"):
-        read_error("torch.ones(2)")
+        read_error(FINE)
+    with pytest.raises(ValueError, match="'torch.ones.2.' did not fail"):
+        trace_errors(FINE)
 
 
 @on_linux
+@pytest.mark.usefixtures("have_run")
 def test_an_error_is_traced_in_a_process_of_its_own() -> None:
-    first, second = trace_errors(
-        "F.layer_norm(torch.ones(4, 8), (7,))", "torch.ones(2).mv(torch.ones(3))"
-    )
+    first, second = trace_errors(LAYER, PRODUCT)
     assert "normalized_shape=[7]" in first.message
     assert first.location.path == "aten/src/ATen/native/layer_norm.h"
     assert first.functions[-1] == "at::native::layer_norm_cpu"
     assert second.functions != first.functions
 
 
-def test_a_program_that_does_not_fail_in_torch_is_refused() -> None:
-    with pytest.raises(ValueError, match="'torch.ones.2.' did not fail"):
-        trace_errors("torch.ones(2)")
+def test_a_program_that_fails_outside_torch_is_refused() -> None:
     with pytest.raises(ValueError, match="one did not end in an error of torch, but in: NameError"):
         trace_errors("no_such_name")
 
