@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
@@ -137,7 +138,7 @@ def run_one(config: Config, remedy: Remedy, seed: int) -> dict[str, float]:
     curve = sequence_training.run(
         settings,
         scheduler_factory=_factory(config, remedy),
-        max_grad_norm=config.max_grad_norm if remedy == "clipping" else None,
+        max_grad_norm=config.max_grad_norm if remedy == "clipping" else math.inf,
     )
     return {"final_loss": curve.final_loss(), "accuracy": curve.final_accuracy()}
 
