@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 import re
 from dataclasses import fields
@@ -25,11 +26,14 @@ MARKUP = re.compile(r"(?<=[(,])( ?)\*(?=[),\s]|$)|(?<!\\)(\|)")
 FULL_NAMES = {
     "ArrayLike": "numpy.typing.ArrayLike",
     "Axes": "matplotlib.axes.Axes",
+    "Case": "normlab.norms.Case",
     "Figure": "matplotlib.figure.Figure",
+    "Group": "normlab.parallel.collectives.Group",
     "Tensor": "torch.Tensor",
     "matplotlib.axes._axes.Axes": "matplotlib.axes.Axes",
     "nn.Module": "torch.nn.Module",
     "np.ndarray": "numpy.ndarray",
+    "pd.DataFrame": "pandas.DataFrame",
     "torch.optim.optimizer.Optimizer": "torch.optim.Optimizer",
 }
 TORCH_MODULE = re.compile(r"torch\.nn\.modules\.\w+\.(\w+)")
@@ -88,6 +92,27 @@ def describe_options(config: type) -> str:
         text = f"{texts.get(field.name, '')} (default: {field.default})"
         options.append(fill(" ".join(f"{flag}  {text}".split()), 80, subsequent_indent="    "))
     return "\n".join(options)
+
+
+def hide_types(app: Sphinx, obj: Any, bound_method: bool) -> None:
+    """Show the names of an experiment's parameters without pydantic's types."""
+    from normlab.experiments.sweep import Experiment
+
+    if isinstance(obj, Experiment):
+        signature = inspect.signature(obj)
+        bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        obj.__signature__ = signature.replace(parameters=bare, return_annotation=signature.empty)
+        obj.__annotations__ = {}
+
+
+def list_measures(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """What an experiment returns is a list of names with their meanings."""
+    from normlab.experiments.sweep import Experiment
+
+    if isinstance(obj, Experiment):
+        lines[:] = ["Measures:" if line == "Returns:" else line for line in lines]
 
 
 def cite_sources(
@@ -181,6 +206,8 @@ def exists(name: str) -> bool:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     # Before napoleon, at 500, turns the sections into reStructuredText.
+    app.connect("autodoc-before-process-signature", hide_types)
+    app.connect("autodoc-process-docstring", list_measures, priority=399)
     app.connect("autodoc-process-docstring", cite_sources, priority=400)
     app.connect("autodoc-process-docstring", keep_colons, priority=401)
     app.connect("autodoc-process-docstring", escape_markup, priority=402)

@@ -318,7 +318,7 @@ _PLACES = (
         "bessel_eps_outside",
         reported=lambda norm: "bessel+eps_outside",
         changes={"divisor": "n-1", "eps_placement": "outside"},
-        wrong_norm=lambda norm: norm.centered and norm.trailing,
+        wrong_norm=lambda norm: norm.centered and norm.trailing and norm.eps_placement != "outside",
         met={"layer_norm": "annotated-transformer pull request 119"},
         shows_on="few features",
     ),

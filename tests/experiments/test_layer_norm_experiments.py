@@ -16,26 +16,23 @@ from normlab.experiments.numerics.eps_forms import output_size
 
 
 def test_eps_shrinks_small_inputs_as_predicted():
-    config = eps_placement.Config()
-    for o in eps_placement.run(config).outcomes:
-        predicted = output_size(o.scale, config.eps, o.placement)
+    for o in eps_placement.eps_placement.sweep().itertuples():
+        predicted = output_size(o.scale, 1e-5, o.placement)
         assert o.output_rms == pytest.approx(predicted, rel=1e-9)
     assert output_size(1e-2, 1e-5, "inside") == pytest.approx(0.953463, rel=1e-6)
     assert output_size(1e-4, 1e-5, "outside") == pytest.approx(10 / 11)
-    assert eps_placement.largest_gain(config, "inside") == pytest.approx(1e-5**-0.5, rel=1e-3)
-    assert eps_placement.largest_gain(config, "outside") == pytest.approx(1e5, rel=1e-3)
+    assert eps_placement.largest_gain("inside") == pytest.approx(1e-5**-0.5, rel=1e-3)
+    assert eps_placement.largest_gain("outside") == pytest.approx(1e5, rel=1e-3)
 
 
 def test_batch_norm_can_be_undone_and_layer_norm_cannot():
-    config = restoring_the_input.Config(sources=("normal",), features=(8, 64))
-    result = restoring_the_input.run(config)
-    assert max(result.values("lost", norm="batch_norm", features=8)) < 1e-20
-    for features in config.features:
+    result = restoring_the_input.restoring_the_input.sweep(source=["normal"], features=[8, 64])
+    lost = result.groupby(["features", "norm"]).lost.agg(list)
+    assert max(lost[8, "batch_norm"]) < 1e-20
+    for features in (8, 64):
         expected = 1.5 / features  # 1/H for the mean, 1/(2H) for the scale of a row
-        lost = result.values("lost", norm="layer_norm", features=features)
-        assert lost == pytest.approx([expected] * 5, rel=0.15)
-        lost = result.values("lost", norm="rms_norm", features=features)
-        assert lost == pytest.approx([expected / 3] * 5, rel=0.25)
+        assert lost[features, "layer_norm"] == pytest.approx([expected] * 5, rel=0.15)
+        assert lost[features, "rms_norm"] == pytest.approx([expected / 3] * 5, rel=0.25)
 
 
 def test_share_lost_of_an_affine_copy_and_of_noise():
@@ -46,11 +43,11 @@ def test_share_lost_of_an_affine_copy_and_of_noise():
 
 
 def test_each_norm_keeps_one_order_and_loses_the_other():
-    result = comparability.run(comparability.Config())
-    assert result.values("across_samples", norm="batch_norm") == [1.0] * 5
-    assert result.values("within_sample", norm="layer_norm") == [1.0] * 5
-    assert max(result.values("within_sample", norm="batch_norm")) < 0.85
-    assert max(result.values("across_samples", norm="layer_norm")) < 0.97
+    shares = comparability.comparability.sweep().groupby("norm")
+    lowest, highest = shares.min(), shares.max()
+    assert lowest.across_samples["batch_norm"] == lowest.within_sample["layer_norm"] == 1.0
+    assert highest.within_sample["batch_norm"] < 0.85
+    assert highest.across_samples["layer_norm"] < 0.97
 
 
 def test_kept_order_counts_pairs():
@@ -60,10 +57,9 @@ def test_kept_order_counts_pairs():
 
 
 def test_layer_norm_erases_color_beside_size_and_size_itself():
-    config = mixed_units.Config(seeds=(0,))
-    outcomes = mixed_units.run(config).outcomes
-    seen = {(o.arrangement, o.question): o.accuracy for o in outcomes}
-    for question in config.questions:
+    found = mixed_units.mixed_units.sweep(seed=[0])
+    seen = found.set_index(["arrangement", "question"]).accuracy
+    for question in ("color", "size"):
         assert seen["no norm, standardized", question] > 0.9
         assert seen["batch norm, raw", question] > 0.9
         assert seen["layer norm, raw", question] < 0.6
@@ -82,18 +78,16 @@ def test_objects_carry_both_answers():
 
 
 def test_words_that_a_replaced_word_changes():
-    config = positions.Config()
-    words = [len(s.split()) for s in config.sentences]
-    _, present = positions.embed(config.sentences, config.features, seed=config.seed)
+    words = [len(s.split()) for s in positions.SENTENCES]
+    _, present = positions.embed(positions.SENTENCES, 16, seed=0)
     assert present.sum(0).tolist() == [
         sum(length > t for length in words) for t in range(max(words))
     ]
-    others = {o.norm: o.others for o in positions.run(config).outcomes}
-    assert others == {
+    assert dict(positions.positions.sweep()[["norm", "others"]].values) == {
         "batch norm per position": len(words) - 1,
         "batch norm pooled": sum(words) - 1,
         "layer norm per token": 0,
-        "layer norm per sentence": words[config.sentence] - 1,
+        "layer norm per sentence": words[positions.REPLACED[0]] - 1,
     }
 
 
@@ -105,9 +99,8 @@ def test_same_word_has_one_vector():
 
 
 def test_rarely_taken_branch_starves_batch_norm_only():
-    config = routing.Config(norms=("batch_norm", "layer_norm"), lrs=(3e-3,), seeds=(0,))
-    result = routing.run(config)
-    batch, layer = result.outcomes
+    result = routing.routing.sweep(norm=["batch_norm", "layer_norm"], lr=[3e-3], seed=[0])
+    batch, layer = result.itertuples()
     assert batch.visits == layer.visits
     assert batch.refusals == dict(batch.visits)[1] > 80
     assert layer.refusals == 0
@@ -117,27 +110,18 @@ def test_rarely_taken_branch_starves_batch_norm_only():
 
 
 def test_both_experts_learn_at_the_rate_that_is_asked_for():
-    config = routing.Config(norms=("none",), lrs=(1e-3, 1e-2), seeds=(0,), rare=0.3, steps=60)
-    slow, fast = routing.run(config).outcomes
+    result = routing.routing.sweep(norm=["none"], lr=[1e-3, 1e-2], seed=[0], rare=0.3, steps=60)
+    slow, fast = result.itertuples()
     assert fast.rare_loss < 0.7 * slow.rare_loss
     assert fast.common_loss < 0.7 * slow.common_loss
 
 
 def test_usual_checks_miss_what_check_layer_finds():
-    right, *wrong = usual_checks.run(usual_checks.Config()).values("noticed")
-    assert right == ()
+    right, *wrong = usual_checks.usual_checks.sweep().noticed
+    assert right == []
     counts = {check: sum(check in noticed for noticed in wrong) for check in usual_checks.CHECKS}
     assert counts["shape"] == 0
     assert counts["gradient of sum"] <= 4
     assert counts["values"] <= 5
     assert counts["random gradient"] <= 9
     assert counts["check_layer"] == len(wrong) == 11
-
-
-def test_shares_by_seed_are_rows_of_ascending_features():
-    config = restoring_the_input.Config(sources=("normal",), features=(16, 4), seeds=(0, 1))
-    result = restoring_the_input.run(config)
-    along = ("features", sorted(config.features))
-    rows = result.table("lost", groups=("norm", ["layer_norm"]), along=along)["layer_norm"]
-    assert [row[0] for row in rows] == result.values("lost", norm="layer_norm", features=4)
-    assert [row[1] for row in rows] == result.values("lost", norm="layer_norm", features=16)

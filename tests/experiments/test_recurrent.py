@@ -67,21 +67,32 @@ def test_unknown_norm():
 
 
 def test_hidden_state_vanishes_explodes_or_keeps_its_size():
-    result = hidden_scale.run(hidden_scale.Config())
-    assert max(run[49] for run in result.values("lengths", norm="none", gain=0.5)) < 1e-6
-    assert min(run[49] for run in result.values("lengths", norm="none", gain=1.5)) > 1e4
-    for run in result.values("lengths", norm="layer_norm"):
+    lengths = hidden_scale.hidden_scale.sweep().groupby(["norm", "gain"]).lengths.agg(list)
+    assert max(run[49] for run in lengths["none", 0.5]) < 1e-6
+    assert min(run[49] for run in lengths["none", 1.5]) > 1e4
+    for run in lengths["layer_norm", 0.5] + lengths["layer_norm", 1.5]:
         assert all(4.5 < length < 7 for length in run[4:])
 
 
 def test_layer_norm_trains_the_gru_faster():
-    config = recurrent_digits.Config(
-        gains=(1.0,), batch_sizes=(32,), seeds=(0,), norms=("none", "layer_norm")
+    norms = ["none", "layer_norm"]
+    result = recurrent_digits.recurrent_digits.sweep(
+        norm=norms, gain=[1.0], batch_size=[32], seed=[0]
     )
-    result = recurrent_digits.run(config)
-    (plain,), (layer,) = (recurrent_digits.final_losses(result, n, 32) for n in config.norms)
+    (plain,), (layer,) = (recurrent_digits.final_losses(result, n, 32) for n in norms)
     assert layer < 0.75 * plain
-    assert len(result.outcomes[0].curve) == config.steps // config.window
+    assert result.curve.map(len).tolist() == [20, 20]
+
+
+def test_without_a_norm_there_is_one_gain():
+    points, _ = recurrent_digits.recurrent_digits._resolve({"batch_size": [4], "seed": [0]})
+    assert [(p["norm"], p["gain"]) for p in points] == [
+        ("none", 1.0),
+        ("layer_norm", 1.0),
+        ("layer_norm", 0.1),
+        ("batch_norm", 1.0),
+        ("batch_norm", 0.1),
+    ]
 
 
 def test_adding_problem_marks_one_number_in_each_half():
@@ -99,24 +110,16 @@ def test_guessing_error_of_the_adding_problem():
 
 
 def test_a_longer_sequence_is_tested():
-    config = longer_sequences.Config(
-        norms=("batch_norm",),
-        lrs=(5e-3,),
-        seeds=(0,),
-        length=6,
-        test_lengths=(6, 9),
-        hidden=4,
-        steps=60,
-    )
-    (errors,) = longer_sequences.run(config).values("test_errors")
+    short = {"length": 6, "test_lengths": (6, 9), "hidden": 4, "steps": 60}
+    errors = longer_sequences.longer_sequences("batch_norm", 5e-3, 0, **short)["test_errors"]
     assert len(errors) == 2
     assert all(0 < e < 10 for e in errors)
 
 
 def test_a_rate_near_zero_learns_no_sums():
-    config = longer_sequences.Config(
-        norms=("none",), lrs=(1e-6, 3e-2), seeds=(0,), length=4, test_lengths=(4,), steps=110
+    short = {"length": 4, "test_lengths": (4,), "steps": 110}
+    still, learned = (
+        longer_sequences.longer_sequences("none", lr, 0, **short)["early_loss"]
+        for lr in (1e-6, 3e-2)
     )
-    result = longer_sequences.run(config)
-    still, learned = (result.values("early_loss", lr=lr)[0] for lr in config.lrs)
     assert learned < 0.1 * still

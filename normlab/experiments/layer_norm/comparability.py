@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pydantic import NonNegativeInt
 from torch import Tensor
 
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import experiment
 from normlab.layers import batch_norm, layer_norm
-
-
-@dataclass(frozen=True)
-class Config:
-    """Digits through a random linear layer, then a norm without parameters."""
-
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of digits and weights
-    samples: Count = 128  #: N
-    features: Count = 32  #: H
 
 
 def kept_order(x: Tensor, y: Tensor) -> float:
@@ -32,26 +22,27 @@ def kept_order(x: Tensor, y: Tensor) -> float:
     return (before == after).double().mean().item()
 
 
-def run_one(config: Config, seed: int) -> list[dict[str, Any]]:
-    """Normalize and compare the order of all pairs before and after.
+@experiment(seed=range(5))
+def comparability(seed: NonNegativeInt) -> list[dict[str, Any]]:
+    """Send digits through a linear layer and a norm; compare the order of all pairs.
 
-    Measures:
+    Args:
+        seed: of digits and weights.
+
+    Returns:
         norm: the norm that was applied.
         across_samples: share of the pairs of samples in one feature that keep their order.
         within_sample: the same for pairs of features in one sample.
     """
     generator = torch.Generator().manual_seed(seed)
-    pixels = load_digits_split(seed).x_train[: config.samples].double()
-    w = torch.randn(pixels.shape[1], config.features, generator=generator, dtype=torch.float64)
+    pixels = load_digits_split(seed).x_train[:128].double()
+    w = torch.randn(pixels.shape[1], 32, generator=generator, dtype=torch.float64)
     x = pixels @ w
     ys = {
         "batch_norm": batch_norm(x, None, None, training=True),
-        "layer_norm": layer_norm(x, (config.features,)),
+        "layer_norm": layer_norm(x, (32,)),
     }
     return [
         {"norm": n, "across_samples": kept_order(x.T, y.T), "within_sample": kept_order(x, y)}
         for n, y in ys.items()
     ]
-
-
-run = Sweep(run_one, seed="seeds")

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor
 
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.numerics.eps_forms import normalize_with
-from normlab.experiments.settings import Count, Index, NotNegative, Positive
+from normlab.experiments.sweep import experiment
 from normlab.layers import layer_norm
 
 Placement = Literal["inside", "outside"]
-
-
-@dataclass(frozen=True)
-class Config:
-    """Rows of a given standard deviation, normalized in float64 with eps in two places."""
-
-    #: inside the root, or outside, where eps is added to the standard deviation
-    placements: tuple[Placement, ...] = get_args(Placement)
-    #: standard deviations of the input
-    scales: tuple[Positive, ...] = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-    #: both ways; inside the root it has the units of x², outside those of x
-    eps: NotNegative = 1e-5
-    features: Count = 64  #: H
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of the rows
+EPS = 1e-5
 
 
 def _normalize(x: Tensor, placement: Placement, eps: float) -> Tensor:
@@ -36,25 +22,30 @@ def _normalize(x: Tensor, placement: Placement, eps: float) -> Tensor:
     return normalize_with(x, eps, placement)
 
 
-def largest_gain(config: Config, placement: Placement) -> float:
+def largest_gain(placement: Placement) -> float:
     """Largest factor by which the layer enlarges a small change of a constant row."""
-    change = torch.linspace(-1, 1, config.features, dtype=torch.float64) * 1e-12
-    row = torch.full((config.features,), 3.0, dtype=torch.float64)
-    before, after = (_normalize(x, placement, config.eps) for x in (row, row + change))
+    change = torch.linspace(-1, 1, 64, dtype=torch.float64) * 1e-12
+    row = torch.full((64,), 3.0, dtype=torch.float64)
+    before, after = (_normalize(x, placement, EPS) for x in (row, row + change))
     return ((after - before).norm() / change.norm()).item()
 
 
-def run_one(config: Config, placement: Placement, scale: float, seed: int) -> dict[str, float]:
-    """Normalize one row.
+@experiment(placement=get_args(Placement), scale=(1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5), seed=range(5))
+def eps_placement(
+    placement: Placement, scale: PositiveFloat, seed: NonNegativeInt
+) -> dict[str, float]:
+    """Normalize a row of a given standard deviation in float64, with eps in one of two places.
 
-    Measures:
+    Args:
+        placement: inside the root, or outside, where eps is added to the standard deviation.
+        scale: standard deviation of the input.
+        seed: of the rows.
+
+    Returns:
         output_rms: of the normalized row.
     """
     generator = torch.Generator().manual_seed(seed)
-    row = torch.randn(config.features, generator=generator, dtype=torch.float64)
-    row = layer_norm(row, (config.features,), eps=0.0)  # mean 0 and std 1, exactly
-    y = _normalize(row * scale, placement, config.eps)
+    row = torch.randn(64, generator=generator, dtype=torch.float64)
+    row = layer_norm(row, (64,), eps=0.0)  # mean 0 and std 1, exactly
+    y = _normalize(row * scale, placement, EPS)
     return {"output_rms": y.square().mean().sqrt().item()}
-
-
-run = Sweep(run_one, placement="placements", scale="scales", seed="seeds")

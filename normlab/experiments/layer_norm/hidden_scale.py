@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import experiment
 from normlab.layers import layer_norm
 
 Norm = Literal["none", "layer_norm"]
 
 
-@dataclass(frozen=True)
-class Config:
-    """h ← relu(W h), or h ← relu(LN(W h)), without input; W is never trained."""
-
-    norms: tuple[Norm, ...] = ("none", "layer_norm")  #: with and without the norm
-    gains: tuple[Positive, ...] = (0.5, 1.5)  #: factors on W, which is drawn as He et al. do.
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of W and of the first state
-    units: Count = 64  #: size of the state
-    samples: Count = 16  #: states that run side by side
-    steps: Count = 60  #: time steps, T
-
-
+@experiment(norm=("none", "layer_norm"), gain=(0.5, 1.5), seed=range(5))
 @torch.no_grad()
-def run_one(config: Config, norm: Norm, gain: float, seed: int) -> dict[str, Any]:
-    """Iterate one network, in float64 so that neither 0 nor infinity is reached.
+def hidden_scale(norm: Norm, gain: PositiveFloat, seed: NonNegativeInt) -> dict[str, list[float]]:
+    """Iterate h ← relu(W h), or h ← relu(LN(W h)), in float64; W is never trained.
 
-    Measures:
+    Args:
+        norm: "layer_norm", or "none".
+        gain: factor on W, which is drawn as He et al. do.
+        seed: of W and of the first state.
+
+    Returns:
         lengths: Euclidean norm of the state after each step, mean over samples.
     """
     generator = torch.Generator().manual_seed(seed)
-    size = config.units
+    size = 64
     w = torch.randn(size, size, generator=generator, dtype=torch.float64)
     w *= gain * (2 / size) ** 0.5
-    h = torch.randn(config.samples, size, generator=generator, dtype=torch.float64)
+    h = torch.randn(16, size, generator=generator, dtype=torch.float64)
     lengths = []
-    for _ in range(config.steps):
+    for _ in range(60):
         a = h @ w.T
         if norm != "none":
             a = layer_norm(a, (size,))
         h = a.relu()
         lengths.append(h.norm(dim=-1).mean().item())
-    return {"lengths": tuple(lengths)}
-
-
-run = Sweep(run_one, norm="norms", gain="gains", seed="seeds")
+    return {"lengths": lengths}

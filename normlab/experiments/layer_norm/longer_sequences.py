@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
 from typing import Any
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.layer_norm.recurrent import Gru, StepNorm
-from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit
 
 GUESS = 1 / 6  # squared error of always answering 1, the mean of a sum of two uniform numbers
-
-
-@dataclass(frozen=True)
-class Config:
-    """The adding problem: two numbers of a sequence are marked; answer their sum."""
-
-    #: "batch_norm" reuses the statistics of its last step beyond `length`
-    norms: tuple[StepNorm, ...] = ("none", "layer_norm", "batch_norm")
-    #: learning rates of Adam, every norm at every one
-    lrs: tuple[Positive, ...] = (2e-3, 5e-3, 1e-2, 3e-2, 1e-1)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and data
-    length: Count = 30  #: time steps in training
-    test_lengths: tuple[Count, ...] = (30, 60, 120)  #: time steps in testing
-    hidden: Count = 32  #: units
-    steps: Count = 500  #: updates
-    batch_size: Count = 32  #: sequences in a batch
-    test_size: Count = 512  #: sequences per test length
 
 
 def adding_problem(count: int, length: int, *, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -52,38 +36,55 @@ def adding_problem(count: int, length: int, *, generator: torch.Generator) -> tu
     return torch.stack([numbers, marks], -1), (numbers * marks).sum(1, keepdim=True)
 
 
-def run_one(config: Config, norm: StepNorm, lr: float, seed: int) -> dict[str, Any]:
-    """Train one network and test it at every length.
+def squared_error(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean over a batch."""
+    x, y = batch
+    return mse_loss(model(x), y)
 
-    Measures:
+
+@experiment(
+    norm=("none", "layer_norm", "batch_norm"), lr=(2e-3, 5e-3, 1e-2, 3e-2, 1e-1), seed=range(5)
+)
+def longer_sequences(
+    norm: StepNorm,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    length: PositiveInt = 30,
+    test_lengths: tuple[PositiveInt, ...] = (30, 60, 120),
+    hidden: PositiveInt = 32,
+    steps: PositiveInt = 500,
+) -> dict[str, Any]:
+    """Train a GRU on the adding problem: two numbers of a sequence are marked; answer their sum.
+
+    Args:
+        norm: "batch_norm" reuses the statistics of its last step beyond `length`.
+        lr: learning rate of Adam.
+        seed: of weights and data.
+        length: time steps in training.
+        test_lengths: time steps in testing.
+        hidden: units.
+        steps: updates.
+
+    Returns:
         early_loss: training loss, mean over updates 90 to 110.
         final_loss: the same over the last 50 updates.
         test_errors: mean squared error at each test length, in eval mode.
     """
     generator = torch.Generator().manual_seed(seed)
-    model = Gru(2, config.hidden, 1, norm, seed=seed, steps=config.length, beyond="reuse")
+    model = Gru(2, hidden, 1, norm, seed=seed, steps=length, beyond="reuse")
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-    losses = []
-    for _ in range(config.steps):
-        x, y = adding_problem(config.batch_size, config.length, generator=generator)
-        loss = mse_loss(model(x), y)
-        losses.append(loss.item())
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+    batches = (adding_problem(32, length, generator=generator) for _ in itertools.count())
+    losses = fit(model, optimizer, batches, steps, loss_of=squared_error, max_grad_norm=1.0)
     model.eval()
     errors = []
     with torch.no_grad():
-        for length in config.test_lengths:
+        for test_length in test_lengths:
             held_out = torch.Generator().manual_seed(1000 + seed)
-            x, y = adding_problem(config.test_size, length, generator=held_out)
-            errors.append(mse_loss(model(x), y).item())
+            batch = adding_problem(512, test_length, generator=held_out)
+            errors.append(squared_error(model, batch).item())
     return {
         "early_loss": sum(losses[90:110]) / 20,
         "final_loss": sum(losses[-50:]) / 50,
-        "test_errors": tuple(errors),
+        "test_errors": errors,
     }
-
-
-run = Sweep(run_one, norm="norms", lr="lrs", seed="seeds")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 
 from normlab.experiments.data.batches import shuffled_batches
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import FeatureNorm, make_feature_norm, make_mlp
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.training import evaluate, train
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import evaluate, fit
 
 Question = Literal["color", "size"]
 Arrangement = Literal[
@@ -26,23 +25,6 @@ Arrangement = Literal[
     "linear without bias, layer norm, standardized",
 ]
 ARRANGEMENTS: tuple[Arrangement, ...] = get_args(Arrangement)
-
-
-@dataclass(frozen=True)
-class Config:
-    """Objects with three colors between 0 and 1 and three sizes in millimeters."""
-
-    #: where the norm stands and what it is fed; a network of one hidden layer follows
-    arrangements: tuple[Arrangement, ...] = ARRANGEMENTS
-    #: "color" asks whether there is more red than blue, "size" whether the object is larger than
-    #: the median one
-    questions: tuple[Question, ...] = ("color", "size")
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of objects, weights and batches
-    count: Count = 1024  #: objects in training, and as many in testing
-    hidden: Count = 32  #: units of the hidden layer
-    steps: Count = 300  #: updates
-    batch_size: Count = 64  #: objects in a batch
-    lr: Positive = 3e-3  #: of Adam
 
 
 def make_objects(count: int, *, seed: int) -> tuple[Tensor, dict[Question, Tensor]]:
@@ -78,30 +60,30 @@ def _make_network(arrangement: Arrangement, hidden: int, seed: int) -> nn.Sequen
     return nn.Sequential(make_feature_norm(norms.get(first, "none"), 6), network)
 
 
-def run_one(
-    config: Config, arrangement: Arrangement, question: Question, seed: int
+@experiment(arrangement=ARRANGEMENTS, question=("color", "size"), seed=range(5))
+def mixed_units(
+    arrangement: Arrangement, question: Question, seed: NonNegativeInt, *, lr: PositiveFloat = 3e-3
 ) -> dict[str, float]:
-    """Train one network.
+    """Ask for color or size of objects: three colors from 0 to 1, three sizes in millimeters.
 
-    Measures:
+    Args:
+        arrangement: where the norm stands and what it is fed; a network of one hidden layer
+            follows.
+        question: "color" asks whether there is more red than blue, "size" whether the
+            object is larger than the median one.
+        seed: of objects, weights and batches.
+        lr: of Adam.
+
+    Returns:
         accuracy: on the test objects; guessing gives a half.
     """
-    x, answers = make_objects(2 * config.count, seed=seed)
+    x, answers = make_objects(2 * 1024, seed=seed)
     y = answers[question]
-    n = config.count
+    n = 1024
     if arrangement.endswith("standardized"):
         mean = x[:n].mean(0)
         x = (x - mean) / (x[:n] - mean).square().mean(0).sqrt()
-    model = _make_network(arrangement, config.hidden, seed)
-    train(
-        model,
-        x[:n],
-        y[:n],
-        steps=config.steps,
-        batches=shuffled_batches(n, config.batch_size, seed=seed),
-        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
-    )
+    model = _make_network(arrangement, 32, seed)
+    batches = ((x[i], y[i]) for i in shuffled_batches(n, 64, seed=seed))
+    fit(model, torch.optim.Adam(model.parameters(), lr=lr), batches, steps=300)
     return {"accuracy": evaluate(model, x[n:], y[n:]).accuracy}
-
-
-run = Sweep(run_one, arrangement="arrangements", question="questions", seed="seeds")

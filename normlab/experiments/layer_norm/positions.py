@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import experiment
 from normlab.layers import batch_norm, layer_norm
 
 Norm = Literal[
@@ -21,23 +19,13 @@ Norm = Literal[
     "layer norm per sentence",
 ]
 
-
-@dataclass(frozen=True)
-class Config:
-    """Sentences as arrays (N, T, D) of synthetic word vectors, zeros behind their ends."""
-
-    norms: tuple[Norm, ...] = get_args(Norm)  #: over which values the moments are taken
-    #: words separated by spaces
-    sentences: tuple[str, ...] = (
-        "my sister studies chemistry",
-        "he moved to an office in Lisbon",
-        "the old cinema reopens",
-        "whitening is costly in high dimensions",
-    )
-    features: Count = 16  #: D
-    seed: Index = 0  #: of the word vectors
-    sentence: Index = 1  #: index of the sentence whose word is replaced
-    position: Index = 0  #: index of the replaced word
+SENTENCES = (
+    "my sister studies chemistry",
+    "he moved to an office in Lisbon",
+    "the old cinema reopens",
+    "whitening is costly in high dimensions",
+)
+REPLACED = (1, 0)  # sentence, and place of the word in it
 
 
 def embed(sentences: tuple[str, ...], features: int, *, seed: int) -> tuple[Tensor, Tensor]:
@@ -72,21 +60,24 @@ NORMS: dict[Norm, Callable[[Tensor], Tensor]] = {
 }
 
 
-def run_one(config: Config, norm: Norm) -> dict[str, Any]:
-    """Replace one word by a new vector and look at every other output.
+@experiment(norm=get_args(Norm))
+def positions(norm: Norm) -> dict[str, Any]:
+    """Replace one word of four sentences by a new vector and look at every other output.
 
-    Measures:
+    A sentence is a row of random word vectors, with zeros behind its end.
+
+    Args:
+        norm: over which values the moments are taken.
+
+    Returns:
         changed: for each sentence, whether the output of each word changed; the replaced word
             itself and the places behind a sentence's end are left out (False).
         others: words other than the replaced one whose output changed.
     """
-    x, present = embed(config.sentences, config.features, seed=config.seed)
-    generator = torch.Generator().manual_seed(config.seed + 1)
-    other, place = x.clone(), (config.sentence, config.position)
-    other[place] = torch.randn(config.features, generator=generator, dtype=torch.float64)
+    x, present = embed(SENTENCES, 16, seed=0)
+    generator = torch.Generator().manual_seed(1)
+    other = x.clone()
+    other[REPLACED] = torch.randn(16, generator=generator, dtype=torch.float64)
     changed = ((NORMS[norm](other) - NORMS[norm](x)).abs().amax(-1) > 1e-9) & present
-    changed[place] = False
-    return {"changed": tuple(map(tuple, changed.tolist())), "others": int(changed.sum())}
-
-
-run = Sweep(run_one, norm="norms")
+    changed[REPLACED] = False
+    return {"changed": changed.tolist(), "others": int(changed.sum())}

@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import pandas as pd
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.layer_norm.recurrent import Gru, StepNorm
 from normlab.experiments.recording import rounded
-from normlab.experiments.results import Result
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.training import evaluate, train
+from normlab.experiments.sweep import experiment
+from normlab.experiments.tables import where
+from normlab.experiments.training import evaluate, fit
 
 
-@dataclass(frozen=True)
-class Config:
-    """A GRU that sees one row of 8 pixels per time step, 8 steps in all."""
-
-    #: "batch_norm" keeps statistics for each time step
-    norms: tuple[StepNorm, ...] = ("none", "layer_norm", "batch_norm")
-    #: weights of the norms at the start; "none" has none and runs once
-    gains: tuple[Positive, ...] = (1.0, 0.1)
-    batch_sizes: tuple[Count, ...] = (32, 4)  #: training batch sizes
-    #: each gives a split, initial weights and an order of batches
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    hidden: Count = 32  #: units
-    steps: Count = 200  #: updates
-    lr: Positive = 2e-3  #: of Adam, the same for all
-    window: Count = 10  #: updates that each recorded loss is averaged over
-
-
-def _points(config: Config) -> Iterator[dict[str, Any]]:
-    for norm in config.norms:
-        gains = (1.0,) if norm == "none" else config.gains
-        yield from grid(norm=[norm], gain=gains, batch_size=config.batch_sizes, seed=config.seeds)
+def _points(**grid: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """A network without a norm has no gain, and runs with 1."""
+    for values in itertools.product(*grid.values()):
+        point = dict(zip(grid, values, strict=True))
+        if point["norm"] != "none" or point["gain"] == 1.0:
+            yield point
 
 
 @torch.no_grad()
@@ -49,38 +35,53 @@ def set_gain(model: Gru, gain: float) -> None:
             parameter.fill_(gain)
 
 
-def run_one(
-    config: Config, norm: StepNorm, gain: float, batch_size: int, seed: int
+@experiment(
+    norm=("none", "layer_norm", "batch_norm"),
+    gain=(1.0, 0.1),
+    batch_size=(32, 4),
+    seed=range(5),
+    points=_points,
+)
+def recurrent_digits(
+    norm: StepNorm,
+    gain: PositiveFloat,
+    batch_size: PositiveInt,
+    seed: NonNegativeInt,
+    *,
+    steps: PositiveInt = 200,
+    lr: PositiveFloat = 2e-3,
 ) -> dict[str, Any]:
-    """Train one network.
+    """Train a GRU that sees one row of 8 pixels per time step, 8 steps in all.
 
-    Measures:
+    Args:
+        norm: "batch_norm" keeps statistics for each time step.
+        gain: weight of the norms at the start; "none" has none and runs once.
+        batch_size: of training.
+        seed: gives a split, initial weights and an order of batches.
+        steps: updates.
+        lr: of Adam, the same for all.
+
+    Returns:
         curve: training loss, mean of each window.
         accuracy: on the 500 test digits, in eval mode.
     """
     data = load_digits_split(seed)
-    model = Gru(8, config.hidden, 10, norm, seed=seed, steps=8)
+    model = Gru(8, 32, 10, norm, seed=seed, steps=8)
     set_gain(model, gain)
-    losses = train(
-        model,
-        data.x_train.view(-1, 8, 8),
-        data.y_train,
-        steps=config.steps,
-        batches=shuffled_batches(len(data.y_train), batch_size, seed=seed),
-        optimizer=torch.optim.Adam(model.parameters(), lr=config.lr),
-    )
-    windows = torch.tensor(losses).view(-1, config.window).mean(1)
+    x, y = data.x_train.view(-1, 8, 8), data.y_train
+    batches = ((x[i], y[i]) for i in shuffled_batches(len(y), batch_size, seed=seed))
+    losses = fit(model, torch.optim.Adam(model.parameters(), lr=lr), batches, steps)
+    windows = torch.tensor(losses).view(-1, 10).mean(1)
     tested = evaluate(model, data.x_test.view(-1, 8, 8), data.y_test)
     return {
-        "curve": tuple(rounded(v) for v in windows.tolist()),
+        "curve": [rounded(v) for v in windows.tolist()],
         "accuracy": rounded(tested.accuracy),
     }
 
 
-run = Sweep(run_one, _points)
-
-
-def final_losses(result: Result, norm: StepNorm, batch_size: int, gain: float = 1.0) -> list[float]:
+def final_losses(
+    table: pd.DataFrame, norm: StepNorm, batch_size: int, gain: float = 1.0
+) -> list[float]:
     """Mean training loss of the last two windows, one number for each seed."""
-    curves = result.values("curve", norm=norm, batch_size=batch_size, gain=gain)
+    curves = where(table, norm=norm, batch_size=batch_size, gain=gain).curve
     return [sum(curve[-2:]) / 2 for curve in curves]

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import experiment
 from normlab.layers import batch_norm, layer_norm, rms_norm
 
 Source = Literal["normal", "digits"]
 
 
-@dataclass(frozen=True)
-class Config:
-    """Summed inputs, normalized without parameters, and the best weight and bias afterwards."""
-
-    #: "normal" draws the summed inputs from N(0, 1); "digits" sends the digits' pixels through a
-    #: random linear layer
-    sources: tuple[Source, ...] = ("normal", "digits")
-    features: tuple[Count, ...] = (4, 8, 16, 64, 256)  #: values of H
-    samples: Count = 1000  #: rows
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of rows, or of digits and weights
-
-
-def _summed_inputs(config: Config, source: Source, features: int, seed: int) -> Tensor:
+def _summed_inputs(source: Source, features: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     if source == "normal":
-        return torch.randn(config.samples, features, generator=generator, dtype=torch.float64)
-    pixels = load_digits_split(seed).x_train[: config.samples].double()
+        return torch.randn(1000, features, generator=generator, dtype=torch.float64)
+    pixels = load_digits_split(seed).x_train[:1000].double()
     pixels = pixels - pixels.mean(0)
     w = torch.randn(features, pixels.shape[1], generator=generator, dtype=torch.float64)
     return pixels @ w.T / pixels.shape[1] ** 0.5
@@ -50,20 +37,26 @@ def share_lost(x: Tensor, y: Tensor) -> float:
     return left.mean().item()
 
 
-def run_one(config: Config, source: Source, features: int, seed: int) -> list[dict[str, Any]]:
-    """Normalize one input in each way and fit.
+@experiment(source=("normal", "digits"), features=(4, 8, 16, 64, 256), seed=range(5))
+def restoring_the_input(
+    source: Source, features: PositiveInt, seed: NonNegativeInt
+) -> list[dict[str, Any]]:
+    """Normalize 1,000 summed inputs without parameters, and fit the best weight and bias.
 
-    Measures:
+    Args:
+        source: "normal" draws the summed inputs from N(0, 1); "digits" sends the digits'
+            pixels through a random linear layer.
+        features: H.
+        seed: of rows, or of digits and weights.
+
+    Returns:
         norm: the norm that was applied.
         lost: share of the input's variance that the best weight and bias per feature leave.
     """
-    x = _summed_inputs(config, source, features, seed)
+    x = _summed_inputs(source, features, seed)
     ys = {
         "batch_norm": batch_norm(x, None, None, training=True),
         "layer_norm": layer_norm(x, (features,)),
         "rms_norm": rms_norm(x, (features,)),
     }
     return [{"norm": norm, "lost": share_lost(x, y)} for norm, y in ys.items()]
-
-
-run = Sweep(run_one, source="sources", features="features", seed="seeds")

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.experiments.settings import Count, Index, Positive, Share
+from normlab.experiments.sweep import experiment
 from normlab.experiments.training import evaluate
 from normlab.layers import BatchNorm1d
-
-
-@dataclass(frozen=True)
-class Config:
-    """Two experts; the digits with the most ink go to the second, all others to the first."""
-
-    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")  #: of both experts
-    #: learning rates of Adam, every norm at every one
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
-    #: each gives a split, initial weights and an order of batches
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    rare: Share = 0.05  #: share of the training digits that the second expert gets
-    width: Count = 64  #: hidden units of an expert
-    batch_size: Count = 32  #: digits in a batch, before routing
-    steps: Count = 400  #: updates
-    #: the second expert sits out the updates in which it gets one digit, as it has to with batch
-    #: norm: what this alone costs
-    skip_single: bool = False
 
 
 def _std_ratio(expert: nn.Sequential, x: Tensor) -> float:
@@ -47,10 +28,28 @@ def _std_ratio(expert: nn.Sequential, x: Tensor) -> float:
     return (norm.running_var / var).sqrt().median().item()
 
 
-def run_one(config: Config, norm: FeatureNorm, lr: float, seed: int) -> dict[str, Any]:
-    """Train one pair of experts.
+@experiment(norm=("none", "batch_norm", "layer_norm"), lr=(1e-3, 3e-3, 1e-2, 3e-2), seed=range(5))
+def routing(
+    norm: FeatureNorm,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    rare: Annotated[float, Field(ge=0, le=1)] = 0.05,
+    steps: PositiveInt = 400,
+    skip_single: bool = False,
+) -> dict[str, Any]:
+    """Train two experts; the digits with the most ink go to the second, all others to the first.
 
-    Measures:
+    Args:
+        norm: of both experts.
+        lr: learning rate of Adam.
+        seed: gives a split, initial weights and an order of batches.
+        rare: share of the training digits that the second expert gets.
+        steps: updates.
+        skip_single: the second expert sits out the updates in which it gets one digit, as
+            it has to with batch norm: what this alone costs.
+
+    Returns:
         visits: (batch size at the rare expert, number of updates), sorted.
         refusals: updates at which the rare expert was skipped, by `skip_single` or because its norm
             raised.
@@ -65,26 +64,26 @@ def run_one(config: Config, norm: FeatureNorm, lr: float, seed: int) -> dict[str
     data = load_digits_split(seed)
     x, y = data.x_train, data.y_train
     ink = x.mean(1)
-    border = ink.sort().values[round((1 - config.rare) * len(ink)) - 1]
-    widths = (64, config.width, config.width, 10)
-    common, rare = (make_mlp(widths, norm, seed=2 * seed + i) for i in range(2))
-    parameters = [*common.parameters(), *rare.parameters()]
+    border = ink.sort().values[round((1 - rare) * len(ink)) - 1]
+    widths = (64, 64, 64, 10)
+    common, second = (make_mlp(widths, norm, seed=2 * seed + i) for i in range(2))
+    parameters = [*common.parameters(), *second.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=lr)
-    batches = shuffled_batches(len(y), config.batch_size, seed=seed)
+    batches = shuffled_batches(len(y), 32, seed=seed)
     visits: Counter[int] = Counter()
     refusals = 0
-    for _ in range(config.steps):
+    for _ in range(steps):
         batch = next(batches)
         to_rare = ink[batch] > border
         count = int(to_rare.sum())
         visits[count] += 1
         ordinary, routed = batch[~to_rare], batch[to_rare]
         loss = cross_entropy(common(x[ordinary]), y[ordinary], reduction="sum")
-        if count == 1 and config.skip_single:
+        if count == 1 and skip_single:
             refusals += 1
         elif count:
             try:
-                loss = loss + cross_entropy(rare(x[routed]), y[routed], reduction="sum")
+                loss = loss + cross_entropy(second(x[routed]), y[routed], reduction="sum")
             except ValueError:  # one value per channel has no variance: skip the expert
                 refusals += 1
         optimizer.zero_grad()
@@ -93,14 +92,11 @@ def run_one(config: Config, norm: FeatureNorm, lr: float, seed: int) -> dict[str
     mine = ink > border
     test = data.x_test.mean(1) > border
     return {
-        "visits": tuple(sorted(visits.items())),
+        "visits": sorted(map(list, visits.items())),
         "refusals": refusals,
-        "rare_loss": evaluate(rare, x[mine], y[mine]).loss,
-        "rare_batch_loss": evaluate(rare, x[mine], y[mine], mode="train").loss,
+        "rare_loss": evaluate(second, x[mine], y[mine]).loss,
+        "rare_batch_loss": evaluate(second, x[mine], y[mine], mode="train").loss,
         "common_loss": evaluate(common, x[~mine], y[~mine]).loss,
-        "std_ratio": _std_ratio(rare, x[mine]),
-        "rare_accuracy": evaluate(rare, data.x_test[test], data.y_test[test]).accuracy,
+        "std_ratio": _std_ratio(second, x[mine]),
+        "rare_accuracy": evaluate(second, data.x_test[test], data.y_test[test]).accuracy,
     }
-
-
-run = Sweep(run_one, norm="norms", lr="lrs", seed="seeds")

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.numerals import ALPHABET, counting_text, decode, encode
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.recording import rounded
-from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit, token_loss
 from normlab.plain import PreNormBlock
 
+LENGTH = 64  # T, of a piece of the text
+PROMPT = "seven hundred ninety-eight, "  # what each trained network goes on from
 BlockNorm = Literal["layer_norm", "rms_norm", "none"]
 NORMS: dict[str, type[nn.Module]] = {
     "layer_norm": nn.LayerNorm,
@@ -59,24 +61,13 @@ class TinyGPT(nn.Module):
         return scores
 
 
-def train(
-    model: TinyGPT, text: Tensor, *, steps: int, lr: float, batch_size: int, seed: int
-) -> list[float]:
-    """Train in place on random pieces of the text; gives the loss before each update."""
-    length = len(model.places.weight)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+def draw_pieces(text: Tensor, length: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield eight random pieces of a text, and the same a character later, (8, T) each."""
     generator = torch.Generator().manual_seed(seed)
-    losses = []
-    for _ in range(steps):
-        starts = torch.randint(len(text) - length, (batch_size, 1), generator=generator)
-        piece = text[starts + torch.arange(length + 1)]  # (B, T + 1)
-        scores = model(piece[:, :-1])  # (B, T, V)
-        loss = cross_entropy(scores.flatten(0, 1), piece[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    while True:
+        starts = torch.randint(len(text) - length, (8, 1), generator=generator)
+        piece = text[starts + torch.arange(length + 1)]  # (8, T + 1)
+        yield piece[:, :-1], piece[:, 1:]
 
 
 @torch.no_grad()
@@ -89,21 +80,6 @@ def write_on(model: TinyGPT, tokens: Tensor, count: int) -> Tensor:
     return tokens
 
 
-@dataclass(frozen=True)
-class Config:
-    """A GPT reads the numbers from one to nine hundred ninety-nine in words."""
-
-    norms: tuple[BlockNorm, ...] = ("layer_norm", "none")  #: in every block and before the scores
-    layers: tuple[Count, ...] = (4, 12)  #: blocks
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)  #: of AdamW
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of the initial weights and the pieces of text
-    width: Count = 48  #: C
-    length: Count = 64  #: T
-    batch_size: Count = 8  #: B
-    steps: Count = 200  #: updates
-    prompt: str = "seven hundred ninety-eight, "  #: what each trained network goes on from
-
-
 def make_model(norm: BlockNorm, layers: int, *, width: int, length: int, seed: int) -> TinyGPT:
     """Build the network; one seed gives every norm the same initial weights."""
     with torch.random.fork_rng(devices=[]):
@@ -111,22 +87,35 @@ def make_model(norm: BlockNorm, layers: int, *, width: int, length: int, seed: i
         return TinyGPT(layers, width, length, NORMS[norm])
 
 
-def run_one(config: Config, norm: BlockNorm, layers: int, lr: float, seed: int) -> dict[str, Any]:
-    """Train one network.
+@experiment(norm=("layer_norm", "none"), layers=(4, 12), lr=(1e-3, 3e-3, 1e-2, 3e-2), seed=range(3))
+def tiny_gpt(
+    norm: BlockNorm,
+    layers: PositiveInt,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    width: PositiveInt = 48,
+    steps: PositiveInt = 200,
+) -> dict[str, Any]:
+    """Train a GPT on the numbers from one to nine hundred ninety-nine in words.
 
-    Measures:
+    Args:
+        norm: in every block and before the scores; "none" leaves it out.
+        layers: blocks.
+        lr: of AdamW.
+        seed: of the initial weights and the pieces of text.
+        width: C.
+        steps: updates.
+
+    Returns:
         loss: mean over the last 20 updates, in nats a character; guessing all characters
             alike has log V, and a larger loss, or one that is not finite, counts as that.
         written: the 60 characters that the network finds likeliest after the prompt.
     """
-    model = make_model(norm, layers, width=config.width, length=config.length, seed=seed)
-    losses = train(
-        model, counting_text(), steps=config.steps, lr=lr, batch_size=config.batch_size, seed=seed
-    )
-    last = sum(losses[-20:]) / len(losses[-20:])
-    guessing = math.log(len(ALPHABET))
-    written = decode(write_on(model, encode(config.prompt), 60)[len(config.prompt) :])
+    model = make_model(norm, layers, width=width, length=LENGTH, seed=seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    pieces = draw_pieces(counting_text(), LENGTH, seed)
+    losses = fit(model, optimizer, pieces, steps, loss_of=token_loss)
+    last, guessing = sum(losses[-20:]) / len(losses[-20:]), math.log(len(ALPHABET))
+    written = decode(write_on(model, encode(PROMPT), 60)[len(PROMPT) :])
     return {"loss": rounded(last if last < guessing else guessing), "written": written}
-
-
-run = Sweep(run_one, layers="layers", norm="norms", lr="lrs", seed="seeds")
