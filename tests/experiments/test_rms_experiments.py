@@ -17,6 +17,7 @@ from normlab.experiments.rms_norm import (
     pre_rms_training,
     rms_conventions,
     rms_quality,
+    stream_mean,
 )
 from normlab.experiments.rms_norm.pre_rms_conversion import (
     center_writers_,
@@ -26,7 +27,6 @@ from normlab.experiments.rms_norm.pre_rms_conversion import (
     to_pre_rms_norm,
 )
 from normlab.experiments.sequence_training import norm_inputs
-from normlab.experiments.settings import check_settings
 from normlab.layers import LayerNorm, RMSNorm, layer_norm, rms_norm
 from normlab.reference import rms_norm_jacobian
 
@@ -148,43 +148,45 @@ def test_only_pre_ln_networks_are_converted():
 
 
 def test_which_conversions_train_alike():
-    result = pre_rms_training.run(pre_rms_training.Config(seeds=(0,), steps=8))
-    assert max(o.before for o in result.outcomes) < 1e-12
-    same = {(o.centering, o.optimizer) for o in result.outcomes if o.losses < 1e-10}
+    result = pre_rms_training.pre_rms_training.sweep(seed=[0], steps=8)
+    assert result.before.max() < 1e-12
+    same = {(o.centering, o.optimizer) for o in result.itertuples() if o.losses < 1e-10}
     assert same == {
         ("centering kept", "sgd"),
         ("centering kept", "adam"),
         ("centered after each step", "sgd"),
     }
-    assert min(o.losses for o in result.outcomes if (o.centering, o.optimizer) not in same) > 1e-6
+    others = [o for o in result.itertuples() if (o.centering, o.optimizer) not in same]
+    assert min(o.losses for o in others) > 1e-6
 
 
 # The measurements.
 
 
 def test_rms_norm_learns_in_about_as_many_steps():
-    config = rms_quality.Config(tasks=("reversal",), lrs=(2e-3,), seeds=(0,), steps=130)
-    result = rms_quality.run(config)
-    (layer,), (rms,) = (
-        result.values("learned_at", norm=norm) for norm in ("layer_norm", "rms_norm")
+    layer, rms = (
+        rms_quality.rms_quality("reversal", norm, 2e-3, 0, steps=130)["learned_at"]
+        for norm in ("layer_norm", "rms_norm")
     )
     assert abs(rms / layer - 1) < 0.25
 
 
-SMALL = language_model.Config(layers=2, width=16, hidden=24, steps=40, seeds=(0,), lrs=(1e-2,))
+SMALL = {"layers": 2, "width": 16, "hidden": 24}
 
 
 def test_the_language_model_learns_with_either_norm():
-    outcomes = language_model.run(SMALL).outcomes
-    for o in outcomes:
+    sweep = language_model.language_model.sweep(lr=[1e-2], seed=[0], steps=40, **SMALL)
+    for o in sweep.itertuples():
         assert len(o.curve) == 2 and o.curve[1] < o.curve[0] - 0.3
         assert len(o.shares_before) == len(o.shares_after) == 5
-    layer, rms = (o.held_out for o in outcomes)
+    layer, rms = sweep.held_out
     assert layer != rms and abs(layer - rms) < 0.1
 
 
 def test_both_norms_start_from_the_same_weights():
-    models = [language_model.make_model(SMALL, norm, seed=0) for norm in SMALL.norms]
+    models = [
+        language_model.make_model(norm, seed=0, **SMALL) for norm in ("layer_norm", "rms_norm")
+    ]
     kinds = [type(m.norm) for m in models]
     assert kinds == [torch.nn.LayerNorm, torch.nn.RMSNorm]
     assert [m.norm.eps for m in models] == [m.blocks[1].norm_2.eps for m in models] == [1e-5] * 2
@@ -195,7 +197,7 @@ def test_both_norms_start_from_the_same_weights():
 
 
 def test_the_model_reads_no_token_that_follows():
-    model = language_model.make_model(SMALL, "rms_norm", seed=0)
+    model = language_model.make_model("rms_norm", seed=0, **SMALL)
     tokens = torch.randint(20, (2, 9), generator=torch.Generator().manual_seed(0))
     other = tokens.clone()
     other[:, 6:] = 1
@@ -204,7 +206,7 @@ def test_the_model_reads_no_token_that_follows():
 
 
 def test_the_stream_of_the_language_model_is_centered_exactly():
-    model = language_model.make_model(SMALL, "layer_norm", seed=0).double()
+    model = language_model.make_model("layer_norm", seed=0, **SMALL).double()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():  # no weight stays 1, where a mistake could hide
         for parameter in model.parameters():
@@ -219,7 +221,7 @@ def test_the_stream_of_the_language_model_is_centered_exactly():
 
 
 def test_share_of_the_mean_is_measured():
-    model = language_model.make_model(SMALL, "rms_norm", seed=0)
+    model = language_model.make_model("rms_norm", seed=0, **SMALL)
     tokens = torch.randint(20, (3, 9), generator=torch.Generator().manual_seed(0))
     assert len(language_model.mean_shares(model, tokens)) == 5
     signs = torch.tensor([1.0, -1.0]).repeat(model.tokens.num_embeddings)
@@ -229,8 +231,7 @@ def test_share_of_the_mean_is_measured():
 
 
 def test_two_features_do_not_suffice_and_eight_do():
-    config = partial_rms.Config(steps=150)
-    few, enough = (partial_rms.run_one(config, 32, p, seed=0) for p in (0.0625, 0.25))
+    few, enough = (partial_rms.partial_rms(32, p, 0, steps=150) for p in (0.0625, 0.25))
     assert (few["used"], enough["used"]) == (2, 8)
     assert few["final_accuracy"] < 0.4 < 0.9 < enough["final_accuracy"]
     assert few["learned_at"] is None
@@ -244,7 +245,7 @@ def test_spread_of_partial_sizes():
 
 
 def test_conventions_in_half_precision():
-    result = rms_conventions.run(rms_conventions.Config(seeds=(0,), rows=8))
+    result = rms_conventions.rms_conventions.sweep(seed=[0], rows=8)
     verdicts = {
         name: [
             rms_conventions.verdict(result, name, dtype, scale)
@@ -280,16 +281,15 @@ def test_conventions_are_as_declared(name):
 
 
 def test_operations_are_counted():
-    result = norm_operations.run(norm_operations.Config())
-    layer, rms, fused, _ = result.outcomes
+    layer, rms, fused, _ = norm_operations.norm_operations.sweep().itertuples()
     assert (layer.norm, rms.norm) == ("layer_norm, composed", "rms_norm, composed")
-    assert layer.forward == ("mean", "sub", "pow", "mean", "add", "rsqrt", "mul", "mul", "add")
-    assert rms.forward == ("pow", "mean", "add", "rsqrt", "mul", "mul")
+    assert layer.forward == ["mean", "sub", "pow", "mean", "add", "rsqrt", "mul", "mul", "add"]
+    assert rms.forward == ["pow", "mean", "add", "rsqrt", "mul", "mul"]
     assert len(rms.backward) < len(layer.backward)
     assert rms.forward_traffic < 0.65 * layer.forward_traffic
     assert rms.backward_traffic < 0.8 * layer.backward_traffic
-    assert fused.forward == ("native_layer_norm",)
-    assert fused.backward == ("native_layer_norm_backward",)
+    assert fused.forward == ["native_layer_norm"]
+    assert fused.backward == ["native_layer_norm_backward"]
 
 
 def test_composed_norms_are_right():
@@ -302,50 +302,37 @@ def test_composed_norms_are_right():
     )
 
 
-def test_times_are_measured_and_not_judged():
-    config = norm_times.Config(
-        pairs=("composed", "the same layer twice"),
-        rows=(8,),
-        features=(16,),
-        rounds=3,
-        block_ms=0.1,
-    )
-    result = norm_times.run(config)
-    assert len(result.outcomes) == 4
-    for o in result.outcomes:
-        assert 0 < o.low <= o.ratio <= o.high
-        assert o.layer_ms > 0 < o.rms_ms
-    assert [o.rows for o in result.of(pair="composed", features=16, direction="forward")] == [8]
-    assert result.processor
+def test_times_are_measured_and_not_judged(monkeypatch):
+    pairs = ("composed", "the same layer twice")
+    monkeypatch.setattr(norm_times, "PAIRS", {pair: norm_times.PAIRS[pair] for pair in pairs})
+    monkeypatch.setattr(norm_times, "ROUNDS", 3)
+    monkeypatch.setattr(norm_times, "BLOCK_MS", 0.1)
+    found = norm_times.norm_times(8, 16, 0)
+    assert [(o["pair"], o["direction"]) for o in found] == [
+        (pair, direction) for direction in ("forward", "both") for pair in pairs
+    ]
+    for o in found:
+        assert 0 < o["low"] <= o["ratio"] <= o["high"]
+        assert o["layer_ms"] > 0 < o["rms_ms"]
 
 
 @pytest.mark.parametrize(
-    ("module", "settings", "says"),
+    ("run", "settings", "says"),
     [
-        (norm_times, {"pairs": ("fast",)}, "pairs: got 'fast'"),
-        (norm_times, {"rows": (2,)}, "features: got 3 for 1 rows"),
-        (norm_times, {"rounds": 1}, "rounds: got 1"),
-        (norm_times, {"block_ms": 0.0}, "block_ms: got 0"),
-        (norm_operations, {"norms": ("batch_norm",)}, "norms: got 'batch_norm'"),
-        (norm_operations, {"rows": 1}, "rows: got 1; expected 2 or more"),
-        (rms_conventions, {"conventions": ("mine",)}, "conventions: got 'mine'"),
-        (rms_conventions, {"dtypes": ("float8",)}, "dtypes: got 'float8'"),
-        (rms_conventions, {"scales": (0.0,)}, "scales: got"),
-        (rms_conventions, {"rows": 0}, "rows: got 0; expected 1 or more"),
-        (language_model, {"norms": ("batch_norm",)}, "norms: got 'batch_norm'"),
-        (language_model, {"heads": 5}, "heads: got 5"),
-        (language_model, {"lrs": (0.0,)}, "lrs: got"),
-        (rms_quality, {"norms": ("batch_norm",)}, "norms: got 'batch_norm'"),
-        (rms_quality, {"p": 0.0}, "p: got 0"),
-        (rms_quality, {"learned_above": 1.5}, "learned_above: got 1.5"),
-        (rms_quality, {"steps": 5}, "steps: got 5"),
-        (partial_rms, {"parts": (0.5,)}, "parts: got 1 for 7 widths"),
-        (partial_rms, {"widths": (8,), "parts": (1.5,)}, "parts: got"),
-        (pre_rms_training, {"centerings": ("none",)}, "centerings: got 'none'"),
-        (pre_rms_training, {"lrs": (0.1,)}, "lrs: got 1 for 2 optimizers"),
-        (pre_rms_training, {"steps": 0}, "steps: got 0"),
+        (norm_times.norm_times, {"rows": [2]}, "features: got 3 for 1 rows"),
+        (language_model.language_model, {"width": 30}, "width: got 30; expected a multiple of 4"),
+        (rms_quality.rms_quality, {"p": 0.0}, "p: got 0"),
+        (rms_quality.rms_quality, {"steps": 5}, "steps: got 5"),
     ],
 )
-def test_bad_settings_are_named(module, settings, says):
+def test_bad_settings_are_named(run, settings, says):
     with pytest.raises(ValueError, match=says):
-        check_settings(module.Config(**settings))
+        run.sweep(**settings)
+
+
+@pytest.mark.parametrize(
+    ("run", "points"),
+    [(partial_rms.partial_rms, 7), (stream_mean.stream_mean, 7), (norm_times.norm_times, 3)],
+)
+def test_the_grid_is_no_product(run, points):
+    assert len(run._resolve({"seed": [0]})[0]) == points

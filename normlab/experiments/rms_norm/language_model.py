@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.sequence_training import norm_inputs
-from normlab.experiments.settings import Count, Index, Positive, Several, check_divides
+from normlab.experiments.sequence_training import make_optimizer, norm_inputs
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit, token_loss
 from normlab.norms import NORMS
 from normlab.plain import PreRMSNormBlock
 
 Norm = Literal["layer_norm", "rms_norm"]
+LENGTH = 32  # T, of a window
+HEADS = 4  # of each attention
+CHARACTERS = 200_000  # of the text, from its start; the last fifth is held out
+
+
+def _divides(width: int) -> None:
+    if width % HEADS:
+        raise ValueError(f"width: got {width}; expected a multiple of {HEADS}, the heads")
 
 
 class LanguageModel(nn.Module):
@@ -47,25 +54,6 @@ class LanguageModel(nn.Module):
             x = block(x)  # (N, T, D)
         logits: Tensor = self.head(self.norm(x))  # (N, T, vocabulary)
         return logits
-
-
-def loss_of(model: nn.Module, tokens: Tensor, following: Tensor) -> Tensor:
-    """Mean cross-entropy of the next token, in nats."""
-    return cross_entropy(model(tokens).flatten(0, 1), following.flatten())
-
-
-def train(model: nn.Module, batches: SequenceBatches, *, lr: float, steps: int) -> list[float]:
-    """Minimize the loss by Adam at a constant rate; the loss before each update."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98))
-    losses = []
-    for _ in range(steps):
-        tokens, following = next(batches)  # (N, T) each
-        loss = loss_of(model, tokens, following)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 
 
 def replace_norms(model: LanguageModel, kind: Norm) -> LanguageModel:
@@ -109,88 +97,84 @@ def mean_shares(model: nn.Module, tokens: Tensor) -> list[float]:
     return [(x.mean(-1).square().mean() / x.square().mean()).item() for x in seen]
 
 
-@dataclass(frozen=True)
-class Config:
-    """A causal model of single characters, on the help topics that come with Python.
-
-    Both norms start from the same weights, read the same batches and have the same `eps`.
-    """
-
-    #: "layer_norm", without a bias, or "rms_norm"
-    norms: tuple[Norm, ...] = ("layer_norm", "rms_norm")
-    #: learning rates of Adam, from the first step on
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives weights and windows
-    layers: Count = 4  #: blocks
-    width: Count = 32  #: D
-    heads: Count = 4  #: of each attention
-    hidden: Count = 88  #: units of a feed-forward network
-    length: Count = 32  #: T
-    batch_size: Count = 32  #: N
-    steps: Count = 300  #: updates
-    characters: Several = 200_000  #: of the text, from its start; the last fifth is held out
-
-    def __post_init__(self) -> None:
-        check_divides(self, "heads", "width")
-
-
-def split_text(config: Config) -> tuple[Text, Text]:
+def split_text() -> tuple[Text, Text]:
     """The first four fifths of the text, to train on, and the last, to evaluate on."""
-    text = load_text(config.characters)
+    text = load_text(CHARACTERS)
     at = 4 * len(text.tokens) // 5
     return text._replace(tokens=text.tokens[:at]), text._replace(tokens=text.tokens[at:])
 
 
-def make_model(config: Config, norm: Norm, seed: int) -> LanguageModel:
+def make_model(
+    norm: Norm, seed: int, *, layers: int = 4, width: int = 32, hidden: int = 88
+) -> LanguageModel:
     """The network at its initial weights, which are the same for either norm."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LanguageModel(
-            load_text(config.characters).vocabulary,
-            config.length,
-            config.width,
-            config.heads,
-            config.hidden,
-            config.layers,
+            load_text(CHARACTERS).vocabulary, LENGTH, width, HEADS, hidden, layers
         )
     return replace_norms(model, norm)
 
 
-def make_batches(config: Config, text: Text, seed: int) -> SequenceBatches:
-    """Windows of a text; other draws than those of the weights."""
-    return text_batches(text, length=config.length, batch_size=config.batch_size, seed=1000 + seed)
+def make_batches(text: Text, seed: int) -> SequenceBatches:
+    """32 windows of a text at a time; other draws than those of the weights."""
+    return text_batches(text, length=LENGTH, batch_size=32, seed=1000 + seed)
 
 
 @torch.no_grad()
-def held_out_loss(model: nn.Module, config: Config) -> float:
+def held_out_loss(model: nn.Module) -> float:
     """Mean loss over 512 windows of the text that no model was trained on."""
-    _, held_out = split_text(config)
-    windows = text_batches(held_out, length=config.length, batch_size=512, seed=0)
-    return loss_of(model, *next(windows)).item()
+    _, held_out = split_text()
+    windows = text_batches(held_out, length=LENGTH, batch_size=512, seed=0)
+    return token_loss(model, next(windows)).item()
 
 
-def run_one(config: Config, norm: Norm, lr: float, seed: int) -> dict[str, Any]:
-    """Train one model.
+@experiment(
+    norm=("layer_norm", "rms_norm"),
+    lr=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
+    seed=range(5),
+    condition=_divides,
+)
+def language_model(
+    norm: Norm,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    layers: PositiveInt = 4,
+    width: PositiveInt = 32,
+    hidden: PositiveInt = 88,
+    steps: PositiveInt = 300,
+) -> dict[str, Any]:
+    """Train a causal model of single characters on the help topics that come with Python.
 
-    Measures:
+    Both norms start from the same weights, read the same batches and have the same `eps`.
+
+    Args:
+        norm: "layer_norm", without a bias, or "rms_norm".
+        lr: learning rate of Adam, from the first step on.
+        seed: gives weights and windows.
+        layers: blocks.
+        width: D.
+        hidden: units of a feed-forward network.
+        steps: updates.
+
+    Returns:
         held_out: loss on the last fifth of the text after training, in nats for a character.
         curve: mean training loss of each twenty steps; every batch is new.
         shares_before: mean² / mean of squares of the input of each norm, from the first block
             to the last norm, averaged over tokens, before training.
         shares_after: the same after training.
     """
-    text, held_out = split_text(config)
-    model = make_model(config, norm, seed)
-    tokens, _ = next(make_batches(config, held_out, seed))
+    text, held_out = split_text()
+    model = make_model(norm, seed, layers=layers, width=width, hidden=hidden)
+    tokens, _ = next(make_batches(held_out, seed))
     before = mean_shares(model, tokens)
-    losses = train(model, make_batches(config, text, seed), lr=lr, steps=config.steps)
+    batches = make_batches(text, seed)
+    losses = fit(model, make_optimizer(model, lr=lr), batches, steps, loss_of=token_loss)
     curve = [sum(part) / 20 for part in zip(*[iter(losses)] * 20, strict=True)]
     return {
-        "held_out": held_out_loss(model, config),
-        "curve": tuple(curve),
-        "shares_before": tuple(before),
-        "shares_after": tuple(mean_shares(model, tokens)),
+        "held_out": held_out_loss(model),
+        "curve": curve,
+        "shares_before": before,
+        "shares_after": mean_shares(model, tokens),
     }
-
-
-run = Sweep(run_one, norm="norms", lr="lrs", seed="seeds")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
@@ -13,8 +12,7 @@ from torch.nn.functional import rms_norm as torch_rms_norm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Several
+from normlab.experiments.sweep import experiment
 
 Norm = Callable[[Tensor, Tensor, Tensor], Tensor]
 Name = Literal["layer_norm, composed", "rms_norm, composed", "layer_norm, torch", "rms_norm, torch"]
@@ -44,15 +42,6 @@ NORMS: dict[Name, Norm] = {
 }
 
 
-@dataclass(frozen=True)
-class Config:
-    """Every norm once forward and once backward, on CPU."""
-
-    norms: tuple[Name, ...] = get_args(Name)  #: names of :data:`NORMS`
-    rows: Several = 64  #: rows of the input
-    features: Several = 256  #: H
-
-
 class _Count(TorchDispatchMode):
     """Collects the operations that reach a kernel, and the elements that they touch."""
 
@@ -71,10 +60,14 @@ class _Count(TorchDispatchMode):
         return out
 
 
-def run_one(config: Config, norm: Name) -> dict[str, Any]:
-    """Count what torch dispatches for one norm.
+@experiment(norm=get_args(Name))
+def norm_operations(norm: Name) -> dict[str, Any]:
+    """Count what torch dispatches for one norm, forward and backward, on CPU.
 
-    Measures:
+    Args:
+        norm: name in :data:`NORMS`.
+
+    Returns:
         forward: names of the operations, in order, without views and allocations.
         backward: the same for the backward pass.
         forward_traffic: elements read and written by the operations of the forward pass, for
@@ -82,19 +75,16 @@ def run_one(config: Config, norm: Name) -> dict[str, Any]:
         backward_traffic: the same for the backward pass.
     """
     generator = torch.Generator().manual_seed(0)
-    x, dy = torch.randn(2, config.rows, config.features, generator=generator)
-    weight, bias = torch.randn(2, config.features, generator=generator)
+    x, dy = torch.randn(2, 64, 256, generator=generator)
+    weight, bias = torch.randn(2, 256, generator=generator)
     leaves = [t.clone().requires_grad_() for t in (x, weight, bias)]
     with _Count() as forward:
         y = NORMS[norm](*leaves)
     with _Count() as backward:
         torch.autograd.grad(y, leaves, dy, allow_unused=True)
     return {
-        "forward": tuple(forward.names),
-        "backward": tuple(backward.names),
+        "forward": forward.names,
+        "backward": backward.names,
         "forward_traffic": forward.elements / x.numel(),
         "backward_traffic": backward.elements / x.numel(),
     }
-
-
-run = Sweep(run_one, norm="norms")

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 
-from normlab.experiments.data.sequences import Task
-from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.rms_norm import rms_quality
-from normlab.experiments.settings import Count, Index, Positive, check_one_for_each
+from normlab.experiments.sweep import experiment
 from normlab.layers import prms_norm
 
 
-@dataclass(frozen=True)
-class Config:
-    """The Pre-LN Transformer of :mod:`normlab.experiments.rms_norm.rms_quality` with pRMSNorm."""
-
-    widths: tuple[Count, ...] = (32, 32, 32, 32, 32, 64, 128)  #: D of each network
-    #: p of each network, one for each width
-    parts: tuple[rms_quality.Part, ...] = (0.0625, 0.125, 0.25, 0.5, 1.0, 0.0625, 0.0625)
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and batches
-    task: Task = "reversal"  #: on random tokens
-    layers: Count = 4  #: L
-    lr: Positive = 2e-3  #: learning rate
-    steps: Count = 250  #: updates
-
-    def __post_init__(self) -> None:
-        check_one_for_each(self, "parts", of="widths")
-
-
-def _points(config: Config) -> Iterator[dict[str, Any]]:
-    for width, p in zip(config.widths, config.parts, strict=True):
-        yield from grid(width=[width], p=[p], seed=config.seeds)
+def _points(
+    width: Sequence[int], p: Sequence[float], seed: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """Every part of the narrowest network, and of wider ones the smallest."""
+    for w, part, s in itertools.product(width, p, seed):
+        if w == min(width) or part == min(p):
+            yield {"width": w, "p": part, "seed": s}
 
 
 def output_spread(width: int, p: float, *, seed: int, rows: int = 4000) -> float:
@@ -50,24 +36,31 @@ def output_spread(width: int, p: float, *, seed: int, rows: int = 4000) -> float
     return ((size - size.mean()).square().mean().sqrt() / size.mean()).item()
 
 
-def run_one(config: Config, width: int, p: float, seed: int) -> dict[str, Any]:
-    """Train one network.
+@experiment(width=(32, 64, 128), p=(0.0625, 0.125, 0.25, 0.5, 1.0), seed=range(5), points=_points)
+def partial_rms(
+    width: PositiveInt, p: rms_quality.Part, seed: NonNegativeInt, *, steps: PositiveInt = 250
+) -> dict[str, Any]:
+    """Train the Transformer of :mod:`normlab.experiments.rms_norm.rms_quality` with pRMSNorm.
 
-    Measures:
+    Args:
+        width: D.
+        p: part of the features that the mean square is taken from.
+        seed: of weights and batches.
+        steps: updates.
+
+    Returns:
         used: k, the number of features that the mean square is taken from.
         learned_at: first step above 95 percent accuracy as a mean of ten steps; None if never.
         final_accuracy: of the last ten steps.
         spread: relative standard deviation over rows of the output's size, for independent
             normal features.
     """
-    settings = rms_quality.Config(layers=config.layers, width=width, p=p, steps=config.steps)
-    trained = rms_quality.run_one(settings, config.task, "prms_norm", config.lr, seed)
+    trained = rms_quality.rms_quality(
+        "reversal", "prms_norm", 2e-3, seed, layers=4, width=width, p=p, steps=steps
+    )
     return {
         "used": math.ceil(round(p * width, 9)),
         "learned_at": trained["learned_at"],
         "final_accuracy": trained["accuracies"][-1],
         "spread": output_spread(width, p, seed=seed),
     }
-
-
-run = Sweep(run_one, _points)

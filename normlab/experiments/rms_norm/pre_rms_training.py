@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 
 from normlab.experiments.data.sequences import sequence_batches
-from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.networks.transformer import Transformer, make_transformer
 from normlab.experiments.rms_norm.pre_rms_conversion import center_writers_, to_pre_rms_norm
-from normlab.experiments.sequence_training import OptimizerName, make_optimizer, train_on_sequences
-from normlab.experiments.settings import Count, Index, Positive, check_one_for_each
+from normlab.experiments.sequence_training import make_optimizer, train_on_sequences
+from normlab.experiments.sweep import experiment
 
 Centering = Literal["centering kept", "centered after each step", "centered once"]
 
 
-@dataclass(frozen=True)
-class Config:
-    """A small Pre-LN network in float64 and its conversions, on the same batches."""
-
-    #: how the converted network is kept centered while it trains
-    centerings: tuple[Centering, ...] = get_args(Centering)
-    #: "adam" (betas 0.9 and 0.98) or "sgd" (momentum 0.9)
-    optimizers: tuple[OptimizerName, ...] = ("sgd", "adam")
-    lrs: tuple[Positive, ...] = (0.05, 2e-3)  #: learning rate of each optimizer
-    layers: Count = 2  #: L
-    width: Count = 32  #: D
-    steps: Count = 40  #: updates
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of weights and batches
-
-    def __post_init__(self) -> None:
-        check_one_for_each(self, "lrs", of="optimizers")
+RATES = {"sgd": 0.05, "adam": 2e-3}
 
 
-def _points(config: Config) -> Iterator[dict[str, Any]]:
-    for optimizer, lr in zip(config.optimizers, config.lrs, strict=True):
-        yield from grid(optimizer=[optimizer], lr=[lr], seed=config.seeds)
-
-
-def _make_model(config: Config, seed: int) -> Transformer:
+def _make_model(seed: int) -> Transformer:
     """Norm weights and biases are away from 1 and 0, where mistakes in a conversion would hide."""
-    model = make_transformer("pre_norm", layers=config.layers, seed=seed, width=config.width)
+    model = make_transformer("pre_norm", layers=2, seed=seed, width=32)
     model = model.double()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -54,10 +32,18 @@ def _make_model(config: Config, seed: int) -> Transformer:
     return model
 
 
-def run_one(config: Config, optimizer: OptimizerName, lr: float, seed: int) -> list[dict[str, Any]]:
-    """Train every conversion beside the network that it came from.
+@experiment(optimizer=tuple(RATES), seed=range(5))
+def pre_rms_training(
+    optimizer: Literal["sgd", "adam"], seed: NonNegativeInt, *, steps: PositiveInt = 40
+) -> list[dict[str, Any]]:
+    """Train a small Pre-LN network in float64 and its conversions, on the same batches.
 
-    Measures:
+    Args:
+        optimizer: "adam" (betas 0.9 and 0.98) at the rate 0.002, or "sgd" (momentum 0.9) at 0.05.
+        seed: of weights and batches.
+        steps: updates.
+
+    Returns:
         centering: how the conversion was kept centered.
         before: largest difference of the logits before training.
         losses: largest difference of the two losses at any step.
@@ -69,16 +55,16 @@ def run_one(config: Config, optimizer: OptimizerName, lr: float, seed: int) -> l
         return train_on_sequences(
             model,
             sequence_batches("reversal", seed=1000 + seed),
-            steps=config.steps,
-            optimizer=make_optimizer(model, lr=lr, optimizer=optimizer),
+            steps=steps,
+            optimizer=make_optimizer(model, lr=RATES[optimizer], optimizer=optimizer),
             after_step=(lambda step: center_writers_(model)) if centered else None,
         ).losses
 
-    model = _make_model(config, seed)
+    model = _make_model(seed)
     tokens, _ = next(sequence_batches("reversal", seed=seed))
     logits = model(tokens).detach()
     conversions = {
-        c: to_pre_rms_norm(model, keep_centering=c == "centering kept") for c in config.centerings
+        c: to_pre_rms_norm(model, keep_centering=c == "centering kept") for c in get_args(Centering)
     }
     base = fit(model)
     found = []
@@ -89,6 +75,3 @@ def run_one(config: Config, optimizer: OptimizerName, lr: float, seed: int) -> l
         measured = {"before": before, "losses": difference, "drop": base[0] - base[-1]}
         found.append({"centering": centering, **measured})
     return found
-
-
-run = Sweep(run_one, _points)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import pandas as pd
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.results import Result
-from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import experiment
+from normlab.experiments.tables import where
 from normlab.layers import rms_norm
 from normlab.layers.standardization import accumulation_dtype
 
@@ -125,19 +126,6 @@ class ConventionLayer(nn.Module):
         return self.convention.apply(input, self.weight.shape, self.weight)
 
 
-@dataclass(frozen=True)
-class Config:
-    """Every convention on rows of every size in every dtype."""
-
-    conventions: tuple[Name, ...] = get_args(Name)  #: names of :data:`CONVENTIONS`
-    dtypes: tuple[Dtype, ...] = get_args(Dtype)  #: of input and weight
-    #: standard deviation of the input, whose mean is 0
-    scales: tuple[Positive, ...] = (1.0, 300.0, 1e-4)
-    features: Count = 256  #: H
-    rows: Count = 32  #: rows of the input
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of rows and weight
-
-
 def _exact(x: Tensor, weight: Tensor, convention: Convention | None) -> Tensor:
     """The formula in float64, with the eps of `convention` or without any."""
     x, weight = x.double(), weight.double()
@@ -152,12 +140,27 @@ def _exact(x: Tensor, weight: Tensor, convention: Convention | None) -> Tensor:
     return x / (mean_square + eps).sqrt() * weight
 
 
-def run_one(
-    config: Config, convention: Name, dtype: Dtype, scale: float, seed: int
+@experiment(
+    convention=get_args(Name), dtype=get_args(Dtype), scale=(1.0, 300.0, 1e-4), seed=range(5)
+)
+def rms_conventions(
+    convention: Name,
+    dtype: Dtype,
+    scale: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    rows: PositiveInt = 32,
 ) -> dict[str, Any]:
-    """Put one size of rows in one dtype through one convention.
+    """Put rows of one size in one dtype through one convention.
 
-    Measures:
+    Args:
+        convention: name in :data:`CONVENTIONS`.
+        dtype: of input and weight.
+        scale: standard deviation of the input, whose mean is 0.
+        seed: of rows and weight.
+        rows: of the input.
+
+    Returns:
         error: largest difference from the formula without eps, divided by the largest output;
             None where an output is not finite.
         output_rms: rms of the output before the weight acts (the weight divided out); None
@@ -168,11 +171,11 @@ def run_one(
     """
     written, stored_in = CONVENTIONS[convention], getattr(torch, dtype)
     generator = torch.Generator().manual_seed(seed)
-    rows = torch.randn(config.rows, config.features, generator=generator, dtype=torch.float64)
-    x = (rows * scale).to(stored_in)
-    weight = 1 + 0.2 * torch.randn(config.features, generator=generator, dtype=torch.float64)
+    unit = torch.randn(rows, 256, generator=generator, dtype=torch.float64)
+    x = (unit * scale).to(stored_in)
+    weight = 1 + 0.2 * torch.randn(256, generator=generator, dtype=torch.float64)
     stored = (weight - written.weight_offset).to(stored_in)
-    y = written.apply(x, (config.features,), stored)
+    y = written.apply(x, (256,), stored)
     effective = stored.double() + written.weight_offset
     finite = bool(y.isfinite().all())
     exact = _exact(x, effective, None)
@@ -186,18 +189,14 @@ def run_one(
     }
 
 
-run = Sweep(run_one, convention="conventions", dtype="dtypes", scale="scales", seed="seeds")
-
-
-def verdict(result: Result, convention: Name, dtype: Dtype, scale: float) -> str:
+def verdict(table: pd.DataFrame, convention: Name, dtype: Dtype, scale: float) -> str:
     """What comes out, in a word: "right", "0", "not finite", or the rms of the output."""
-    found = result.of(convention=convention, dtype=dtype, scale=scale)
-    if any(o.output_rms is None for o in found):
+    found = where(table, convention=convention, dtype=dtype, scale=scale)
+    if found.output_rms.isna().any():
         return "not finite"
-    sizes = sorted(o.output_rms for o in found)
-    if sizes[-1] == 0:
+    if found.output_rms.max() == 0:
         return "0"
     # 4 roundings of a bfloat16 number are three percent
-    if max(o.error for o in found) < max(0.01, 4 * torch.finfo(getattr(torch, dtype)).eps):
+    if found.error.max() < max(0.01, 4 * torch.finfo(getattr(torch, dtype)).eps):
         return "right"
-    return f"rms {sizes[len(sizes) // 2]:.1g}"
+    return f"rms {found.output_rms.median():.1g}"

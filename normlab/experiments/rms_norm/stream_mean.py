@@ -2,47 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat
 
-from normlab.experiments.former_sweep import Sweep, grid
-from normlab.experiments.rms_norm import language_model
-from normlab.experiments.rms_norm.language_model import Norm, center_stream_, replace_norms
-from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.rms_norm.language_model import (
+    Norm,
+    center_stream_,
+    held_out_loss,
+    make_batches,
+    make_model,
+    mean_shares,
+    replace_norms,
+    split_text,
+)
+from normlab.experiments.sequence_training import make_optimizer
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit, token_loss
 from normlab.norms import NORMS
 
-
-@dataclass(frozen=True)
-class Config:
-    """The language model, with the same number added to every entry of its token embedding."""
-
-    #: what is added before training; the entries have variance 1
-    offsets: tuple[Positive, ...] = (1.0, 3.0)
-    lrs: tuple[Positive, ...] = (3e-3, 1e-2, 3e-2)  #: learning rates of the model with RMSNorm
-    #: of the model with LayerNorm, whose norms are exchanged after training; it starts with the
-    #: last of the offsets
-    layer_norm_lr: Positive = 1e-2
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives weights and windows
-    steps: Count = 300  #: updates
+LAYER_NORM_LR = 1e-2
 
 
-def _points(config: Config) -> Iterator[dict[str, Any]]:
-    yield from grid(
-        norm=["layer_norm"],
-        offset=config.offsets[-1:],
-        lr=[config.layer_norm_lr],
-        seed=config.seeds,
-    )
-    yield from grid(norm=["rms_norm"], offset=config.offsets, lr=config.lrs, seed=config.seeds)
+def _points(offset: Sequence[float], **grid: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Layer norm, whose norms are exchanged, has the largest offset and one rate."""
+    for n, o, lr, seed in itertools.product(grid["norm"], offset, grid["lr"], grid["seed"]):
+        if n == "rms_norm" or (o == max(offset) and lr == LAYER_NORM_LR):
+            yield {"norm": n, "offset": o, "lr": lr, "seed": seed}
 
 
-def run_one(config: Config, norm: Norm, offset: float, lr: float, seed: int) -> dict[str, Any]:
-    """Train one model; exchange the norms of one with LayerNorm.
+@experiment(
+    norm=("layer_norm", "rms_norm"),
+    offset=(1.0, 3.0),
+    lr=(3e-3, 1e-2, 3e-2),
+    seed=range(5),
+    points=_points,
+)
+def stream_mean(
+    norm: Norm, offset: PositiveFloat, lr: PositiveFloat, seed: NonNegativeInt
+) -> dict[str, Any]:
+    """Train the language model, with one number added to every entry of its token embedding.
 
-    Measures:
+    Args:
+        norm: of the model.
+        offset: what is added before training; the entries have variance 1.
+        lr: learning rate of Adam.
+        seed: gives weights and windows.
+
+    Returns:
         held_out: loss on the last fifth of the text after training, in nats for a character.
         share_before: share of the mean in the mean square at the first norm, before training.
         share_after: the same after training.
@@ -50,28 +60,23 @@ def run_one(config: Config, norm: Norm, offset: float, lr: float, seed: int) -> 
             for a model with RMSNorm.
         converted: the same with the stream centered, too.
     """
-    settings = language_model.Config(steps=config.steps)
-    text, held_out = language_model.split_text(settings)
-    tokens, _ = next(language_model.make_batches(settings, held_out, seed))
-    model = language_model.make_model(settings, norm, seed)
+    text, held_out = split_text()
+    tokens, _ = next(make_batches(held_out, seed))
+    model = make_model(norm, seed)
     with torch.no_grad():
         model.tokens.weight += offset
-    before = language_model.mean_shares(model, tokens)[0]
-    batches = language_model.make_batches(settings, text, seed)
-    language_model.train(model, batches, lr=lr, steps=config.steps)
+    before = mean_shares(model, tokens)[0]
+    fit(model, make_optimizer(model, lr=lr), make_batches(text, seed), 300, loss_of=token_loss)
     found: dict[str, Any] = {
-        "held_out": language_model.held_out_loss(model, settings),
+        "held_out": held_out_loss(model),
         "share_before": before,
-        "share_after": language_model.mean_shares(model, tokens)[0],
+        "share_after": mean_shares(model, tokens)[0],
         "exchanged": None,
         "converted": None,
     }
     if NORMS[norm].centered:
         other = replace_norms(model, "rms_norm")
-        found["exchanged"] = language_model.held_out_loss(other, settings)
+        found["exchanged"] = held_out_loss(other)
         center_stream_(other)
-        found["converted"] = language_model.held_out_loss(other, settings)
+        found["converted"] = held_out_loss(other)
     return found
-
-
-run = Sweep(run_one, _points)
