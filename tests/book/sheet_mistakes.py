@@ -17,7 +17,7 @@ from normlab.checks import LAYER_NORM_MUTANTS, check_layer
 from normlab.checks.mutants import WrongModule, find_mutant
 from normlab.commands import main
 from normlab.experiments.checks import check_styles
-from normlab.experiments.debugging import gradient_accumulation
+from normlab.experiments.debugging.gradient_accumulation import gradient_accumulation
 
 run_styles = functools.cache(check_styles.run)
 
@@ -94,12 +94,8 @@ def verify_freezing(text: str) -> None:
 
 
 def verify_accumulation(text: str) -> None:
-    config = gradient_accumulation.Config(
-        norms=("batch_norm", "layer_norm"), parts=(4,), seeds=(0,)
-    )
-    result = gradient_accumulation.run(config)
-    assert result.values("error", norm="batch_norm")[0] > 0.05
-    assert result.values("error", norm="layer_norm")[0] < 1e-5
+    assert gradient_accumulation("batch_norm", parts=4, seed=0)["error"] > 0.05
+    assert gradient_accumulation("layer_norm", parts=4, seed=0)["error"] < 1e-5
     assert "with batch norm, micro-batches do not add up" in text
 
 
