@@ -116,7 +116,7 @@ def describe_record(path: Path | str) -> str:
     header = read_header(path)
     lines = map(json.loads, Path(path).read_text(encoding="utf-8").splitlines()[1:])
     rows = [row for line in lines for row in (line if isinstance(line, list) else [line])]
-    seeds = [row["seed"] for row in rows]
+    seeds = header["settings"].get("seeds") or [row["seed"] for row in rows]
     return (
         f"recorded: {len(rows)} runs, seeds {min(seeds)} to {max(seeds)}, "
         f"torch {header['versions']['torch'].partition('+')[0]}\n{header['command']}"

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Callable
 
+import pandas as pd
 import torch
 from sheet import Section, without_links
 from sheet_conventions import randn
@@ -16,17 +17,19 @@ from normlab import layers, residual
 from normlab.checks import LAYER_NORM_MUTANTS, check_layer
 from normlab.checks.mutants import WrongModule, find_mutant
 from normlab.commands import main
-from normlab.experiments.checks import check_styles
-from normlab.experiments.debugging import gradient_accumulation
+from normlab.experiments.checks.check_styles import SHIFT, SMALL, caught, check_styles
+from normlab.experiments.debugging.gradient_accumulation import gradient_accumulation
 
-run_styles = functools.cache(check_styles.run)
+
+@functools.cache
+def run_styles() -> pd.DataFrame:
+    return check_styles.sweep(size=[4, 64])
 
 
 def verify_checks(section: Section) -> None:
     head, *rows = section.take_table()
     assert head == ["check", "finds, for example"] and len(rows) == 5
-    config = check_styles.Config(sizes=(4, 64))
-    styles = run_styles(config)
+    styles = run_styles()
     # The check of each row, and one that most people have and that does not find it.
     pairs = (
         (("random gradient", 64), ("gradient of sum", 64)),
@@ -37,9 +40,9 @@ def verify_checks(section: Section) -> None:
     for (says, finds), (finder, other) in zip(rows, pairs, strict=False):
         for name in re.findall(r"`(\w+)`", finds):
             assert name in LAYER_NORM_MUTANTS
-            assert name in check_styles.caught(styles, *finder), says
-            assert name not in check_styles.caught(styles, *other), says
-    assert f"{config.small:.0e}" in rows[1][0] and f"{config.shift:.0f}" in rows[2][0]
+            assert name in caught(styles, *finder), says
+            assert name not in caught(styles, *other), says
+    assert f"{SMALL:.0e}" in rows[1][0] and f"{SHIFT:.0f}" in rows[2][0]
     assert "y.sum()" in rows[0][0] and "float64" in rows[2][0] and "four" in rows[3][0]
     mistakes = re.findall(r"`(\w+)`", rows[4][1])
     assert len(mistakes) == 2
@@ -94,12 +97,8 @@ def verify_freezing(text: str) -> None:
 
 
 def verify_accumulation(text: str) -> None:
-    config = gradient_accumulation.Config(
-        norms=("batch_norm", "layer_norm"), parts=(4,), seeds=(0,)
-    )
-    result = gradient_accumulation.run(config)
-    assert result.values("error", norm="batch_norm")[0] > 0.05
-    assert result.values("error", norm="layer_norm")[0] < 1e-5
+    assert gradient_accumulation("batch_norm", parts=4, seed=0)["error"] > 0.05
+    assert gradient_accumulation("layer_norm", parts=4, seed=0)["error"] < 1e-5
     assert "with batch norm, micro-batches do not add up" in text
 
 

@@ -8,16 +8,15 @@ import torch
 from torch import nn
 
 from normlab import doctor
-from normlab.experiments.debugging import (
-    freezing,
-    gradient_accumulation,
-    gradient_checks,
-    norm_weight_decay,
-    recalibration,
-    several_devices,
-)
+from normlab.experiments.debugging.freezing import freezing
+from normlab.experiments.debugging.gradient_accumulation import accumulate, gradient_accumulation
+from normlab.experiments.debugging.gradient_checks import gradient_checks
+from normlab.experiments.debugging.norm_weight_decay import make_groups, norm_weight_decay
+from normlab.experiments.debugging.recalibration import recalibration, recompute_statistics_
+from normlab.experiments.debugging.several_devices import measure_moments, merge, several_devices
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.rms_norm import rms_conventions
+from normlab.experiments.tables import where
 from normlab.layers import BatchNorm1d
 from normlab.reference import moments
 
@@ -26,8 +25,8 @@ from normlab.reference import moments
 
 def test_merged_moments_are_those_of_the_union():
     x = np.random.default_rng(0).normal(3.0, 2.0, size=(11, 4))
-    a, b = (several_devices.measure_moments(torch.tensor(p)) for p in (x[:3], x[3:]))
-    merged = several_devices.merge(a, b)
+    a, b = (measure_moments(torch.tensor(p)) for p in (x[:3], x[3:]))
+    merged = merge(a, b)
     reference = moments.merge(moments.two_pass(x[:3], axis=0), moments.two_pass(x[3:], axis=0))
     assert merged.n == 11
     for found in (merged.mean.numpy(), reference.mean):
@@ -36,37 +35,31 @@ def test_merged_moments_are_those_of_the_union():
         np.testing.assert_allclose(np.squeeze(found), x.var(0), rtol=1e-13)
 
 
-def worst(result, measure, method):
-    return max(result.values(measure, method=method))
-
-
 @pytest.mark.parametrize("shift", [0.0, 2.0])
 def test_only_merged_statistics_in_the_graph_equal_the_whole_batch(shift):
-    result = several_devices.run(several_devices.Config(shift=shift))
+    by_method = several_devices.sweep(shift=shift).groupby("method")
+    least, most = by_method.min(), by_method.max()
     for method in ("merged", "layer norm"):
-        assert worst(result, "output_error", method) < 1e-14
-        assert worst(result, "gradient_error", method) < 1e-13
-    assert min(result.values("output_error", method="own statistics")) > 0.1
-    assert min(result.values("output_error", method="averaged")) > 0.02
-    assert worst(result, "output_error", "merged, cut") < 1e-14
-    assert min(result.values("gradient_error", method="merged, cut")) > 0.1
+        assert most.output_error[method] < 1e-14
+        assert most.gradient_error[method] < 1e-13
+    assert least.output_error["own statistics"] > 0.1
+    assert least.output_error["averaged"] > 0.02
+    assert most.output_error["merged, cut"] < 1e-14
+    assert least.gradient_error["merged, cut"] > 0.1
 
 
 def test_a_merge_without_the_distance_of_the_means_is_seen(monkeypatch):
     def sloppy(a, b):
-        right = right_merge(a, b)
-        return right._replace(squares=a.squares + b.squares)
+        return merge(a, b)._replace(squares=a.squares + b.squares)
 
-    right_merge = several_devices.merge
-    monkeypatch.setattr(several_devices, "merge", sloppy)
-    result = several_devices.run(several_devices.Config())
-    assert min(result.values("output_error", method="merged")) > 0.02
+    monkeypatch.setattr("normlab.experiments.debugging.several_devices.merge", sloppy)
+    assert several_devices.sweep(method=["merged"]).output_error.min() > 0.02
 
 
 @pytest.mark.parametrize("shares", [(24,), (1, 23)])
 def test_shares_that_divide_nothing_are_named(shares):
     with pytest.raises(ValueError, match="shares: got"):
-        several_devices.Config(shares=shares)
+        several_devices("merged", seed=0, shares=shares)
 
 
 # Accumulation.
@@ -74,42 +67,37 @@ def test_shares_that_divide_nothing_are_named(shares):
 
 @pytest.fixture(scope="module")
 def accumulated():
-    return gradient_accumulation.run(gradient_accumulation.Config(seeds=(0, 1)))
+    return gradient_accumulation.sweep(seed=[0, 1])
 
 
 def test_accumulation_is_exact_without_batch_norm_alone(accumulated):
-    for parts in gradient_accumulation.Config().parts:
-        for norm in ("none", "layer_norm", "rms_norm"):
-            assert max(accumulated.values("error", norm=norm, parts=parts)) < 1e-13
-        assert min(accumulated.values("error", norm="batch_norm", parts=parts)) > 0.1
-    assert min(accumulated.values("error", norm="batch_norm", parts=16)) > max(
-        accumulated.values("error", norm="batch_norm", parts=2)
-    )
+    assert accumulated[accumulated.norm != "batch_norm"].error.max() < 1e-13
+    batch_norm = where(accumulated, norm="batch_norm")
+    assert batch_norm.error.min() > 0.1
+    assert where(batch_norm, parts=16).error.min() > where(batch_norm, parts=2).error.max()
 
 
 def test_batch_norm_in_evaluation_accumulates_exactly():
     g = torch.Generator().manual_seed(0)
     x, y = torch.randn(8, 5, generator=g, dtype=torch.float64), torch.arange(8) % 3
     model = make_mlp((5, 6, 3), "batch_norm", seed=0).double().eval()
-    whole, parts = (gradient_accumulation.accumulate(model, x, y, k) for k in (1, 4))
+    whole, parts = (accumulate(model, x, y, k) for k in (1, 4))
     torch.testing.assert_close(parts, whole, rtol=1e-13, atol=1e-15)
 
 
 def test_parts_that_do_not_divide_are_named():
-    with pytest.raises(ValueError, match=r"parts: got \[3\]"):
-        gradient_accumulation.Config(parts=(2, 3))
+    with pytest.raises(ValueError, match=r"parts: got 3"):
+        gradient_accumulation.sweep(parts=[2, 3])
 
 
 # Freezing.
 
 
 def test_each_half_of_freezing_leaves_the_other_half_free():
-    result = freezing.run(freezing.Config(seeds=(0,)))
+    measures = ("parameters_moved", "statistics_moved", "features_moved")
+    found = {row["freeze"]: {m: row[m] for m in measures} for row in freezing(seed=0)}
     half, other, both, undone, kept = (
-        {
-            m: result.values(m, freeze=way)[0]
-            for m in ("parameters_moved", "statistics_moved", "features_moved")
-        }
+        found[way]
         for way in (
             "requires_grad=False",
             "eval()",
@@ -131,7 +119,7 @@ def test_each_half_of_freezing_leaves_the_other_half_free():
 
 
 def test_recomputed_statistics_recover_what_lag_lost():
-    found = recalibration.run_one(recalibration.Config(), 2)
+    found = recalibration(seed=2)
     assert found["running"] < found["recomputed"] - 0.1
     assert abs(found["recomputed"] - found["batch"]) < 0.05
 
@@ -141,7 +129,7 @@ def test_recomputed_statistics_are_plain_averages_and_all_else_stays():
     model[2].eval()
     kept = copy.deepcopy(dict(model.named_parameters()))
     batches = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0)) + 4
-    recalibration.recompute_statistics_(model, batches)
+    recompute_statistics_(model, batches)
     torch.testing.assert_close(model[0].running_mean, batches.mean((0, 1)))
     assert [m.training for m in model] == [True, True, False]
     assert [model[0].momentum, model[2].momentum] == [0.2, 0.1]
@@ -151,16 +139,15 @@ def test_recomputed_statistics_are_plain_averages_and_all_else_stays():
 
 def test_a_model_without_statistics_is_named():
     with pytest.raises(ValueError, match="nothing to recompute"):
-        recalibration.recompute_statistics_(nn.Sequential(nn.LayerNorm(3)), [])
+        recompute_statistics_(nn.Sequential(nn.LayerNorm(3)), [])
 
 
 # Weight decay.
 
 
 def test_decay_of_everything_shrinks_the_weights_of_norms():
-    config = norm_weight_decay.Config(norms=("batch_norm",), steps=60, seeds=(0,))
     everything, matrices = (
-        norm_weight_decay.run_one(config, "batch_norm", decayed, 0)["norm_weight"]
+        norm_weight_decay("batch_norm", decayed, seed=0, steps=60)["norm_weight"]
         for decayed in ("everything", "matrices")
     )
     assert everything < 0.95 < 1.0 < matrices
@@ -171,25 +158,23 @@ def test_decay_of_everything_shrinks_the_weights_of_norms():
 )
 def test_groups_hold_every_parameter_once(decayed, sizes):
     model = make_mlp((4, 5, 3), "layer_norm", seed=0)
-    groups = norm_weight_decay.make_groups(model, decayed, 0.1)
+    groups = make_groups(model, decayed, 0.1)
     assert tuple(len(g["params"]) for g in groups) == sizes
     assert [g["weight_decay"] for g in groups] == [0.1, 0.0]
 
 
-def test_bad_settings_are_named():
+def test_an_unknown_choice_of_parameters_is_named():
     with pytest.raises(ValueError, match="decayed: got 'biases'"):
-        norm_weight_decay.make_groups(nn.Linear(2, 2), "biases", 0.1)
-    with pytest.raises(ValueError, match="decay: got -1"):
-        norm_weight_decay.run(norm_weight_decay.Config(decay=-1))
+        make_groups(nn.Linear(2, 2), "biases", 0.1)
 
 
 # Gradient checks.
 
 
 def test_each_gradient_check_is_passed_by_a_wrong_layer():
-    passed = {o.mistake: o.passed for o in gradient_checks.run(gradient_checks.Config()).outcomes}
-    every = ("of the sum", "by parameters", "weight of 1", "random weight", "check_layer")
-    assert passed == {
+    found = gradient_checks.sweep()
+    every = ["of the sum", "by parameters", "weight of 1", "random weight", "check_layer"]
+    assert dict(zip(found.mistake, found.passed, strict=True)) == {
         "none": every,
         "bessel": every[:4],
         "missing_projection_term": every[:2],
@@ -198,13 +183,12 @@ def test_each_gradient_check_is_passed_by_a_wrong_layer():
 
 
 def test_a_gradient_by_parameters_can_fail():
-    config = gradient_checks.Config(mistakes=("averaged",))
-    assert "by parameters" not in gradient_checks.run(config).outcomes[1].passed
+    assert "by parameters" not in gradient_checks("averaged")["passed"]
 
 
 def test_an_unknown_mistake_is_named():
-    with pytest.raises(ValueError, match="mistakes: got .*'typo'"):
-        gradient_checks.Config(mistakes=("typo",))
+    with pytest.raises(ValueError, match="typo"):
+        gradient_checks("typo")
 
 
 # Statistics in half precision, inside a model.

@@ -6,9 +6,16 @@ import pytest
 import torch
 
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.family import small_batches
 from normlab.experiments.family.batch_statistics import draw_statistics
 from normlab.experiments.family.forgetting import CHANGES, LAYERS, find_forgotten
+from normlab.experiments.family.small_batches import (
+    NORMS,
+    OVER_BATCH,
+    LearnedEps,
+    make_network,
+    small_batches,
+    widen_bounds,
+)
 from normlab.experiments.family.turning import follow_direction
 from normlab.experiments.today.rotation import rotate
 from normlab.layers import BatchRenorm2d
@@ -50,63 +57,55 @@ def test_a_rotation_keeps_lengths_and_products_of_equal_distances():
 
 def test_only_a_norm_over_the_batch_sees_that_the_images_come_in_parts():
     x = load_digits_split(0).as_images().x_train[:32]
-    for group in small_batches.NORMS:
+    for group in NORMS:
         whole, parts = (
-            small_batches.make_network(group, (1, 8, 8), part_size=size, seed=0).train()(x)
-            for size in (32, 4)
+            make_network(group, (1, 8, 8), part_size=size, seed=0).train()(x) for size in (32, 4)
         )
         differ = (whole - parts).abs().max() > 1e-3
-        assert differ == (group in small_batches.OVER_BATCH), group
+        assert differ == (group in OVER_BATCH), group
 
 
 def test_one_seed_gives_every_group_the_same_weights():
     weights = {
-        group: next(small_batches.make_network(group, (1, 8), part_size=2, seed=3).parameters())
+        group: next(make_network(group, (1, 8), part_size=2, seed=3).parameters())
         for group in ("none", "batch_norm", "filter_response_norm, learned eps")
     }
     first, *others = weights.values()
     assert all(torch.equal(first, other) for other in others)
-    other_seed = next(small_batches.make_network("none", (1, 8), part_size=2, seed=4).parameters())
+    other_seed = next(make_network("none", (1, 8), part_size=2, seed=4).parameters())
     assert not torch.equal(first, other_seed)
 
 
 def test_the_bounds_of_batch_renorm_widen_from_those_of_batch_norm():
-    model = small_batches.make_network("batch_renorm", (1, 8), part_size=2, seed=0)
+    model = make_network("batch_renorm", (1, 8), part_size=2, seed=0)
     norm = next(m for m in model.modules() if isinstance(m, BatchRenorm2d))
     seen = []
     for done in (0.0, 0.1, 0.3, 0.5, 1.0):
-        small_batches.widen_bounds(model, done)
+        widen_bounds(model, done)
         seen += [norm.r_max, norm.d_max]
     assert seen == pytest.approx([1, 0, 1, 0, 2, 2.5, 3, 5, 3, 5])
 
 
 def test_a_sweep_over_parts_trains_the_others_once():
-    config = small_batches.Config(
-        groups=("batch_norm", "group_norm"),
-        part_sizes=(8, 2),
-        lrs=(0.1,),
-        seeds=(0,),
-        channels=(1, 4, 4),
-        batch_size=8,
-        steps=10,
-    )
-    result = small_batches.run(config)
-    assert [(o.group, o.part_size) for o in result.outcomes] == [
+    short = {"channels": (1, 4, 4), "steps": 10}
+    groups = ["batch_norm", "batch_renorm", "group_norm"]
+    found = small_batches.sweep(group=groups, part_size=[8, 2], lr=[0.1], seed=[0], **short)
+    assert list(zip(found.group, found.part_size, strict=True)) == [
         ("batch_norm", 8),
         ("batch_norm", 2),
+        ("batch_renorm", 2),
         ("group_norm", 8),
     ]
-    assert result.outcomes == small_batches.run(config).outcomes
-    assert len({o.train_loss for o in result.outcomes}) == 3
-    for outcome in result.outcomes:
-        assert 0 < outcome.validation_loss < 3
-        assert 0 <= outcome.test_wrong <= 500
-    alone = small_batches.run_one(config, "group_norm", 8, 1e30, seed=0)
-    assert alone["train_loss"] is None and alone["validation_loss"] is None
+    alone = small_batches("group_norm", 8, 0.1, seed=0, **short)
+    assert alone.items() <= dict(found.loc[3]).items()
+    assert found.train_loss.nunique() == 4
+    assert found.validation_loss.between(0, 3).all() and found.test_wrong.between(0, 500).all()
+    diverged = small_batches("group_norm", 8, 1e30, seed=0, **short)
+    assert diverged["train_loss"] is None and diverged["validation_loss"] is None
 
 
 def test_the_learned_eps_is_part_of_the_function():
-    layer = small_batches.LearnedEps(2)
+    layer = LearnedEps(2)
     x = torch.tensor([0.01, 3.0]).view(1, 2, 1, 1)
     expected = x / (x.square() + 1e-6 + 1e-4).sqrt()
     torch.testing.assert_close(layer(x), expected)

@@ -1,24 +1,26 @@
 """Batch norm over tokens in a small Transformer: what is swapped, leaked and measured."""
 
-import dataclasses
 from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
 
-from normlab.experiments.bn_vs_ln import transformer_norms
 from normlab.experiments.bn_vs_ln.transformer_norms import (
-    Config,
     TokenBatchNorm,
+    _losses,
     gaps,
+    losses_on_both_texts,
+    make_batches,
     make_model,
+    make_texts,
     token_fluctuation,
+    transformer_norms,
 )
-from normlab.experiments.settings import check_settings
+from normlab.experiments.training import token_loss
 from normlab.layers import BatchNorm1d, LayerNorm
 
-SMALL = Config(steps=3, test_batches=2, layers=1, seeds=(0,), lrs=(1e-2,))
+SMALL = {"steps": 3, "test_batches": 2, "layers": 1}
 DATA = Path(__file__).resolve().parents[2] / "book" / "_data"
 
 
@@ -45,7 +47,7 @@ def test_token_batch_norm_pools_all_tokens_of_each_feature() -> None:
 
 def test_every_layer_norm_is_replaced_and_nothing_else() -> None:
     plain, swapped = (
-        make_model(SMALL, n, "pre_norm", seed=0) for n in ("layer_norm", "batch_norm")
+        make_model(n, "pre_norm", seed=0, layers=1) for n in ("layer_norm", "batch_norm")
     )
     kinds = [sum(isinstance(m, k) for m in swapped.modules()) for k in (LayerNorm, TokenBatchNorm)]
     assert kinds == [0, sum(isinstance(m, LayerNorm) for m in plain.modules())]
@@ -56,8 +58,8 @@ def test_every_layer_norm_is_replaced_and_nothing_else() -> None:
 
 def test_only_batch_norm_in_training_reads_the_future() -> None:
     for norm in ("layer_norm", "rms_norm"):
-        assert _moved(make_model(SMALL, norm, "pre_norm", seed=0).train(), _tokens()) == 0
-    model = make_model(SMALL, "batch_norm", "pre_norm", seed=0)
+        assert _moved(make_model(norm, "pre_norm", seed=0, layers=1).train(), _tokens()) == 0
+    model = make_model("batch_norm", "pre_norm", seed=0, layers=1)
     assert _moved(model.train(), _tokens()) == 4 * 31
     assert _moved(model.eval(), _tokens()) == 0
 
@@ -80,80 +82,61 @@ def test_fluctuation_counts_independent_tokens(correlated: bool) -> None:
 
 
 def test_adjacent_windows_follow_one_another() -> None:
-    train, _ = SMALL.make_texts()
-    x, y = next(SMALL.make_batches(train, "adjacent", seed=0))
+    train, _ = make_texts()
+    x, y = next(make_batches(train, "adjacent", seed=0))
     assert x.shape == (16, 32) and torch.equal(x.flatten()[1:], y.flatten()[:-1])
-    x, _ = next(SMALL.make_batches(train, "mixed", seed=0))
+    x, _ = next(make_batches(train, "mixed", seed=0))
     text = train.tokens.unfold(0, 64, 1)
     assert not (text == x[:2].flatten()).all(-1).any()
-    assert next(SMALL.make_batches(train, "small", seed=0))[0].shape == (2, 32)
+    assert next(make_batches(train, "small", seed=0))[0].shape == (2, 32)
 
 
 def test_losses_on_both_texts_differ_in_mode_for_batch_norm_alone() -> None:
     for norm in ("layer_norm", "batch_norm"):
-        losses = transformer_norms.losses_on_both_texts(SMALL, norm, lr=1e-2, seed=0)
+        losses = losses_on_both_texts(norm, lr=1e-2, seed=0, **SMALL)
         assert list(losses) == ["training text", "held-out text"]
         assert losses["training text"] != losses["held-out text"]
         for by_running, by_batch in losses.values():
             assert (by_running == by_batch) == (norm == "layer_norm")
-    outcome = transformer_norms.run_one(SMALL, "batch_norm", "pre_norm", 1e-2, "mixed", 0)
+    outcome = transformer_norms("batch_norm", "pre_norm", 1e-2, "mixed", 0, **SMALL)
     assert outcome["eval_loss"] == pytest.approx(losses["held-out text"][0], rel=1e-3)
 
 
 def test_held_out_text_is_not_trained_on() -> None:
-    train, test = Config().make_texts()
+    train, test = make_texts()
     assert len(train.tokens) + len(test.tokens) == 200_000 and len(test.tokens) == 40_000
 
 
 def test_measuring_leaves_the_running_moments_alone() -> None:
-    model = make_model(SMALL, "batch_norm", "pre_norm", seed=0)
-    _, test = SMALL.make_texts()
-    batches = list(islice(SMALL.make_batches(test, "mixed", seed=0), 2))
+    model = make_model("batch_norm", "pre_norm", seed=0, layers=1)
+    _, test = make_texts()
+    batches = list(islice(make_batches(test, "mixed", seed=0), 2))
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    by_running, by_batch = transformer_norms._losses(model, batches)
+    by_running, by_batch = _losses(model, batches)
     assert by_batch != by_running
     with torch.no_grad():
-        alone = [transformer_norms.sequence_loss(model.eval(), b)[0].item() for b in batches]
+        alone = [token_loss(model.eval(), b).item() for b in batches]
     assert by_running == pytest.approx(sum(alone) / 2, rel=1e-12)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
 
 
 @pytest.mark.parametrize("placement", ["pre_norm", "post_norm"])
 def test_a_short_run_measures_every_norm(placement) -> None:
-    config = dataclasses.replace(SMALL, placements=(placement,))
-    result = transformer_norms.run(config)
-    assert len(result.outcomes) == 9
-    for outcome in result.outcomes:
-        gap = outcome.eval_loss - outcome.batch_loss
-        assert (gap == 0) == (outcome.norm != "batch_norm")
-        assert outcome.mean_fluctuation > 0
-    assert gaps(result, norm="layer_norm", batches="small") == [0]
-    (found,) = result.of(norm="rms_norm", batches="small")
-    alone = transformer_norms.run_one(config, "rms_norm", placement, 1e-2, "small", 0)
-    assert alone.items() < vars(found).items()
+    found = transformer_norms.sweep(placement=[placement], lr=[1e-2], seed=[0], **SMALL)
+    assert len(found) == 9
+    same = found.eval_loss == found.batch_loss
+    assert same.tolist() == (found.norm != "batch_norm").tolist()
+    assert (found.mean_fluctuation > 0).all()
+    assert gaps(found, norm="layer_norm", batches="small") == [0]
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"norms": ("group_norm",)}, "norms"),
-        ({"placements": ("deep_norm",)}, "placements"),
-        ({"batches": ("sorted",)}, "batches"),
-        ({"test_batches": 1}, "test_batches"),
-        ({"held_out": 10}, "held_out"),
-    ],
-)
-def test_a_bad_setting_is_named(change, named) -> None:
-    with pytest.raises(ValueError, match=named):
-        check_settings(Config(**change))
+def test_moments_of_no_batch_are_refused() -> None:
     with pytest.raises(ValueError, match="moments"):
         token_fluctuation([])
 
 
-def test_the_record_is_of_this_configuration() -> None:
-    result = transformer_norms.run.read(DATA / "transformer_norms.json")
-    config = Config()
-    assert len(result.outcomes) == 3 * 2 * 3 * 5
-    for norm in config.norms:
-        for lr in config.lrs:
-            assert len(gaps(result, norm=norm, batches="small", lr=lr)) == 5
+def test_the_record_is_of_this_grid() -> None:
+    found = transformer_norms.read(DATA / "transformer_norms.jsonl")
+    assert len(found) == 3 * 2 * 3 * 5
+    for axis, values in transformer_norms.grid.items():
+        assert set(found[axis]) == set(values)

@@ -5,25 +5,21 @@ from __future__ import annotations
 import copy
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import pandas as pd
 import torch
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import TokenNorm, Transformer, make_transformer
 from normlab.experiments.recording import rounded
-from normlab.experiments.results import Result
-from normlab.experiments.sequence_training import (
-    make_optimizer,
-    norm_inputs,
-    sequence_loss,
-    train_on_sequences,
-)
-from normlab.experiments.settings import Count, Index, Positive, Several
+from normlab.experiments.sequence_training import make_optimizer, norm_inputs
+from normlab.experiments.sweep import experiment
+from normlab.experiments.tables import where
+from normlab.experiments.training import fit, token_loss
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
 from normlab.norms import NORMS
 
@@ -31,6 +27,10 @@ Norm = Literal["layer_norm", "rms_norm", "batch_norm"]
 Placement = Literal["post_norm", "pre_norm"]
 Batches = Literal["mixed", "small", "adjacent"]
 Batch = tuple[Tensor, Tensor]
+CHARACTERS = 200_000  # of the text, from its start
+HELD_OUT = 40_000  # of them, the last, which are not trained on
+BATCH_SIZES: dict[Batches, int] = {"mixed": 16, "small": 2, "adjacent": 16}  # N
+LENGTH = 32  # T
 
 
 class TokenBatchNorm(BatchNorm1d):
@@ -54,65 +54,35 @@ def replace_by_batch_norm(model: Transformer) -> Transformer:
     return model
 
 
-@dataclass(frozen=True)
-class Config:
-    """A causal model of characters, on the help topics that come with Python."""
-
-    #: of each token, or "batch_norm" over all tokens
-    norms: tuple[Norm, ...] = ("layer_norm", "rms_norm", "batch_norm")
-    placements: tuple[Placement, ...] = ("pre_norm",)  #: of the norms in the blocks
-    lrs: tuple[Positive, ...] = (3e-3, 1e-2)  #: learning rates of Adam, from the first step on
-    #: "mixed" (windows from all over the text), "small" (the same, fewer of them) or "adjacent"
-    #: (windows that follow one another); in training and in tests alike
-    batches: tuple[Batches, ...] = ("mixed", "small", "adjacent")
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives weights and windows
-    layers: Count = 3  #: L
-    steps: Count = 300  #: updates
-    characters: Count = 200_000  #: of the text, from its start
-    held_out: Count = 40_000  #: of them, the last, which are not trained on
-    test_batches: Several = 30  #: held-out batches for losses and moments
-    batch_size: Count = 16  #: N; `small_batch_size` for "small"
-    small_batch_size: Count = 2  #: N of "small"
-    width: Count = 32  #: D
-    length: Count = 32  #: T
-
-    def __post_init__(self) -> None:
-        longest = self.batch_size * self.length
-        if not longest < self.held_out < self.characters - longest:
-            raise ValueError(
-                f"held_out: got {self.held_out}; expected more than the {longest} characters of a "
-                f"batch, and to leave as many of the {self.characters}"
-            )
-
-    def make_batches(self, text: Text, batches: Batches, *, seed: int) -> SequenceBatches:
-        """Batches (N, T) of the named kind."""
-        n, t = self.batch_size, self.length
-        if batches != "adjacent":
-            n = self.small_batch_size if batches == "small" else n
-            return text_batches(text, length=t, batch_size=n, seed=seed)
-        runs = text_batches(text, length=n * t, batch_size=1, seed=seed)
-        return ((x.view(n, t), y.view(n, t)) for x, y in runs)
-
-    def make_texts(self) -> tuple[Text, Text]:
-        """Text to train on, and held-out text."""
-        text = load_text(self.characters)
-        return (
-            text._replace(tokens=text.tokens[: -self.held_out]),
-            text._replace(tokens=text.tokens[-self.held_out :]),
-        )
+def make_batches(text: Text, batches: Batches, *, seed: int) -> SequenceBatches:
+    """Batches (N, T) of the named kind."""
+    n, t = BATCH_SIZES[batches], LENGTH
+    if batches != "adjacent":
+        return text_batches(text, length=t, batch_size=n, seed=seed)
+    runs = text_batches(text, length=n * t, batch_size=1, seed=seed)
+    return ((x.view(n, t), y.view(n, t)) for x, y in runs)
 
 
-def make_model(config: Config, norm: Norm, placement: Placement, *, seed: int) -> Transformer:
+def make_texts() -> tuple[Text, Text]:
+    """Text to train on, and held-out text."""
+    text = load_text(CHARACTERS)
+    return (
+        text._replace(tokens=text.tokens[:-HELD_OUT]),
+        text._replace(tokens=text.tokens[-HELD_OUT:]),
+    )
+
+
+def make_model(norm: Norm, placement: Placement, *, seed: int, layers: int = 3) -> Transformer:
     """The network at its first weights; one seed gives every norm the same."""
     token_norm: TokenNorm = "layer_norm" if NORMS[norm].centered else "rms_norm"
     model = make_transformer(
         placement,
-        layers=config.layers,
+        layers=layers,
         seed=seed,
         norm=token_norm,
-        vocabulary=load_text(config.characters).vocabulary,
-        length=config.length,
-        width=config.width,
+        vocabulary=load_text(CHARACTERS).vocabulary,
+        length=LENGTH,
+        width=32,
         causal=True,
     )
     return replace_by_batch_norm(model) if NORMS[norm].over_batch else model
@@ -146,7 +116,7 @@ def _losses(model: Transformer, batches: Sequence[Batch]) -> tuple[float, float]
     """Mean loss in evaluation and in training mode; running moments are left as they are."""
     evaluated, training = (copy.deepcopy(model).train(mode) for mode in (False, True))
     by_running, by_batch = (
-        statistics.fmean(sequence_loss(m, batch)[0].item() for batch in batches)
+        statistics.fmean(token_loss(m, batch).item() for batch in batches)
         for m in (evaluated, training)
     )
     return by_running, by_batch
@@ -167,38 +137,61 @@ def _fluctuations(model: Transformer, batches: Sequence[Batch]) -> tuple[float, 
 
 
 def _train(
-    config: Config, norm: Norm, placement: Placement, lr: float, batches: Batches, seed: int
+    model: Transformer, lr: float, batches: Batches, seed: int, steps: int
 ) -> tuple[Transformer, float]:
-    """A trained model, and the loss of its last steps."""
-    train, _ = config.make_texts()
-    model = make_model(config, norm, placement, seed=seed)
-    curve = train_on_sequences(
-        model,
-        config.make_batches(train, batches, seed=1000 + seed),
-        steps=config.steps,
-        optimizer=make_optimizer(model, lr=lr),
-    )
-    return model, curve.final_loss()
+    """The model, trained, and the mean loss of its last 20 steps."""
+    train, _ = make_texts()
+    shown = make_batches(train, batches, seed=1000 + seed)
+    losses = fit(model, make_optimizer(model, lr=lr), shown, steps, loss_of=token_loss)
+    last = losses[-20:]
+    return model, sum(last) / len(last)
 
 
-def _test_batches(config: Config, text: Text, batches: Batches, seed: int) -> list[Batch]:
-    return list(islice(config.make_batches(text, batches, seed=2000 + seed), config.test_batches))
+def _test_batches(text: Text, batches: Batches, seed: int, count: int) -> list[Batch]:
+    return list(islice(make_batches(text, batches, seed=2000 + seed), count))
 
 
-def run_one(
-    config: Config, norm: Norm, placement: Placement, lr: float, batches: Batches, seed: int
+@experiment(
+    norm=("layer_norm", "rms_norm", "batch_norm"),
+    placement=("pre_norm",),
+    lr=(3e-3, 1e-2),
+    batches=("mixed", "small", "adjacent"),
+    seed=range(5),
+)
+def transformer_norms(
+    norm: Norm,
+    placement: Placement,
+    lr: PositiveFloat,
+    batches: Batches,
+    seed: NonNegativeInt,
+    *,
+    layers: PositiveInt = 3,
+    steps: PositiveInt = 300,
+    test_batches: Annotated[int, Field(ge=2)] = 30,
 ) -> dict[str, float]:
-    """Train one model and measure it on held-out text.
+    """Train a causal model of characters on Python's help topics; measure it on held-out text.
 
-    Measures:
+    Args:
+        norm: of each token, or "batch_norm" over all tokens.
+        placement: of the norms in the blocks.
+        lr: learning rate of Adam, from the first step on.
+        batches: "mixed" (windows from all over the text), "small" (the same, fewer of them) or
+            "adjacent" (windows that follow one another); in training and in tests alike.
+        seed: gives weights and windows.
+        layers: L.
+        steps: updates.
+        test_batches: held-out batches for losses and moments.
+
+    Returns:
         train_loss: mean of the last 20 steps, in training mode; every batch is new.
         eval_loss: on held-out text, in evaluation mode.
         batch_loss: on the same batches, in training mode: batch norm uses each batch's moments.
         mean_fluctuation: see :func:`token_fluctuation`; mean over all norms of the network.
         var_fluctuation: the same for variances.
     """
-    model, train_loss = _train(config, norm, placement, lr, batches, seed)
-    tests = _test_batches(config, config.make_texts()[1], batches, seed)
+    model = make_model(norm, placement, seed=seed, layers=layers)
+    model, train_loss = _train(model, lr, batches, seed, steps)
+    tests = _test_batches(make_texts()[1], batches, seed, test_batches)
     eval_loss, batch_loss = _losses(model, tests)
     mean_fluctuation, var_fluctuation = _fluctuations(model, tests)
     return {
@@ -210,18 +203,14 @@ def run_one(
     }
 
 
-run = Sweep(
-    run_one, norm="norms", placement="placements", lr="lrs", batches="batches", seed="seeds"
-)
-
-
-def gaps(result: Result, **where: Any) -> list[float]:
+def gaps(table: pd.DataFrame, **values: Any) -> list[float]:
     """Loss with running moments minus loss with those of the batch, on held-out text."""
-    return [o.eval_loss - o.batch_loss for o in result.of(**where)]
+    rows = where(table, **values)
+    return list(rows.eval_loss - rows.batch_loss)
 
 
 def losses_on_both_texts(
-    config: Config, norm: Norm, *, lr: float, seed: int
+    norm: Norm, *, lr: float, seed: int, layers: int = 3, steps: int = 300, test_batches: int = 30
 ) -> dict[str, tuple[float, float]]:
     """Train a pre-norm model on mixed batches; its losses on the text it knows and on the other.
 
@@ -229,8 +218,9 @@ def losses_on_both_texts(
         "training text" and "held-out text" -> loss in evaluation mode and in training mode, on
         the same batches.
     """
-    model, _ = _train(config, norm, "pre_norm", lr, "mixed", seed)
+    model = make_model(norm, "pre_norm", seed=seed, layers=layers)
+    model, _ = _train(model, lr, "mixed", seed, steps)
     known, new = (
-        _losses(model, _test_batches(config, text, "mixed", seed)) for text in config.make_texts()
+        _losses(model, _test_batches(text, "mixed", seed, test_batches)) for text in make_texts()
     )
     return {"training text": known, "held-out text": new}

@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
+
+import pandas as pd
+from pydantic import NonNegativeInt
 
 from normlab.checks.formula import FAMILIES
 from normlab.checks.kill_matrix import KINDS, compute_kill_matrix
 from normlab.checks.mutants import mutants
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.results import Result
-from normlab.experiments.settings import Index
+from normlab.experiments.sweep import experiment
 from normlab.norms import NORMS
 
 Killers = Mapping[tuple[str, str], Set[str]]
 
 
-@dataclass(frozen=True)
-class Config:
-    """The wrong norms of the suite under the conformance checks."""
-
-    families: tuple[str, ...] = tuple(f for f in FAMILIES if NORMS[f].in_chapters)  #: of norms
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of the inputs, each a run of its own
-
-
-def run_one(config: Config, like: str) -> list[dict[str, Any]]:
+@experiment(like=[family for family in FAMILIES if NORMS[family].in_chapters])
+def wrong_norms(
+    like: str, *, seeds: tuple[NonNegativeInt, ...] = (0, 1, 2, 3, 4)
+) -> list[dict[str, Any]]:
     """Put every wrong norm that claims to be of one family through the checks.
 
-    Measures:
+    Args:
+        like: the family of norms.
+        seeds: of the inputs, each a run of its own.
+
+    Returns:
         name: of its mistake.
         kills: kind of check -> number of seeds for which it rejects the norm.
         named: number of seeds for which the report names this mistake and no other; None where
             the name of the check says it all.
     """
     wrong = list(mutants(like))
-    matrices = [compute_kill_matrix(wrong, seeds=(seed,)) for seed in config.seeds]
+    matrices = [compute_kill_matrix(wrong, seeds=(seed,)) for seed in seeds]
     found = []
     for m in wrong:
         key = (m.norm, m.name)
@@ -46,14 +45,11 @@ def run_one(config: Config, like: str) -> list[dict[str, Any]]:
     return found
 
 
-run = Sweep(run_one, like="families")
-
-
-def find_killers(result: Result, seeds: int) -> dict[tuple[str, str], frozenset[str]]:
+def find_killers(table: pd.DataFrame, seeds: int) -> dict[tuple[str, str], frozenset[str]]:
     """(family, name of the mistake) -> kinds of check that reject it for all of so many seeds."""
     return {
-        (o.like, o.name): frozenset(kind for kind, count in o.kills.items() if count == seeds)
-        for o in result.outcomes
+        (like, name): frozenset(kind for kind, count in kills.items() if count == seeds)
+        for like, name, kills in zip(table.like, table.name, table.kills, strict=True)
     }
 
 

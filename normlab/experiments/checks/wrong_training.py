@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm as torch_layer_norm
 
 from normlab.checks import LAYER_NORM_MUTANTS
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import make_mlp
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.training import evaluate, train_on_digits
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import evaluate, fit
 
 RIGHT = "right"
-
-
-@dataclass(frozen=True)
-class Config:
-    """A ReLU network on digits with a right or a wrong layer norm in every hidden layer."""
-
-    #: "right" for torch's, or keys of `normlab.checks.LAYER_NORM_MUTANTS`
-    layers: tuple[str, ...] = (RIGHT, "detached_statistics")
-    lrs: tuple[Positive, ...] = (0.03, 0.1, 0.3, 1.0)  #: learning rates of SGD without momentum
-    #: each gives a split, initial weights and an order of batches
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    widths: tuple[Count, ...] = (64, *[64] * 6, 10)  #: sizes of the MLP
-    batch_size: Count = 64  #: samples in a batch
-    steps: Count = 200  #: updates
 
 
 class LayerNormBy(nn.LayerNorm):
@@ -55,19 +40,25 @@ def make_network(widths: tuple[int, ...], layer: str, *, seed: int) -> nn.Sequen
     return model
 
 
-def run_one(config: Config, layer: str, lr: float, seed: int) -> dict[str, float]:
-    """Train one network.
+@experiment(layer=(RIGHT, "detached_statistics"), lr=(0.03, 0.1, 0.3, 1.0), seed=range(5))
+def wrong_training(
+    layer: str, lr: PositiveFloat, seed: NonNegativeInt, *, steps: PositiveInt = 200
+) -> dict[str, float]:
+    """Train a ReLU network on digits with a right or a wrong layer norm in every hidden layer.
 
-    Measures:
+    Args:
+        layer: "right" for torch's, or a key of `normlab.checks.LAYER_NORM_MUTANTS`.
+        lr: learning rate of SGD without momentum.
+        seed: gives a split, initial weights and an order of batches.
+        steps: updates.
+
+    Returns:
         start_loss: on the test digits before the first update.
         accuracy: on the 500 test digits after the last; chance is 0.1.
     """
     data = load_digits_split(seed)
-    model = make_network(config.widths, layer, seed=seed)
+    model = make_network((64, *[64] * 6, 10), layer, seed=seed)
     start = evaluate(model, data.x_test, data.y_test).loss
     sgd = torch.optim.SGD(model.parameters(), lr=lr)
-    train_on_digits(model, data, sgd, steps=config.steps, batch_size=config.batch_size, seed=seed)
+    fit(model, sgd, data.batches(64, seed), steps)
     return {"start_loss": start, "accuracy": evaluate(model, data.x_test, data.y_test).accuracy}
-
-
-run = Sweep(run_one, layer="layers", lr="lrs", seed="seeds")

@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import make_mlp
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.training import evaluate, minimize, train_on_digits
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import evaluate, fit
 from normlab.layers import BatchNorm1d
 
 Freeze = Literal[
     "requires_grad=False", "eval()", "both", "both, then train()", "both, in every epoch"
 ]
-
-
-@dataclass(frozen=True)
-class Config:
-    """A network trained on digits; then its last layer alone is to learn the negatives."""
-
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and batches
-    widths: tuple[Count, ...] = (64, 64, 64, 10)  #: sizes of the MLP
-    steps: Count = 150  #: of the training on digits
-    #: of the training on negatives; each begins with `model.train()` where the way to freeze allows
-    #: for it
-    epochs: Count = 2
-    steps_per_epoch: Count = 20  #: of the training on negatives
-    batch_size: Count = 32  #: samples in a batch
-    lr: Positive = 1e-2  #: of Adam
 
 
 def _eval_norms(model: nn.Module) -> None:
@@ -44,27 +28,27 @@ def _eval_norms(model: nn.Module) -> None:
             module.eval()
 
 
-def _fine_tune(model: nn.Sequential, freeze: Freeze, x: Tensor, y: Tensor, config: Config) -> None:
+def _fine_tune(model: nn.Sequential, freeze: Freeze, x: Tensor, y: Tensor) -> None:
     """Train on new data; only what `freeze` leaves free can move."""
-    below = model[:-1]
+    below, head = model[:-1], model[-1]
     if freeze != "eval()":
         below.requires_grad_(False)
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=config.lr)
-    batches = shuffled_batches(len(y), config.batch_size, seed=1)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    batches = shuffled_batches(len(y), 32, seed=1)
+
+    def loss_of(head: nn.Module, batch: Tensor) -> Tensor:
+        return cross_entropy(head(below(x[batch])), y[batch])
+
     model.train()
     if freeze != "requires_grad=False":
         _eval_norms(below)
-    for _ in range(config.epochs):
+    for _ in range(2):
         if freeze in ("both, then train()", "both, in every epoch"):
             model.train()
         if freeze == "both, in every epoch":
             _eval_norms(below)
-        minimize(
-            lambda batch: cross_entropy(model(x[batch]), y[batch]),
-            batches,
-            optimizer,
-            steps=config.steps_per_epoch,
-        )
+        # `fit` puts what it is given into train mode: the head, which has no norm
+        fit(head, optimizer, batches, 20, loss_of=loss_of)
 
 
 @torch.no_grad()
@@ -78,10 +62,14 @@ def _moved(before: dict[str, Tensor], after: dict[str, Tensor], *, running: bool
     return max(float((after[k] - before[k]).abs().max()) for k in names)
 
 
-def run_one(config: Config, seed: int) -> list[dict[str, Any]]:
-    """Train one network, and fine-tune a copy with everything below the last layer frozen.
+@experiment(seed=range(3))
+def freezing(seed: NonNegativeInt) -> list[dict[str, Any]]:
+    """Train an MLP on digits; then the last layer of a copy alone is to learn the negatives.
 
-    Measures:
+    Args:
+        seed: gives a split, weights and an order of batches.
+
+    Returns:
         freeze: the way.
         parameters_moved: largest change of a parameter below the last layer.
         statistics_moved: largest change of a running mean or variance.
@@ -92,15 +80,14 @@ def run_one(config: Config, seed: int) -> list[dict[str, Any]]:
             frozen counts.
     """
     data = load_digits_split(seed)
-    trained = make_mlp(config.widths, "batch_norm", seed=seed)
-    adam, size = torch.optim.Adam(trained.parameters(), lr=1e-3), config.batch_size
-    train_on_digits(trained, data, adam, steps=config.steps, batch_size=size, seed=seed)
+    trained = make_mlp((64, 64, 64, 10), "batch_norm", seed=seed)
+    fit(trained, torch.optim.Adam(trained.parameters(), lr=1e-3), data.batches(32, seed), 150)
     before, old = copy.deepcopy(trained[:-1].state_dict()), _features(trained, data.x_test)
     accuracy = evaluate(trained, data.x_test, data.y_test).accuracy
     found = []
     for freeze in get_args(Freeze):
         model = copy.deepcopy(trained)
-        _fine_tune(model, freeze, 1 - data.x_train, data.y_train, config)
+        _fine_tune(model, freeze, 1 - data.x_train, data.y_train)
         after, new = model[:-1].state_dict(), _features(model, data.x_test)
         right = trained[-1](new).argmax(-1) == data.y_test
         found.append(
@@ -114,6 +101,3 @@ def run_one(config: Config, seed: int) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-run = Sweep(run_one, seed="seeds")

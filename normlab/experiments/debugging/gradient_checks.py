@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
 from normlab.checks import check_layer
-from normlab.checks.mutants import find_mutant, mutants
-from normlab.experiments.former_sweep import Sweep, grid
-from normlab.experiments.settings import Count, Index, check_settings
+from normlab.checks.mutants import find_mutant
+from normlab.experiments.sweep import experiment
 from normlab.layers import layer_norm
 
 Layer = Callable[..., Tensor]
-
-
-@dataclass(frozen=True)
-class Config:
-    """Wrong layers of :func:`normlab.checks.mutants.mutants`, and the right one, in float64."""
-
-    #: names of the wrong layers
-    mistakes: tuple[str, ...] = ("bessel", "missing_projection_term", "missing_weight")
-    rows: Count = 3  #: of the input
-    features: Count = 5  #: of each row
-    seed: Index = 0  #: of input, weight, bias and upstream gradient
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        known = {mutant.name for mutant in mutants("layer_norm")}
-        if unknown := set(self.mistakes) - known:
-            raise ValueError(f"mistakes: got {sorted(unknown)}; expected some of {sorted(known)}")
 
 
 def _fits(function: Callable[..., Tensor], *inputs: Tensor) -> bool:
@@ -41,10 +22,15 @@ def _fits(function: Callable[..., Tensor], *inputs: Tensor) -> bool:
     return bool(gradcheck(function, leaves, raise_exception=False))
 
 
-def run_one(config: Config, mistake: str) -> dict[str, tuple[str, ...]]:
-    """Put one layer through every check; the mistake "none" is the right one.
+@experiment(mistake=("none", "bessel", "missing_projection_term", "missing_weight"))
+def gradient_checks(mistake: str) -> dict[str, list[str]]:
+    """Put one layer through every check, in float64.
 
-    Measures:
+    Args:
+        mistake: name of a wrong layer of :func:`normlab.checks.mutants.mutants`; "none" is the
+            right one.
+
+    Returns:
         passed: the checks that it passes, of these: the gradient by the input of the sum of all
             outputs; by weight and bias alone, for a random upstream gradient; of every output by
             the input, with a weight of 1; by input, weight and bias, with a random weight; and
@@ -52,10 +38,10 @@ def run_one(config: Config, mistake: str) -> dict[str, tuple[str, ...]]:
     """
     right = mistake == "none"
     layer: Layer = layer_norm if right else find_mutant("layer_norm", mistake).make()
-    generator = torch.Generator().manual_seed(config.seed)
-    x, dy = torch.randn(2, config.rows, config.features, generator=generator).double()
-    weight, bias = torch.randn(2, config.features, generator=generator).double()
-    shape, ones, zeros = (config.features,), torch.ones_like(weight), torch.zeros_like(bias)
+    generator = torch.Generator().manual_seed(0)
+    x, dy = torch.randn(2, 3, 5, generator=generator).double()
+    weight, bias = torch.randn(2, 5, generator=generator).double()
+    shape, ones, zeros = (5,), torch.ones_like(weight), torch.zeros_like(bias)
     verdicts = {
         "of the sum": _fits(lambda x: layer(x, shape, ones, zeros).sum(), x),
         "by parameters": _fits(lambda w, b: (layer(x, shape, w, b) * dy).sum(), weight, bias),
@@ -63,7 +49,4 @@ def run_one(config: Config, mistake: str) -> dict[str, tuple[str, ...]]:
         "random weight": _fits(lambda x, w, b: layer(x, shape, w, b), x, weight, bias),
         "check_layer": check_layer(layer, like="layer_norm").passed,
     }
-    return {"passed": tuple(check for check, passed in verdicts.items() if passed)}
-
-
-run = Sweep(run_one, lambda config: grid(mistake=("none", *config.mistakes)))
+    return {"passed": [check for check, passed in verdicts.items() if passed]}

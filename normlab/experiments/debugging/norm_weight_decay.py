@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import nn
 
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.experiments.settings import Count, Index, NotNegative, Positive
-from normlab.experiments.training import evaluate, train_on_digits
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import evaluate, fit
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
 
 Decayed = Literal["everything", "matrices", "nothing"]
-
-
-@dataclass(frozen=True)
-class Config:
-    """An MLP on digits, trained by AdamW."""
-
-    norms: tuple[FeatureNorm, ...] = ("batch_norm", "layer_norm")  #: one set of networks for each
-    decayed: tuple[Decayed, ...] = get_args(Decayed)  #: which parameters
-    decay: NotNegative = 1.0  #: weight decay of AdamW
-    steps: Count = 200  #: of training
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and order
-    widths: tuple[Count, ...] = (64, 64, 64, 10)  #: sizes of the MLP
-    batch_size: Count = 64  #: samples in a batch
-    lr: Positive = 3e-3  #: of AdamW
 
 
 def make_groups(model: nn.Module, decayed: Decayed, decay: float) -> list[dict[str, Any]]:
@@ -55,22 +40,36 @@ def make_groups(model: nn.Module, decayed: Decayed, decay: float) -> list[dict[s
     ]
 
 
-def run_one(config: Config, norm: FeatureNorm, decayed: Decayed, seed: int) -> dict[str, float]:
-    """Train and score one network.
+@experiment(norm=("batch_norm", "layer_norm"), decayed=get_args(Decayed), seed=range(3))
+def norm_weight_decay(
+    norm: FeatureNorm,
+    decayed: Decayed,
+    seed: NonNegativeInt,
+    *,
+    steps: PositiveInt = 200,
+    batch_size: PositiveInt = 64,
+    lr: PositiveFloat = 3e-3,
+) -> dict[str, float]:
+    """Train an MLP on digits by AdamW with a weight decay of 1.
 
-    Measures:
+    Args:
+        norm: of the hidden layers.
+        decayed: which parameters.
+        seed: gives a split, weights and an order of batches.
+        steps: updates.
+        batch_size: samples in a batch.
+        lr: learning rate of AdamW.
+
+    Returns:
         norm_weight: mean over the weights of its norms; 1 at the start.
         accuracy: on the test digits.
         loss: cross-entropy on the test digits.
     """
     data = load_digits_split(seed)
-    model = make_mlp(config.widths, norm, seed=seed)
-    adam = torch.optim.AdamW(make_groups(model, decayed, config.decay), lr=config.lr)
-    train_on_digits(model, data, adam, steps=config.steps, batch_size=config.batch_size, seed=seed)
+    model = make_mlp((64, 64, 64, 10), norm, seed=seed)
+    adam = torch.optim.AdamW(make_groups(model, decayed, 1.0), lr=lr)
+    fit(model, adam, data.batches(batch_size, seed), steps)
     norms = [m for m in model if isinstance(m, BatchNorm1d | LayerNorm | RMSNorm)]
     score = evaluate(model, data.x_test, data.y_test)
     mean = float(torch.cat([m.weight.detach() for m in norms if m.weight is not None]).mean())
     return {"norm_weight": mean, "accuracy": score.accuracy, "loss": score.loss}
-
-
-run = Sweep(run_one, norm="norms", decayed="decayed", seed="seeds")

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
+from pydantic import NonNegativeInt
 from torch import Tensor, nn
 
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import make_mlp
-from normlab.experiments.settings import Count, Index, Positive, Share
-from normlab.experiments.training import evaluate, train_on_digits
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import evaluate, fit
 from normlab.layers import BatchNorm1d, BatchNorm2d
 
 _BATCH_NORMS = (BatchNorm1d, BatchNorm2d, nn.modules.batchnorm._BatchNorm)
-
-
-@dataclass(frozen=True)
-class Config:
-    """A batch norm MLP on digits whose running statistics follow slowly."""
-
-    momentum: Share = 0.001  #: weight of the new batch
-    steps: Count = 100  #: of training
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and order
-    widths: tuple[Count, ...] = (64, 64, 64, 10)  #: sizes of the MLP
-    batch_size: Count = 64  #: samples in a batch
-    lr: Positive = 3e-3  #: of Adam
 
 
 @torch.no_grad()
@@ -59,26 +46,27 @@ def recompute_statistics_(model: nn.Module, batches: Iterable[Tensor]) -> None:
             module.training = mode
 
 
-def run_one(config: Config, seed: int) -> dict[str, float]:
-    """Train one network and score it on the test digits with three kinds of statistics.
+@experiment(seed=range(3))
+def recalibration(seed: NonNegativeInt) -> dict[str, float]:
+    """Train an MLP whose statistics follow slowly; score it with three kinds of statistics.
 
-    Measures:
-        running: accuracy with those of training.
+    Args:
+        seed: gives a split of the digits, weights and an order of batches.
+
+    Returns:
+        running: accuracy on the test digits with those of training.
         batch: with those of the test digits themselves.
         recomputed: with those of one pass over the training digits.
     """
     data = load_digits_split(seed)
-    model = make_mlp(config.widths, "batch_norm", seed=seed)
+    model = make_mlp((64, 64, 64, 10), "batch_norm", seed=seed)
     for module in model:
         if isinstance(module, BatchNorm1d):
-            module.momentum = config.momentum
-    adam = torch.optim.Adam(model.parameters(), lr=config.lr)
-    train_on_digits(model, data, adam, steps=config.steps, batch_size=config.batch_size, seed=seed)
+            module.momentum = 0.001
+    adam = torch.optim.Adam(model.parameters(), lr=3e-3)
+    fit(model, adam, data.batches(64, seed), 100)
     running = evaluate(model, data.x_test, data.y_test).accuracy
     batch = evaluate(model, data.x_test, data.y_test, mode="train").accuracy
-    recompute_statistics_(model, data.x_train[:1280].split(config.batch_size))
+    recompute_statistics_(model, data.x_train[:1280].split(64))
     recomputed = evaluate(model, data.x_test, data.y_test).accuracy
     return {"running": running, "batch": batch, "recomputed": recomputed}
-
-
-run = Sweep(run_one, seed="seeds")

@@ -4,37 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import torch
+from pydantic import Field, NonNegativeInt
 from torch import Tensor
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index, check_settings
+from normlab.experiments.sweep import experiment
 from normlab.layers import batch_norm, layer_norm
 
 Method = Literal["own statistics", "averaged", "merged, cut", "merged", "layer norm"]
+Shares = Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=2)]
 _EPS = 1e-5
-
-
-@dataclass(frozen=True)
-class Config:
-    """One batch, divided among devices."""
-
-    shares: tuple[int, ...] = (6, 6, 12)  #: samples on each device
-    features: Count = 5  #: C
-    #: of the samples of each next device, in standard deviations; 0 for shuffled data
-    shift: float = 0.0
-    methods: tuple[Method, ...] = get_args(Method)  #: what the devices share
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: of inputs and upstream gradients
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if len(self.shares) < 2 or min(self.shares) < 2:
-            raise ValueError(
-                f"shares: got {self.shares}; expected at least two devices with two samples each"
-            )
 
 
 class Moments(NamedTuple):
@@ -94,24 +75,34 @@ def _distance(found: Tensor, right: Tensor) -> float:
     return float(((found - right).square().mean() / right.square().mean()).sqrt().detach())
 
 
-def run_one(config: Config, method: Method, seed: int) -> dict[str, float]:
-    """Compare one way to share with the undivided batch, in float64.
+@experiment(method=get_args(Method), seed=range(5))
+def several_devices(
+    method: Method,
+    seed: NonNegativeInt,
+    *,
+    shares: Shares = (6, 6, 12),
+    shift: float = 0.0,
+) -> dict[str, float]:
+    """Compare a batch that is divided among devices with the undivided one, in float64.
 
-    Measures:
+    Args:
+        method: what the devices share.
+        seed: of input and upstream gradient.
+        shares: samples on each device.
+        shift: of the samples of each next device, in standard deviations; 0 for shuffled data.
+
+    Returns:
         output_error: rms distance of the outputs over the rms of the right ones.
         gradient_error: the same of the gradient by the input.
     """
     g = torch.Generator().manual_seed(seed)
-    count = sum(config.shares)
-    x = torch.randn(count, config.features, generator=g, dtype=torch.float64)
-    dy = torch.randn(count, config.features, generator=g, dtype=torch.float64)
-    x += config.shift * torch.repeat_interleave(torch.tensor(config.shares))[:, None]
+    count, features = sum(shares), 5
+    x = torch.randn(count, features, generator=g, dtype=torch.float64)
+    dy = torch.randn(count, features, generator=g, dtype=torch.float64)
+    x += shift * torch.repeat_interleave(torch.tensor(shares))[:, None]
     x.requires_grad_()
-    y = _apply(method, x.split(config.shares))
+    y = _apply(method, x.split(shares))
     right = _apply("layer norm" if method == "layer norm" else "own statistics", [x])
     (dx,) = torch.autograd.grad(y, x, dy)
     (right_dx,) = torch.autograd.grad(right, x, dy)
     return {"output_error": _distance(y, right), "gradient_error": _distance(dx, right_dx)}
-
-
-run = Sweep(run_one, method="methods", seed="seeds")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.family.small_batches import Config, make_network
+from normlab.experiments.family.small_batches import CHANNELS, make_network
 
 
 @torch.no_grad()
@@ -28,7 +28,7 @@ def draw_statistics(
     if min(sizes) < 2:
         raise ValueError(f"sizes: got {min(sizes)}; expected 2 or more, one image has no spread")
     data = load_digits_split(seed).as_images()
-    network = make_network("none", Config().channels, part_size=2, seed=seed)
+    network = make_network("none", CHANNELS, part_size=2, seed=seed)
     last = max(i for i, m in enumerate(network) if isinstance(m, torch.nn.Conv2d))
     values = network[: last + 1](data.x_train)[:, channel].flatten().double()  # (1297,)
     spread, mean = torch.std_mean(values, correction=0)

@@ -6,20 +6,21 @@ parts whose gradients are accumulated; only a norm that averages over the batch 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from normlab.experiments.batch_norm.noise_and_gap import GhostBatchNorm
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.former_sweep import Sweep, grid
 from normlab.experiments.networks.classifiers import make_convnet
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.training import evaluate, train_on_digits
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import evaluate, fit
 from normlab.layers import (
     BatchNorm2d,
     BatchRenorm2d,
@@ -80,24 +81,7 @@ NORMS: dict[Group, Callable[[int], nn.Module]] = {
     "filter_response_norm, learned eps": LearnedEps,
 }
 OVER_BATCH = ("batch_norm", "batch_renorm")
-
-
-@dataclass(frozen=True)
-class Config:
-    """Six convolutions on digits, plain SGD, 32 images a step in parts of several sizes."""
-
-    groups: tuple[Group, ...] = tuple(NORMS)  #: what stands behind each convolution
-    #: images that pass through the network together, largest first. Batch norm is trained with all,
-    #: batch renorm with the last, and groups that look at one image at a time with the first.
-    part_sizes: tuple[Count, ...] = (32, 8, 4, 2)
-    #: learning rates of SGD without momentum
-    lrs: tuple[Positive, ...] = (0.003, 0.01, 0.03, 0.1, 0.3)
-    #: each gives a split, initial weights and an order of batches
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    channels: tuple[Count, ...] = (1, 16, 16, 32, 32, 64, 64)  #: of the convolutions, input first
-    batch_size: Count = 32  #: images of a step
-    steps: Count = 250  #: of SGD
-    validation_size: Count = 297  #: of the 1297 training digits, kept out to choose the rate
+CHANNELS = (1, 16, 16, 32, 32, 64, 64)  # of the convolutions, input first
 
 
 def make_network(
@@ -139,32 +123,64 @@ def widen_bounds(model: nn.Module, done: float) -> None:
             module.r_max, module.d_max = 1 + 2 * share, 5 * share
 
 
-def run_one(
-    config: Config, group: Group, part_size: int, lr: float, seed: int
-) -> dict[str, float | None]:
-    """Train one network.
+def _points(
+    group: Sequence[Group], part_size: Sequence[int], lr: Sequence[float], seed: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """Batch norm is trained with all sizes, batch renorm with the last, the others with the first.
 
-    Measures:
+    Groups that look at one image at a time do not see how many there are.
+    """
+    of_group = {"batch_norm": part_size, "batch_renorm": part_size[-1:]}
+    for name in group:
+        for size, *rest in itertools.product(of_group.get(name, part_size[:1]), lr, seed):
+            yield {"group": name, "part_size": size, "lr": rest[0], "seed": rest[1]}
+
+
+@experiment(
+    points=_points,
+    group=get_args(Group),
+    part_size=(32, 8, 4, 2),
+    lr=(0.003, 0.01, 0.03, 0.1, 0.3),
+    seed=range(3),
+)
+def small_batches(
+    group: Group,
+    part_size: PositiveInt,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    channels: tuple[PositiveInt, ...] = CHANNELS,
+    steps: PositiveInt = 250,
+) -> dict[str, float | None]:
+    """Train convolutions on digits with plain SGD, 32 images a step.
+
+    Args:
+        group: what stands behind each convolution.
+        part_size: images that pass through the network together, largest first.
+        lr: learning rate of SGD without momentum.
+        seed: gives a split, initial weights and an order of batches.
+        channels: of the convolutions, input first.
+        steps: updates.
+
+    Returns:
         train_loss: mean of the last tenth of the steps, in train mode; None if it diverged.
         validation_loss: on digits that choose the rate, in eval mode; None if it diverged.
         test_wrong: of the 500 test digits, in eval mode.
         part_wrong: of the test digits in parts of `part_size`, with the statistics of each.
     """
-    data, kept_out = load_digits_split(seed).as_images(), config.validation_size
+    data, kept_out = load_digits_split(seed).as_images(), 297
     x_valid, y_valid = data.x_train[:kept_out], data.y_train[:kept_out]
     data = replace(data, x_train=data.x_train[kept_out:], y_train=data.y_train[kept_out:])
-    model = make_network(group, config.channels, part_size=part_size, seed=seed)
+    model = make_network(group, channels, part_size=part_size, seed=seed)
     widen_bounds(model, 0.0)
-    losses = train_on_digits(
+    losses = fit(
         model,
-        data,
         torch.optim.SGD(model.parameters(), lr=lr),
-        steps=config.steps,
-        batch_size=config.batch_size,
-        seed=seed,
-        after_step=lambda step: widen_bounds(model, step / config.steps),
+        data.batches(32, seed),
+        steps,
+        after_step=lambda step: widen_bounds(model, step / steps),
     )
-    last = losses[-max(1, config.steps // 10) :]
+    last = losses[-max(1, steps // 10) :]
     validation = evaluate(model, x_valid, y_valid).loss
     finished = math.isfinite(losses[-1]) and math.isfinite(validation)
     size = len(data.y_test)
@@ -176,15 +192,3 @@ def run_one(
         "test_wrong": round(size * (1 - whole.accuracy)),
         "part_wrong": round(size * (1 - in_parts.accuracy)),
     }
-
-
-def _points(config: Config) -> list[dict[str, Any]]:
-    sizes = {"batch_norm": config.part_sizes, "batch_renorm": config.part_sizes[-1:]}
-    points = []
-    for group in config.groups:
-        of_group = sizes.get(group, config.part_sizes[:1])
-        points += grid(group=(group,), part_size=of_group, lr=config.lrs, seed=config.seeds)
-    return points
-
-
-run = Sweep(run_one, _points)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from normlab.experiments.training import minimize
+from normlab.experiments.training import fit
 from normlab.layers import weight_norm
 
 
@@ -43,9 +43,9 @@ def follow_direction(steps: int = 400, *, lr: float = 0.3, seed: int = 0) -> Tur
         found.degrees.append(cosine.acos().rad2deg().item())
         before.copy_(v)
 
-    def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
+    def loss_of(neuron: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         return mse_loss(neuron(batch[0]), batch[1])
 
     optimizer = torch.optim.SGD([direction], lr=lr)  # the length g stays as it is
-    minimize(loss_of, iter(draw, None), optimizer, steps=steps, after_step=record)
+    fit(neuron, optimizer, iter(draw, None), steps, loss_of=loss_of, after_step=record)
     return found
