@@ -26,7 +26,6 @@ MARKUP = re.compile(r"(?<=[(,])( ?)\*(?=[),\s]|$)|(?<!\\)(\|)")
 FULL_NAMES = {
     "ArrayLike": "numpy.typing.ArrayLike",
     "Axes": "matplotlib.axes.Axes",
-    "Case": "normlab.norms.Case",
     "Figure": "matplotlib.figure.Figure",
     "Group": "normlab.parallel.collectives.Group",
     "Tensor": "torch.Tensor",

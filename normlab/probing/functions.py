@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.norms import NORMS, Case
+from normlab import norms
+from normlab.norms import NORMS
 from normlab.probing.arguments import INPUTS
 from normlab.probing.names import NAMES
 
@@ -80,7 +81,7 @@ class ForeignFunction:
         self,
         function: Callable[..., Tensor],
         like: str,
-        cases: Sequence[Case] | None,
+        cases: Sequence[norms.Case] | None,
         eps: float | None,
         order: Sequence[str] | None = None,
     ):
@@ -122,7 +123,7 @@ class ForeignFunction:
 
     def __call__(
         self,
-        case: Case,
+        case: norms.Case,
         x: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from normlab.norms import NORMS, Case
+from normlab import norms
+from normlab.norms import NORMS
 from normlab.probing.functions import NO_CORRECTION, UNBOUND, ForeignFunction
 from normlab.probing.inputs import find_cases
 from normlab.probing.layer import ForeignLayer
@@ -34,7 +35,7 @@ class ForeignModule:
     has_training = True
     scope: Any = None
 
-    def __init__(self, module: nn.Module, like: str, cases: Sequence[Case] = ()):
+    def __init__(self, module: nn.Module, like: str, cases: Sequence[norms.Case] = ()):
         self.attached = [n for n, t in tensors_of(module).items() if t.grad_fn is not None]
         self.module = copy_module(module).cpu()
         for p in self.module.parameters():  # a frozen parameter is no wrong norm
@@ -191,7 +192,7 @@ class ForeignModule:
 
     def __call__(
         self,
-        case: Case,
+        case: norms.Case,
         x: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
@@ -242,11 +243,11 @@ def as_norm(
         if norm.kind == "channel" and len(shape) < 2:
             raise ValueError(f"shape: got {shape}; {like} reads the layout (N, C, *)")
         parameter_shape = norm.parameter_shape(shape)
-        cases = [Case(shape, parameter_shape, num_groups=num_groups or 1, bias=norm.has_bias)]
+        cases = [norms.Case(shape, parameter_shape, num_groups=num_groups or 1, bias=norm.has_bias)]
     elif num_groups is not None and norm.grouped:
         size = 3 * num_groups
         cases = [
-            Case((3, size), (size,), num_groups=num_groups),
-            Case((2, size, 6, 5), (size,), num_groups=num_groups),
+            norms.Case((3, size), (size,), num_groups=num_groups),
+            norms.Case((2, size, 6, 5), (size,), num_groups=num_groups),
         ]
     return ForeignFunction(layer, like, cases, eps)
