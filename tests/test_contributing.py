@@ -52,16 +52,16 @@ class Block:
     code: str
 
 
-def read_steps() -> Iterator[list[Block]]:
-    """The blocks of each numbered step."""
-    section = TEXT[TEXT.index("## How to add a norm") : TEXT.index("## How to publish")]
+def read_steps(start: str, end: str) -> Iterator[list[Block]]:
+    """The blocks of each numbered step of a section."""
+    section = TEXT[TEXT.index(start) : TEXT.index(end)]
     for step in re.split(r"^\d\. ", section, flags=re.MULTILINE)[1:]:
         blocks = []
         for _, language, code in BLOCK.findall(step):
             text = textwrap.dedent(code)
             head, _, rest = text.partition("\n")
-            shell = language == "sh"
-            blocks.append(Block(language, "" if shell else head, text if shell else rest))
+            whole = language in ("sh", "py")  # runs as it stands, and is no part of a file
+            blocks.append(Block(language, "" if whole else head, text if whole else rest))
         yield blocks
 
 
@@ -144,7 +144,7 @@ def changed(tree: Path) -> set[str]:
 
 def test_a_norm_is_added_by_the_steps(tree: Path) -> None:
     command = next(b.code for b in blocks_before_the_steps() if "is_complete" in b.code).strip()
-    *steps, last = read_steps()
+    *steps, last = read_steps("## How to add a norm", "## How to add an experiment")
     assert len(steps) == len(STEPS)
     for blocks, lost in zip(steps, STEPS.values(), strict=True):
         for block in blocks:
@@ -174,6 +174,38 @@ def test_a_norm_is_added_by_the_steps(tree: Path) -> None:
 def blocks_before_the_steps() -> list[Block]:
     before = TEXT[TEXT.index("## How to add a norm") : TEXT.index("\n1. **")]
     return [Block(language, "", code) for _, language, code in BLOCK.findall(before)]
+
+
+def test_an_experiment_is_added_by_the_steps(tree: Path) -> None:
+    (tree / "book/_data").mkdir()
+    for blocks in read_steps("## How to add an experiment", "## How to publish"):
+        for block in blocks:
+            if block.language == "python":
+                write(tree, block)
+                continue
+            python = block.language == "py"
+            done = run(tree, f"python - <<'END'\n{block.code}END" if python else block.code)
+            assert done.returncode == 0, done.stdout + done.stderr
+    listed = run(tree, "python -m normlab.experiments").stdout
+    assert "scaled_input " in listed and "How much does the output change" in listed
+    # the steps say where the margin comes from: a scale of 1 changes nothing
+    done = run(tree, "python -m normlab.experiments scaled_input --scale 1 --seed 0")
+    assert set(re.findall(r"\d\.\d+$", done.stdout, flags=re.MULTILINE)) == {"0.0"}
+    wrong = run(tree, "python -m normlab.experiments scaled_input --scale 0 --features -1")
+    assert wrong.returncode == 2
+    assert "scale: got 0" in wrong.stderr and "features: got -1" in wrong.stderr
+
+
+def test_the_first_change_is_seen(tree: Path) -> None:
+    steps = read_steps("## Your first change", "## Rules in half a page")
+    (block,) = [b for blocks in steps for b in blocks]
+    spoil, red, back = block.code.strip().splitlines()
+    green = red.removeprefix("! ")
+    assert run(tree, green).returncode == 0
+    assert run(tree, spoil).returncode == 0
+    assert changed(tree) == {"normlab/layers/rms.py"}
+    assert run(tree, red).returncode == 0
+    assert back == "git checkout --quiet normlab/layers/rms.py"
 
 
 def test_the_files_it_speaks_of_exist() -> None:
