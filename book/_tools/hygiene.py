@@ -21,7 +21,7 @@ BOOK = Path(__file__).resolve().parents[1]
 MAX_BYTES = 400_000  # figures are stored in one and a half times the density of a page
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MIN_ALT = 30
-IMPORTS = {"matplotlib", "normlab", "numpy", "torch"}
+IMPORTS = {"matplotlib", "normlab", "numpy", "pandas", "torch"}
 # What differs between machines or runs: addresses, paths, files of the kernel.
 MACHINE = re.compile(
     r"0x[0-9a-fA-F]{4,}|ipykernel_\d+|site-packages|[A-Za-z]:\\\\"

@@ -215,8 +215,8 @@ def test_unknown_names_are_refused():
         lstm.make_lstm_cell(2, 3, "rms", seed=0)
     with pytest.raises(ValueError, match="group: got 'rms'"):
         batch_128_and_4.make_classifier("rms", seed=0)
-    with pytest.raises(ValueError, match="gains: got"):
-        recurrent_digits.run(recurrent_digits.Config(gains=(0.0,)))
+    with pytest.raises(ValueError, match="gain: got"):
+        recurrent_digits.recurrent_digits.sweep(gain=[0.0])
 
 
 def test_batches_of_four_hold_batch_norm_back():
@@ -248,27 +248,6 @@ def test_gain_is_set_on_every_norm_and_on_nothing_else(norm, count):
     changed = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
     assert len(changed) == count
     assert all((model.get_parameter(n) == 0.1).all() for n in changed)
-
-
-def test_no_norm_runs_once_for_all_gains():
-    config = recurrent_digits.Config(seeds=(0,), batch_sizes=(4,))
-    points = recurrent_digits.run.points(config)
-    assert [(point["norm"], point["gain"]) for point in points] == [
-        ("none", 1.0),
-        ("layer_norm", 1.0),
-        ("layer_norm", 0.1),
-        ("batch_norm", 1.0),
-        ("batch_norm", 0.1),
-    ]
-
-
-def test_a_small_first_gain_slows_layer_norm():
-    config = recurrent_digits.Config(norms=("layer_norm",), batch_sizes=(32,), seeds=(0,))
-    result = recurrent_digits.run(config)
-    ((small,), (one,)) = (
-        recurrent_digits.final_losses(result, "layer_norm", 32, gain) for gain in (0.1, 1.0)
-    )
-    assert small > 1.2 * one
 
 
 def test_a_caption_above_its_picture_costs_nothing_and_the_other_way_round_does():

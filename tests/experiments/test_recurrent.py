@@ -84,6 +84,14 @@ def test_layer_norm_trains_the_gru_faster():
     assert result.curve.map(len).tolist() == [20, 20]
 
 
+def test_a_small_first_gain_slows_layer_norm():
+    result = recurrent_digits.recurrent_digits.sweep(norm=["layer_norm"], batch_size=[32], seed=[0])
+    ((small,), (one,)) = (
+        recurrent_digits.final_losses(result, "layer_norm", 32, gain) for gain in (0.1, 1.0)
+    )
+    assert small > 1.2 * one
+
+
 def test_without_a_norm_there_is_one_gain():
     points, _ = recurrent_digits.recurrent_digits._resolve({"batch_size": [4], "seed": [0]})
     assert [(p["norm"], p["gain"]) for p in points] == [

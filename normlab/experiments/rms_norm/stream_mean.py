@@ -30,7 +30,7 @@ LAYER_NORM_LR = 1e-2
 def _points(offset: Sequence[float], **grid: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Layer norm, whose norms are exchanged, has the largest offset and one rate."""
     for n, o, lr, seed in itertools.product(grid["norm"], offset, grid["lr"], grid["seed"]):
-        if n == "rms_norm" or (o == max(offset) and lr == LAYER_NORM_LR):
+        if not NORMS[n].centered or (o == max(offset) and lr == LAYER_NORM_LR):
             yield {"norm": n, "offset": o, "lr": lr, "seed": seed}
 
 
