@@ -5,32 +5,41 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import LRScheduler
 
-from normlab.experiments.data.sequences import SequenceBatches, Task, sequence_batches
-from normlab.experiments.networks.transformer import (
-    Placement,
-    TokenNorm,
-    Transformer,
-    make_transformer,
+from normlab.experiments.data.sequences import (
+    SequenceBatches,
+    load_text,
+    sequence_batches,
+    text_batches,
 )
-from normlab.experiments.settings import (
-    Count,
-    Index,
-    Positive,
-    Several,
-    check_divides,
-    check_settings,
-)
+from normlab.experiments.networks.transformer import Placement, Transformer, make_transformer
 from normlab.experiments.training import fit
 
-SchedulerFactory = Callable[[torch.optim.Optimizer], LRScheduler]
 OptimizerName = Literal["adam", "radam", "sgd"]
+
+
+def reversal_network(
+    placement: Placement, *, layers: int = 6, seed: int
+) -> tuple[Transformer, SequenceBatches]:
+    """A network at its initial weights, and batches of random digits to reverse."""
+    return make_transformer(placement, layers=layers, seed=seed), sequence_batches(seed=1000 + seed)
+
+
+def text_network(
+    placement: Placement, *, layers: int = 6, seed: int
+) -> tuple[Transformer, SequenceBatches]:
+    """A causal network at its initial weights, and windows of 32 characters of Python's help."""
+    text = load_text()
+    model = make_transformer(
+        placement, layers=layers, seed=seed, vocabulary=text.vocabulary, length=32, causal=True
+    )
+    return model, text_batches(text, length=32, batch_size=16, seed=1000 + seed)
 
 
 def sequence_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, float]:
@@ -57,6 +66,12 @@ class Curve:
     def final_accuracy(self, steps: int = 20) -> float:
         """Mean accuracy of the last steps."""
         return sum(self.accuracies[-steps:]) / len(self.accuracies[-steps:])
+
+    def best_accuracy(self, steps: int = 20) -> float:
+        """Largest mean accuracy of so many steps in a row."""
+        count = min(steps, len(self.accuracies))
+        starts = range(len(self.accuracies) - count + 1)
+        return max(sum(self.accuracies[i : i + count]) / count for i in starts)
 
     def first_step_above(self, accuracy: float) -> int | None:
         """First step, counted from 1, with a larger accuracy; None if there is none."""
@@ -175,76 +190,3 @@ def relative_changes(before: Sequence[Tensor], after: Sequence[Tensor]) -> list[
         ((new.detach() - old).double().norm() / old.double().norm()).item()
         for old, new in zip(before, after, strict=True)
     ]
-
-
-@dataclass(frozen=True)
-class Config:
-    """One Transformer on one task, with a constant learning rate."""
-
-    task: Task = "reversal"  #: what is done to random tokens
-    placement: Placement = "post_norm"  #: of the norm
-    norm: TokenNorm = "layer_norm"  #: of the tokens
-    layers: Count = 6  #: L
-    width: Count = 32  #: D
-    heads: Count = 4  #: of each attention
-    expansion: Count = 4  #: hidden units of a feed-forward network, in multiples of `width`
-    vocabulary: Several = 10  #: number of tokens
-    length: Count = 12  #: T
-    batch_size: Count = 32  #: N
-    steps: Count = 300  #: updates
-    lr: Positive = 1e-2  #: learning rate
-    optimizer: OptimizerName = "adam"  #: Adam or RAdam have betas 0.9 and 0.98, SGD momentum 0.9
-    seed: Index = 0  #: of weights and batches
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_divides(self, "heads", "width")
-
-    def make_model(self) -> Transformer:
-        """The network at its initial weights."""
-        return make_transformer(
-            self.placement,
-            layers=self.layers,
-            seed=self.seed,
-            norm=self.norm,
-            vocabulary=self.vocabulary,
-            length=self.length,
-            width=self.width,
-            heads=self.heads,
-            expansion=self.expansion,
-        )
-
-    def make_batches(self) -> SequenceBatches:
-        """Batches of the task, from the start; other draws than those of the weights."""
-        return sequence_batches(
-            self.task,
-            vocabulary=self.vocabulary,
-            length=self.length,
-            batch_size=self.batch_size,
-            seed=1000 + self.seed,
-        )
-
-
-def run(
-    config: Config,
-    *,
-    model: Transformer | None = None,
-    scheduler_factory: SchedulerFactory | None = None,
-    **options: Any,
-) -> Curve:
-    """Train one Transformer.
-
-    Args:
-        model: to train instead of `config.make_model()`, for example to measure it meanwhile.
-        scheduler_factory: called with the optimizer, returns a schedule; None keeps the rate.
-    """
-    model = config.make_model() if model is None else model
-    optimizer = make_optimizer(model, lr=config.lr, optimizer=config.optimizer)
-    return train_on_sequences(
-        model,
-        config.make_batches(),
-        steps=config.steps,
-        optimizer=optimizer,
-        scheduler=None if scheduler_factory is None else scheduler_factory(optimizer),
-        **options,
-    )

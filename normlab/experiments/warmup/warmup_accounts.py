@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
-from typing import Any
+import itertools
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from normlab.experiments import sequence_training
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Placement, Transformer
 from normlab.experiments.sequence_training import (
     gradient_norms,
     make_optimizer,
     relative_changes,
+    reversal_network,
     sequence_loss,
 )
-from normlab.experiments.settings import Count, Index, Positive, Several
+from normlab.experiments.sweep import experiment
 
-
-@dataclass(frozen=True)
-class Config:
-    """Transformers at their initial weights, on reversal."""
-
-    placements: tuple[Placement, ...] = ("post_norm", "pre_norm", "deep_norm")  #: of the norm
-    layers: tuple[Count, ...] = (6,)  #: numbers of layers, L
-    lr: Positive = 1e-2  #: of the first update
-    noise: Positive = 0.01  #: size of a random change of every matrix, relative to its entries
-    batches: Several = 25  #: from which Adam's second moment is estimated
-    iterations: Index = 15  #: of Lanczos' method for the sharpness; 0 leaves it out
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives weights and batches
+LR = 1e-2  # of the first update
+NOISE = 0.01  # size of a random change of every matrix, relative to its entries
 
 
 def adam_stability_limit(beta1: float = 0.9) -> float:
@@ -132,45 +122,53 @@ def _first_update(model: Transformer, batch: tuple[Tensor, Tensor], lr: float) -
         return relative_changes([model.features(batch[0])], [other.features(batch[0])])[0]
 
 
-def run_one(config: Config, placement: Placement, layers: int, seed: int) -> dict[str, Any]:
-    """Measure one network before any training, in float64.
+@experiment(placement=("post_norm", "pre_norm", "deep_norm"), layers=(6,), seed=range(5))
+def warmup_accounts(
+    placement: Placement,
+    layers: PositiveInt,
+    seed: NonNegativeInt,
+    *,
+    batches: Annotated[int, Field(ge=2)] = 25,
+    iterations: PositiveInt = 15,
+) -> dict[str, Any]:
+    """Measure a Transformer at its initial weights, on reversal, in float64.
 
-    Measures:
+    Args:
+        placement: of the norm.
+        layers: L.
+        seed: gives weights and batches.
+        batches: from which Adam's second moment is estimated.
+        iterations: of Lanczos' method for the sharpness.
+
+    Returns:
         gradient_ratio: gradient at the last feed-forward matrix of the last layer over that of
             the first layer.
         top_gradient: the former.
-        amplification: relative change of the features when every matrix changes by noise,
-            over the relative size of that noise.
-        first_update: relative change of the features in the first full-size update of Adam.
+        amplification: relative change of the features when every matrix changes by 0.01 of its
+            entries, over the relative size of that noise.
+        first_update: relative change of the features in the first update of Adam at the rate 0.01.
         rate_spread: how far the rates that Adam gives the parameters lie from those of a
             settled second moment when it has seen one batch: standard deviation over the
             parameters of the logarithm of their ratio.
         sharpness: largest curvature as Adam sees it, times the rate, over the limit of
             :func:`adam_stability_limit`; above 1 the quadratic model of the loss diverges.
     """
-    settings = sequence_training.Config(placement=placement, layers=layers, seed=seed)
-    model = settings.make_model().double()
-    batches = settings.make_batches()
-    drawn = [next(batches) for _ in range(config.batches)]
+    model, endless = reversal_network(placement, layers=layers, seed=seed)
+    model = model.double()
+    drawn = list(itertools.islice(endless, batches))
     probe = drawn[0]
     per_layer = gradient_norms(model, probe)
     many = [torch.cat([g.flatten() for g in _gradients(model, batch)]) for batch in drawn]
     second_moment = torch.stack([g.square() for g in many]).mean(0)
     seen = many[0] != 0  # a unit may be off, a token absent, in one batch
     spread = (second_moment[seen].sqrt() / many[0][seen].abs()).log().var(correction=0).sqrt()
-    relative_sharpness = None
-    if config.iterations:
-        roots = (second_moment.sqrt() + 1e-8).split([p.numel() for p in model.parameters()])
-        largest = sharpness(model, probe, list(roots), config.iterations)
-        relative_sharpness = config.lr * largest / adam_stability_limit()
+    roots = (second_moment.sqrt() + 1e-8).split([p.numel() for p in model.parameters()])
+    largest = sharpness(model, probe, list(roots), iterations)
     return {
         "gradient_ratio": per_layer[-1] / per_layer[0],
         "top_gradient": per_layer[-1],
-        "amplification": amplification(model, probe, config.noise),
-        "first_update": _first_update(model, probe, config.lr),
+        "amplification": amplification(model, probe, NOISE),
+        "first_update": _first_update(model, probe, LR),
         "rate_spread": spread.item(),
-        "sharpness": relative_sharpness,
+        "sharpness": LR * largest / adam_stability_limit(),
     }
-
-
-run = Sweep(run_one, placement="placements", layers="layers", seed="seeds")

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from normlab import schedules
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Transformer
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.warmup.loop import train
-from normlab.experiments.warmup.warmup_need import Config as Need
-
-
-@dataclass(frozen=True)
-class Config:
-    """Pre-LN Transformers that predict the next character of Python's help texts."""
-
-    #: updates of the linear warmup, before half a cosine down to a tenth of the peak
-    lengths: tuple[Index, ...] = (0, 20, 60)
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)  #: peaks, of AdamW
-    #: each gives weights and batches, the same for every other setting
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    layers: Count = 6  #: L
-    steps: Count = 200  #: updates
-
-    @property
-    def task(self) -> Need:
-        """Text, network and batches."""
-        return Need(task="text", length=32, batch_size=16, layers=self.layers)
+from normlab.experiments.sequence_training import text_network
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit, token_loss
 
 
 def make_adamw(model: Transformer, *, lr: float) -> torch.optim.AdamW:
@@ -41,24 +21,44 @@ def make_adamw(model: Transformer, *, lr: float) -> torch.optim.AdamW:
     return torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.1)
 
 
-def run_one(config: Config, length: int, lr: float, seed: int) -> dict[str, float]:
-    """Train one network.
+@experiment(length=(0, 20, 60), lr=(1e-3, 3e-3, 1e-2, 3e-2), seed=range(3))
+def warmup_adamw(
+    length: NonNegativeInt,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    layers: PositiveInt = 6,
+    steps: PositiveInt = 200,
+) -> dict[str, float]:
+    """Train a Pre-LN Transformer to predict the next character of Python's help texts.
 
-    Measures:
+    Args:
+        length: updates of the linear warmup, before half a cosine down to a tenth of the peak.
+        lr: peak, of AdamW; gradients are cut to norm 1.
+        seed: gives weights and batches, the same for every other setting.
+        layers: L.
+        steps: updates.
+
+    Returns:
         final_loss: mean of the last 20 updates, in nats a character.
         largest_loss: after the first update.
     """
-    model = config.task.make_model("pre_norm", seed)
+    model, batches = text_network("pre_norm", layers=layers, seed=seed)
     optimizer = make_adamw(model, lr=lr)
     schedule = schedules.cosine_decay(
-        optimizer, warmup_steps=length, total_steps=config.steps, final_factor=0.1
+        optimizer, warmup_steps=length, total_steps=steps, final_factor=0.1
     )
-    losses = train(model, config.task.make_batches(seed), optimizer, schedule, steps=config.steps)
+    losses = fit(
+        model,
+        optimizer,
+        batches,
+        steps,
+        loss_of=token_loss,
+        max_grad_norm=1.0,
+        scheduler=schedule,
+    )
     last = losses[-20:]
     return {
         "final_loss": round(sum(last) / len(last), 4),
         "largest_loss": round(max(losses[1:], default=losses[0]), 4),
     }
-
-
-run = Sweep(run_one, length="lengths", lr="lrs", seed="seeds")

@@ -3,51 +3,38 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from normlab import schedules
-from normlab.experiments import sequence_training
-from normlab.experiments.former_sweep import Sweep
+from normlab.experiments.data.sequences import sequence_batches
 from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.sequence_training import (
-    OptimizerName,
     gradient_norms,
+    make_optimizer,
     norm_inputs,
     relative_changes,
+    reversal_network,
     sequence_loss,
     token_variance,
+    train_on_sequences,
 )
-from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import experiment
 from normlab.experiments.warmup.warmup_need import Group
 from normlab.layers import LayerNorm
 
+WARMUP = 100  # updates, for the groups that have one
 
-@dataclass(frozen=True)
-class Config:
-    """Transformers on reversal, measured on one probe batch while they train."""
 
-    #: placements of the norm, each with and without warmup
-    groups: tuple[Group, ...] = ("post_norm", "post_norm, warmup", "pre_norm", "deep_norm")
-    warmup: Count = 100  #: updates of the linear warmup, for the groups that have one
-    lr: Positive = 1e-2  #: peak
-    optimizer: OptimizerName = "adam"  #: as in `sequence_training`
-    #: each gives weights and batches, the same for every group
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    layers: Count = 6  #: L
-    #: numbers of updates after which to measure, in ascending order from 0
-    check_at: tuple[Index, ...] = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300)
-
-    def __post_init__(self) -> None:
-        growing = all(b > a for a, b in pairwise(self.check_at))
-        if len(self.check_at) < 2 or self.check_at[0] != 0 or not growing:
-            raise ValueError(
-                f"check_at: got {self.check_at}; expected 0 and then growing numbers of updates"
-            )
+def _check_ascending(check_at: tuple[int, ...]) -> None:
+    growing = all(b > a for a, b in pairwise(check_at))
+    if len(check_at) < 2 or check_at[0] != 0 or not growing:
+        raise ValueError(f"check_at: got {check_at}; expected 0 and then growing numbers")
 
 
 class _Probe:
@@ -75,20 +62,39 @@ class _Probe:
         self.rows.append(
             {
                 "losses": loss.item(),
-                "gradients": tuple(gradients),
+                "gradients": gradients,
                 "token_variances": token_variance(features),
                 "norm_inputs": max(x.double().square().mean().sqrt().item() for x in seen),
-                "movements": tuple(relative_changes(self.start, now)),
-                "updates": tuple(relative_changes(self.weights, now)),
+                "movements": relative_changes(self.start, now),
+                "updates": relative_changes(self.weights, now),
                 "output_changes": relative_changes([self.features], [features])[0],
             }
         )
 
 
-def run_one(config: Config, group: Group, seed: int) -> dict[str, Any]:
-    """Train one network and measure it at each of `check_at`.
+@experiment(
+    group=("post_norm", "post_norm, warmup", "pre_norm", "deep_norm"),
+    seed=range(3),
+    condition=_check_ascending,
+)
+def warmup_mechanism(
+    group: Group,
+    seed: NonNegativeInt,
+    *,
+    lr: PositiveFloat = 1e-2,
+    layers: PositiveInt = 6,
+    check_at: tuple[NonNegativeInt, ...] = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300),
+) -> dict[str, Any]:
+    """Train a Transformer on reversal by Adam, and measure it on one probe batch on the way.
 
-    Measures:
+    Args:
+        group: placement of the norm, with or without a linear warmup of 100 updates.
+        seed: gives weights and batches, the same for every group.
+        lr: peak of the learning rate.
+        layers: L.
+        check_at: numbers of updates after which to measure, in ascending order from 0.
+
+    Returns:
         losses: on the probe batch.
         gradients: norm of the gradient at the last feed-forward matrix of each layer, the
             layer at the input first.
@@ -101,38 +107,29 @@ def run_one(config: Config, group: Group, seed: int) -> dict[str, Any]:
         accuracy: mean of the last 20 updates of training.
     """
     placement, _, warmed = group.partition(", ")
-    settings = sequence_training.Config(
-        placement=placement,  # type: ignore[arg-type]  # a name from Group
-        layers=config.layers,
-        steps=config.check_at[-1],
-        lr=config.lr,
-        optimizer=config.optimizer,
-        seed=seed,
-    )
-    model = settings.make_model()
-    probe = _Probe(model, next(sequence_training.Config(seed=seed + 10_000).make_batches()))
+    model, batches = reversal_network(placement, layers=layers, seed=seed)  # type: ignore[arg-type]
+    probe = _Probe(model, next(sequence_batches(seed=11_000 + seed)))
     probe.measure()
 
     def after_step(step: int) -> None:
-        if step in config.check_at:
+        if step in check_at:
             probe.measure()
-        if step + 1 in config.check_at:
+        if step + 1 in check_at:
             probe.note()
 
-    warmup = config.warmup if warmed else 0
-    curve = sequence_training.run(
-        settings,
-        model=model,
-        scheduler_factory=lambda o: schedules.constant(o, warmup_steps=warmup),
+    optimizer = make_optimizer(model, lr=lr)
+    curve = train_on_sequences(
+        model,
+        batches,
+        steps=check_at[-1],
+        optimizer=optimizer,
+        scheduler=schedules.constant(optimizer, warmup_steps=WARMUP if warmed else 0),
         after_step=after_step,
     )
-    measured = {name: tuple(row[name] for row in probe.rows) for name in probe.rows[0]}
+    measured = {name: [row[name] for row in probe.rows] for name in probe.rows[0]}
     return {**measured, "accuracy": curve.final_accuracy()}
 
 
-run = Sweep(run_one, group="groups", seed="seeds")
-
-
-def gradient_ratios(outcome: Any) -> list[float]:
-    """Gradient of the last layer over that of the first, at each of `check_at`."""
-    return [g[-1] / g[0] if g[0] > 0 else math.inf for g in outcome.gradients]
+def gradient_ratios(gradients: Sequence[Sequence[float]]) -> list[float]:
+    """Gradient of the last layer over that of the first, each time it was measured."""
+    return [g[-1] / g[0] if g[0] > 0 else math.inf for g in gradients]

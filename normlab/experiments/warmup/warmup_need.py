@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from normlab import schedules
-from normlab.experiments import sequence_training
-from normlab.experiments.data.sequences import (
-    SequenceBatches,
-    load_text,
-    sequence_batches,
-    text_batches,
-)
-from normlab.experiments.former_sweep import Sweep
+from normlab.experiments.data.sequences import SequenceBatches, sequence_batches
 from normlab.experiments.networks.transformer import Placement, Transformer, make_transformer
-from normlab.experiments.sequence_training import Curve, OptimizerName
-from normlab.experiments.settings import Count, Index, Positive, check_at_most, check_settings
+from normlab.experiments.sequence_training import (
+    OptimizerName,
+    make_optimizer,
+    text_network,
+    train_on_sequences,
+)
+from normlab.experiments.sweep import experiment
 
 Task = Literal["reversal", "sorting", "text"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -34,107 +32,82 @@ Group = Literal[
 SOLVED = 0.95  # mean accuracy of 20 steps in a row
 
 
-@dataclass(frozen=True)
-class Config:
-    """Small Transformers, every group at every rate on the same weights and batches."""
-
-    #: "reversal" or "sorting" of random tokens, or "text": the next character of a text of the
-    #: standard library
-    task: Task = "reversal"
-    #: placements of the norm, each with and without warmup
-    groups: tuple[Group, ...] = (
-        "post_norm",
-        "post_norm, warmup",
-        "pre_norm",
-        "deep_norm",
-        "deep_norm, warmup",
-    )
-    warmup: Index = 100  #: updates of the linear warmup, for the groups that have one
-    lrs: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2, 3e-2)  #: peaks
-    #: each gives weights and batches, the same for every group
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    layers: Count = 6  #: L
-    #: updates; a run that has solved its task (mean accuracy of 20 steps in a row above 0.95) stops
-    #: there
-    steps: Count = 300
-    optimizer: OptimizerName = "adam"  #: Adam or RAdam have betas 0.9 and 0.98, SGD momentum 0.9
-    #: of parameters, activations, gradients and the optimizer's averages
-    precision: Precision = "float32"
-    vocabulary: Count = 10  #: number of tokens; a text brings its own
-    length: Count = 12  #: T
-    batch_size: Count = 32  #: N
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_at_most(self, "warmup", "steps")
-
-    @property
-    def blind_loss(self) -> float:
-        """Loss of the best guess that reads nothing: the entropy of one output token."""
-        return load_text().entropy if self.task == "text" else math.log(self.vocabulary)
-
-    def make_model(self, placement: Placement, seed: int) -> Transformer:
-        """One network at its initial weights."""
-        text = self.task == "text"
-        model = make_transformer(
-            placement,
-            layers=self.layers,
-            seed=seed,
-            vocabulary=load_text().vocabulary if text else self.vocabulary,
-            length=self.length,
-            causal=text,
-        )
-        return model.to(getattr(torch, self.precision))
-
-    def make_batches(self, seed: int) -> SequenceBatches:
-        """Batches of the task, from the start; other draws than those of the weights."""
-        sizes = {"length": self.length, "batch_size": self.batch_size}
-        if self.task == "text":
-            return text_batches(load_text(), seed=1000 + seed, **sizes)
-        return sequence_batches(self.task, vocabulary=self.vocabulary, seed=1000 + seed, **sizes)
+def make_network(
+    task: Task, placement: Placement, *, layers: int, seed: int
+) -> tuple[Transformer, SequenceBatches]:
+    """A network at its initial weights, and batches of its task."""
+    if task == "text":
+        return text_network(placement, layers=layers, seed=seed)
+    batches = sequence_batches(task, seed=1000 + seed)
+    return make_transformer(placement, layers=layers, seed=seed), batches
 
 
-def train_one(config: Config, group: Group, lr: float, seed: int) -> Curve:
-    """Train one network and return its curve."""
-    placement, _, warmed = group.partition(", ")
-    model = config.make_model(placement, seed)  # type: ignore[arg-type]  # a name from Group
-    optimizer = sequence_training.make_optimizer(model, lr=lr, optimizer=config.optimizer)
-    warmup = config.warmup if warmed else 0
-    return sequence_training.train_on_sequences(
-        model,
-        config.make_batches(seed),
-        steps=config.steps,
-        optimizer=optimizer,
-        scheduler=schedules.constant(optimizer, warmup_steps=warmup, total_steps=config.steps),
-        stop_above=SOLVED,
-    )
+def _check_warmup(warmup: int, steps: int) -> None:
+    if warmup > steps:
+        raise ValueError(f"warmup: got {warmup}; expected at most {steps}, the steps")
 
 
-def run_one(config: Config, group: Group, lr: float, seed: int) -> dict[str, Any]:
-    """Train one network and summarize its curve.
+@experiment(
+    lr=(1e-3, 3e-3, 1e-2, 3e-2),
+    group=("post_norm", "post_norm, warmup", "pre_norm", "deep_norm", "deep_norm, warmup"),
+    seed=range(5),
+    condition=_check_warmup,
+)
+def warmup_need(
+    lr: PositiveFloat,
+    group: Group,
+    seed: NonNegativeInt,
+    *,
+    task: Task = "reversal",
+    optimizer: OptimizerName = "adam",
+    precision: Precision = "float32",
+    warmup: NonNegativeInt = 100,
+    layers: PositiveInt = 6,
+    steps: PositiveInt = 300,
+) -> dict[str, Any]:
+    """Train a small Transformer, with and without warmup, until it solves its task.
 
-    Measures:
+    Args:
+        lr: peak of the learning rate.
+        group: placement of the norm, with or without warmup.
+        seed: gives weights and batches, the same for every group.
+        task: "reversal" or "sorting" of random digits, or "text": the next character of Python's
+            help texts.
+        optimizer: Adam or RAdam have betas 0.9 and 0.98, SGD momentum 0.9.
+        precision: of parameters, activations, gradients and the optimizer's averages.
+        warmup: updates of the linear warmup, for the groups that have one.
+        layers: L.
+        steps: updates at most; a run that has solved its task stops.
+
+    Returns:
         steps: updates that were made.
         solved: 20 steps in a row had a mean accuracy above 0.95; the run stopped there.
         finite: every loss was a finite number; otherwise the run stopped there.
-        final_loss: mean of the last 20 steps; None if one of them was not finite.
+        final_loss: mean of the last 20 steps.
         largest_loss: of the whole run, among the finite ones.
         best_accuracy: largest mean of 20 steps in a row.
     """
-    curve = train_one(config, group, lr, seed)
-    count = min(20, len(curve.accuracies))
-    starts = range(len(curve.accuracies) - count + 1)
-    best = max(sum(curve.accuracies[i : i + count]) / count for i in starts)
-    final = curve.final_loss()
+    placement, _, warmed = group.partition(", ")
+    model, batches = make_network(task, placement, layers=layers, seed=seed)  # type: ignore[arg-type]
+    model = model.to(getattr(torch, precision))
+    chosen = make_optimizer(model, lr=lr, optimizer=optimizer)
+    curve = train_on_sequences(
+        model,
+        batches,
+        steps=steps,
+        optimizer=chosen,
+        scheduler=schedules.constant(
+            chosen, warmup_steps=warmup if warmed else 0, total_steps=steps
+        ),
+        stop_above=SOLVED,
+    )
+    best = curve.best_accuracy()
     finite = [loss for loss in curve.losses if math.isfinite(loss)]
     return {
         "steps": len(curve.losses),
         "solved": best > SOLVED,
         "finite": len(finite) == len(curve.losses),
-        "final_loss": round(final, 4) if math.isfinite(final) else None,
+        "final_loss": round(curve.final_loss(), 4),
         "largest_loss": round(max(finite, default=0.0), 4),
         "best_accuracy": round(best, 4),
     }
-
-
-run = Sweep(run_one, lr="lrs", group="groups", seed="seeds")

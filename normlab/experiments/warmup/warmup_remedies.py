@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from normlab import schedules
-from normlab.experiments import sequence_training
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.sequence_training import SchedulerFactory
-from normlab.experiments.settings import Count, Index, Positive, check_at_most, check_settings
+from normlab.experiments.sequence_training import (
+    make_optimizer,
+    reversal_network,
+    sequence_loss,
+    train_on_sequences,
+)
+from normlab.experiments.sweep import experiment
 
 Remedy = Literal[
     "nothing",
@@ -29,28 +32,7 @@ Remedy = Literal[
     "10 full steps first",
 ]
 FULL_STEPS = {"1 full step first": 1, "3 full steps first": 3, "10 full steps first": 10}
-
-
-@dataclass(frozen=True)
-class Config:
-    """Post-LN Transformers on reversal, each started in another way."""
-
-    #: "nothing"; "warmup"; "small rate" (a tenth, throughout); "clipping" (of the gradient of all
-    #: parameters to `max_grad_norm`); "second moment first" (as many batches as the warmup has, at
-    #: rate 0, so that Adam's averages settle; then the full rate); "RAdam"; "1 full step first" and
-    #: the like (full steps, then the warmup)
-    remedies: tuple[Remedy, ...] = get_args(Remedy)
-    lr: Positive = 1e-2  #: peak, of Adam
-    warmup: Count = 100  #: updates
-    max_grad_norm: Positive = 1.0  #: for "clipping"
-    #: each gives weights and batches, the same for every remedy
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)
-    layers: Count = 6  #: L
-    steps: Count = 300  #: updates at a rate above zero
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        check_at_most(self, "warmup", "steps")
+LR = 1e-2  # peak, of Adam
 
 
 def delayed_warmup(optimizer: Optimizer, *, full_steps: int, warmup_steps: int) -> LambdaLR:
@@ -94,53 +76,71 @@ def filled_first_step(seed: int, *, batches: int = 100) -> float:
     Returns:
         Root mean square over all weights, in units of the rate; 1 with empty averages.
     """
-    settings = sequence_training.Config(placement="post_norm", seed=seed)
-    model, drawn = settings.make_model(), settings.make_batches()
-    optimizer = sequence_training.make_optimizer(model, lr=1.0)
+    model, drawn = reversal_network("post_norm", seed=seed)
+    optimizer = make_optimizer(model, lr=1.0)
     before = torch.cat([p.detach().flatten().double() for p in model.parameters()])
     for i in range(batches + 1):
         for group in optimizer.param_groups:
             group["lr"] = float(i == batches)
         optimizer.zero_grad()
-        sequence_training.sequence_loss(model, next(drawn))[0].backward()
+        sequence_loss(model, next(drawn))[0].backward()
         optimizer.step()
     after = torch.cat([p.detach().flatten().double() for p in model.parameters()])
     return (after - before).square().mean().sqrt().item()
 
 
-def _factory(config: Config, remedy: Remedy) -> SchedulerFactory | None:
+def _schedule(remedy: Remedy, optimizer: Optimizer, warmup: int) -> LRScheduler | None:
     if remedy == "warmup":
-        return lambda o: schedules.constant(o, warmup_steps=config.warmup)
+        return schedules.constant(optimizer, warmup_steps=warmup)
     if remedy == "second moment first":
-        return lambda o: LambdaLR(o, lambda updates_done: float(updates_done >= config.warmup))
+        return LambdaLR(optimizer, lambda updates_done: float(updates_done >= warmup))
     if remedy in FULL_STEPS:
-        full = FULL_STEPS[remedy]
-        return lambda o: delayed_warmup(o, full_steps=full, warmup_steps=config.warmup)
+        return delayed_warmup(optimizer, full_steps=FULL_STEPS[remedy], warmup_steps=warmup)
     return None
 
 
-def run_one(config: Config, remedy: Remedy, seed: int) -> dict[str, float]:
-    """Train one network.
+def _check_warmup(warmup: int, steps: int) -> None:
+    if warmup > steps:
+        raise ValueError(f"warmup: got {warmup}; expected at most {steps}, the steps")
 
-    Measures:
+
+@experiment(remedy=get_args(Remedy), seed=range(5), condition=_check_warmup)
+def warmup_remedies(
+    remedy: Remedy,
+    seed: NonNegativeInt,
+    *,
+    warmup: PositiveInt = 100,
+    layers: PositiveInt = 6,
+    steps: PositiveInt = 300,
+) -> dict[str, float]:
+    """Train a Post-LN Transformer on reversal by Adam, at a peak rate of 0.01.
+
+    Args:
+        remedy: "nothing"; "warmup"; "small rate" (a tenth, throughout); "clipping" (of the gradient
+            of all parameters to norm 1); "second moment first" (as many batches as the warmup has,
+            at rate 0, so that Adam's averages settle; then the full rate); "RAdam"; "1 full step
+            first" and the like (full steps, then the warmup).
+        seed: gives weights and batches, the same for every remedy.
+        warmup: updates.
+        layers: L.
+        steps: updates at a rate above zero.
+
+    Returns:
         final_loss: mean of the last 20 updates.
         accuracy: mean of the last 20 updates; chance is 0.1.
     """
-    idle = config.warmup if remedy == "second moment first" else 0
-    settings = sequence_training.Config(
-        placement="post_norm",
-        layers=config.layers,
-        steps=config.steps + idle,
-        lr=config.lr / 10 if remedy == "small rate" else config.lr,
+    model, batches = reversal_network("post_norm", layers=layers, seed=seed)
+    optimizer = make_optimizer(
+        model,
+        lr=LR / 10 if remedy == "small rate" else LR,
         optimizer="radam" if remedy == "RAdam" else "adam",
-        seed=seed,
     )
-    curve = sequence_training.run(
-        settings,
-        scheduler_factory=_factory(config, remedy),
-        max_grad_norm=config.max_grad_norm if remedy == "clipping" else math.inf,
+    curve = train_on_sequences(
+        model,
+        batches,
+        steps=steps + (warmup if remedy == "second moment first" else 0),
+        optimizer=optimizer,
+        scheduler=_schedule(remedy, optimizer, warmup),
+        max_grad_norm=1.0 if remedy == "clipping" else math.inf,
     )
     return {"final_loss": curve.final_loss(), "accuracy": curve.final_accuracy()}
-
-
-run = Sweep(run_one, remedy="remedies", seed="seeds")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from normlab import schedules
-from normlab.experiments import sequence_training
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Transformer
-from normlab.experiments.sequence_training import make_optimizer, token_variance, train_on_sequences
-from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sequence_training import (
+    make_optimizer,
+    reversal_network,
+    token_variance,
+    train_on_sequences,
+)
+from normlab.experiments.sweep import experiment
 from normlab.experiments.warmup.warmup_need import SOLVED
 
 Rescue = Literal[
@@ -26,25 +29,7 @@ Rescue = Literal[
 ]
 
 
-@dataclass(frozen=True)
-class Config:
-    """Post-LN Transformers on reversal that took full steps first, and were then helped."""
-
-    #: "nothing" goes on. All others begin again with a new optimizer and a warmup: as it is; with
-    #: the gradient of each parameter scaled to one root mean square, so that none vanishes; with
-    #: the last matrix and bias of every branch divided by ten, which brings the inputs of the norms
-    #: back to their size; with fresh weights in all layers but the last; with fresh weights in the
-    #: last layer only.
-    rescues: tuple[Rescue, ...] = get_args(Rescue)
-    #: updates at the full rate, without warmup, before the intervention; 0 gives the control, a
-    #: fresh network
-    full_steps: Index = 20
-    lr: Positive = 1e-2  #: peak, of Adam
-    warmup: Index = 100  #: updates; 0 goes on at the full rate
-    #: each gives weights and batches, the same for every rescue
-    seeds: tuple[Index, ...] = (0, 1, 2)
-    layers: Count = 6  #: L
-    steps: Count = 300  #: updates after the intervention
+LR = 1e-2  # peak, of Adam
 
 
 def equal_gradients(model: Transformer, size: float = 1e-3) -> None:
@@ -76,47 +61,68 @@ def renew_layers(model: Transformer, fresh: Transformer, layers: range) -> None:
             model.blocks[block].load_state_dict(fresh.blocks[block].state_dict())
 
 
-def _intervene(config: Config, rescue: Rescue, model: Transformer, fresh: Transformer) -> None:
+def _intervene(rescue: Rescue, model: Transformer, fresh: Transformer) -> None:
+    layers = len(model.blocks) // 2
     if rescue == "warmup, equal gradients":
         equal_gradients(model)
     elif rescue == "warmup, smaller branches":
         shrink_branches(model)
     elif rescue == "warmup, new lower layers":
-        renew_layers(model, fresh, range(config.layers - 1))
+        renew_layers(model, fresh, range(layers - 1))
     elif rescue == "warmup, new top layer":
-        renew_layers(model, fresh, range(config.layers - 1, config.layers))
+        renew_layers(model, fresh, range(layers - 1, layers))
 
 
-def run_one(config: Config, rescue: Rescue, seed: int) -> dict[str, float]:
-    """Let one network collapse, intervene, and train it on.
+@experiment(rescue=get_args(Rescue), seed=range(3))
+def warmup_rescue(
+    rescue: Rescue,
+    seed: NonNegativeInt,
+    *,
+    full_steps: NonNegativeInt = 20,
+    warmup: NonNegativeInt = 100,
+    layers: PositiveInt = 6,
+    steps: PositiveInt = 300,
+) -> dict[str, float]:
+    """Let a Post-LN Transformer on reversal collapse, intervene, and train it on.
 
-    Measures:
+    Args:
+        rescue: "nothing" goes on. All others begin again with a new optimizer and a warmup: as it
+            is; with the gradient of each parameter scaled to one root mean square, so that none
+            vanishes; with the last matrix and bias of every branch divided by ten, which brings the
+            inputs of the norms back to their size; with fresh weights in all layers but the last;
+            with fresh weights in the last layer only.
+        seed: gives weights and batches, the same for every rescue.
+        full_steps: updates at the full rate, without warmup, before the intervention; 0 gives the
+            control, a fresh network.
+        warmup: updates; 0 goes on at the full rate.
+        layers: L.
+        steps: updates after the intervention.
+
+    Returns:
         token_variance: of the final features of a batch, right after the intervention.
         accuracy: largest mean of 20 updates in a row after it; chance is 0.1.
     """
-    settings = sequence_training.Config(layers=config.layers, seed=seed)
-    model, batches = settings.make_model(), settings.make_batches()
-    optimizer = make_optimizer(model, lr=config.lr)
-    if config.full_steps:
-        train_on_sequences(model, batches, steps=config.full_steps, optimizer=optimizer)
-    other = sequence_training.Config(layers=config.layers, seed=seed + 500)
-    _intervene(config, rescue, model, other.make_model())
+    model, batches = reversal_network("post_norm", layers=layers, seed=seed)
+    optimizer = make_optimizer(model, lr=LR)
+    if full_steps:
+        train_on_sequences(model, batches, steps=full_steps, optimizer=optimizer)
+    fresh, _ = reversal_network("post_norm", layers=layers, seed=seed + 500)
+    _intervene(rescue, model, fresh)
     with torch.no_grad():
         variance = token_variance(model.features(next(batches)[0]))
     schedule = None
     if rescue != "nothing":
-        optimizer = make_optimizer(model, lr=config.lr)
-        schedule = schedules.constant(optimizer, warmup_steps=config.warmup)
+        optimizer = make_optimizer(model, lr=LR)
+        schedule = schedules.constant(optimizer, warmup_steps=warmup)
     curve = train_on_sequences(
         model,
         batches,
-        steps=config.steps,
+        steps=steps,
         optimizer=optimizer,
         scheduler=schedule,
         stop_above=SOLVED,
     )
-    means = [sum(curve.accuracies[i : i + 20]) / 20 for i in range(len(curve.accuracies) - 19)]
-    return {"token_variance": float(f"{variance:.3g}"), "accuracy": round(max(means), 4)}
-
-
-run = Sweep(run_one, rescue="rescues", seed="seeds")
+    return {
+        "token_variance": float(f"{variance:.3g}"),
+        "accuracy": round(curve.best_accuracy(), 4),
+    }

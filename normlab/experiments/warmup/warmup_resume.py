@@ -2,55 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
+from pydantic import NonNegativeInt, PositiveInt
+
 from normlab import schedules
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Placement
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.warmup.loop import train
-from normlab.experiments.warmup.warmup_adamw import Config as Language
+from normlab.experiments.sequence_training import text_network
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit, token_loss
 from normlab.experiments.warmup.warmup_adamw import make_adamw
 
 Kept = Literal["everything", "weights only", "weights only, short warmup"]
+LR = 3e-3  # of AdamW
 
 
-@dataclass(frozen=True)
-class Config:
-    """Transformers that predict the next character, interrupted and resumed on the same batches."""
+@experiment(placement=("post_norm", "pre_norm"), kept=get_args(Kept), seed=range(3))
+def warmup_resume(
+    placement: Placement,
+    kept: Kept,
+    seed: NonNegativeInt,
+    *,
+    before: PositiveInt = 200,
+    after: PositiveInt = 60,
+    warmup: PositiveInt = 20,
+    layers: PositiveInt = 6,
+) -> dict[str, object]:
+    """Train a Transformer to predict the next character, interrupt it, and go on.
 
-    placements: tuple[Placement, ...] = ("post_norm", "pre_norm")  #: of the norm
-    #: "everything"; "weights only" (the averages of AdamW start at zero again, at the full rate);
-    #: "weights only, short warmup" (the same, with a warmup of `warmup`)
-    kept: tuple[Kept, ...] = get_args(Kept)
-    lr: Positive = 3e-3  #: of AdamW, constant after a first warmup of `before` / 2 updates
-    before: Count = 200  #: updates before the interruption
-    after: Count = 60  #: updates after it
-    warmup: Count = 20  #: updates of the second warmup
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: each gives weights and batches
-    layers: Count = 6  #: L
+    The batches are those of an uninterrupted run.
 
+    Args:
+        placement: of the norm.
+        kept: "everything"; "weights only" (the averages of AdamW start at zero again, at the full
+            rate); "weights only, short warmup" (the same, with a warmup).
+        seed: gives weights and batches.
+        before: updates before the interruption, the first half of them with a rising rate.
+        after: updates after it.
+        warmup: updates of the second warmup.
+        layers: L.
 
-def run_one(config: Config, placement: Placement, kept: Kept, seed: int) -> dict[str, object]:
-    """Train one network, interrupt it and go on.
-
-    Measures:
+    Returns:
         before: mean loss of the last 20 updates before the interruption.
         after: losses after it, one for each update.
     """
-    task = Language(layers=config.layers).task
-    model, batches = task.make_model(placement, seed), task.make_batches(seed)
-    optimizer = make_adamw(model, lr=config.lr)
-    schedule = schedules.constant(optimizer, warmup_steps=config.before // 2)
-    before = train(model, batches, optimizer, schedule, steps=config.before)
+    model, batches = text_network(placement, layers=layers, seed=seed)
+    train = partial(fit, model, loss_of=token_loss, max_grad_norm=1.0)
+    optimizer = make_adamw(model, lr=LR)
+    schedule = schedules.constant(optimizer, warmup_steps=before // 2)
+    first = train(optimizer, batches, before, scheduler=schedule)
     if kept != "everything":
-        again = config.warmup if kept == "weights only, short warmup" else 0
-        optimizer = make_adamw(model, lr=config.lr)
+        again = warmup if kept == "weights only, short warmup" else 0
+        optimizer = make_adamw(model, lr=LR)
         schedule = schedules.constant(optimizer, warmup_steps=again)
-    after = train(model, batches, optimizer, schedule, steps=config.after)
-    last = before[-20:]
-    return {"before": round(sum(last) / len(last), 4), "after": tuple(round(x, 4) for x in after)}
-
-
-run = Sweep(run_one, placement="placements", kept="kept", seed="seeds")
+    later = train(optimizer, batches, after, scheduler=schedule)
+    last = first[-20:]
+    return {
+        "before": round(sum(last) / len(last), 4),
+        "after": [round(loss, 4) for loss in later],
+    }
