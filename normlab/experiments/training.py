@@ -53,6 +53,12 @@ def minimize(
     return losses
 
 
+def check_every(every: int, steps: int) -> None:
+    """Refuse looks that are further apart than a run is long."""
+    if every > steps:
+        raise ValueError(f"every: got {every}; expected at most {steps}, the steps")
+
+
 def class_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     """Mean cross-entropy of a classifier, in nats."""
     x, labels = batch

@@ -18,7 +18,7 @@ FUNCTIONS = [name for name in EXPERIMENTS if name not in former_main.find_experi
 def test_lists_every_experiment_with_its_question(capsys):
     assert main([]) == 0
     listed = capsys.readouterr().out
-    assert len(EXPERIMENTS) == 105
+    assert len(EXPERIMENTS) == 104
     for name, module in EXPERIMENTS.items():
         question = importlib.import_module(module).__doc__.strip().partition("\n")[0]
         assert f"  {name} " in listed

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -24,8 +22,7 @@ from normlab.experiments.motivation import (
     whitening_conditioning,
 )
 from normlab.experiments.networks.classifiers import make_mlp
-from normlab.experiments.results import Result
-from normlab.experiments.settings import check_settings
+from normlab.experiments.tables import where
 from normlab.whitening import (
     make_covariance,
     uncoupled_newton_schulz_matrix,
@@ -34,18 +31,18 @@ from normlab.whitening import (
 
 
 def test_copies_mislead_naive_bayes_and_not_logistic_regression() -> None:
-    config = duplicated_feature.Config(copies=(1, 20), seeds=(0, 1))
-    result = duplicated_feature.run(config)
+    found = duplicated_feature.duplicated_feature.sweep(copies=[1, 20], seed=[0, 1])
+    by = found.groupby(["model", "copies"])
+    accuracy, confidence = by.accuracy, by.confidence
     for model, loses in (("naive_bayes", True), ("logistic_regression", False)):
-        once, often = (result.values("accuracy", model=model, copies=c) for c in config.copies)
-        assert (min(once) > max(often) + 0.08) == loses
-    bayes = {"model": "naive_bayes", "copies": 20}
-    overconfident = result.values("confidence", **bayes)
-    assert min(overconfident) > max(result.values("accuracy", **bayes)) + 0.15
+        once, often = accuracy.min()[model, 1], accuracy.max()[model, 20]
+        assert (once > often + 0.08) == loses
+    bayes = ("naive_bayes", 20)
+    assert confidence.min()[bayes] > accuracy.max()[bayes] + 0.15
 
 
 def test_copied_samples_are_copies_of_features_only() -> None:
-    x, y = duplicated_feature.make_two_classes(duplicated_feature.Config(count=50), 3, 0)
+    x, y = duplicated_feature.make_two_classes(50, 3, 0)
     assert x.shape == (100, 4)
     assert (x[:, 0] == x[:, 1]).all()
     assert (x[:, 0] == x[:, 2]).all()
@@ -53,19 +50,19 @@ def test_copied_samples_are_copies_of_features_only() -> None:
 
 
 def test_steps_follow_the_condition_number() -> None:
-    config = whitening_conditioning.Config(
-        correlations=(0.0, 0.5), seeds=(0,), features=8, samples=256, max_steps=3000
+    found = whitening_conditioning.whitening_conditioning.sweep(
+        correlation=[0.0, 0.5], seed=[0], features=8, samples=256, max_steps=3000
     )
-    result = whitening_conditioning.run(config)
-    for outcome in result.outcomes:
+    for run in found.itertuples():
         # the theorem of the chapter bounds the steps
-        rate = 1 - 1 / outcome.condition
-        if outcome.steps < config.max_steps and rate > 1e-9:
-            bound = math.log(config.tolerance) / (2 * math.log(rate))
-            assert outcome.steps <= math.ceil(bound)
-    assert result.values("steps", preparation="whitened", correlation=0.5) == [1]
-    assert result.values("steps", preparation="raw", correlation=0.5) == [config.max_steps]
-    assert result.values("steps", preparation="standardized", correlation=0.0)[0] < 20
+        rate = 1 - 1 / run.condition
+        if run.steps < 3000 and rate > 1e-9:
+            bound = math.log(whitening_conditioning.TOLERANCE) / (2 * math.log(rate))
+            assert run.steps <= math.ceil(bound)
+    steps = found.set_index(["preparation", "correlation"]).steps
+    assert steps["whitened", 0.5] == 1
+    assert steps["raw", 0.5] == 3000
+    assert steps["standardized", 0.0] < 20
 
 
 def test_the_bound_on_steps_is_reached_along_the_flattest_direction() -> None:
@@ -92,18 +89,17 @@ def test_correlations_and_scales_are_as_asked() -> None:
 
 
 def test_only_the_uncoupled_form_diverges_and_only_when_predicted() -> None:
-    config = newton_schulz.Config(correlations=(0.0, 0.5, 0.9), seeds=(0, 1), max_steps=20)
-    result = newton_schulz.run(config)
-    for rho in config.correlations:
-        condition = min(result.values("condition", correlation=rho))
-        grows = newton_schulz.predicted_growth(condition) > 1
-        last = {
-            form: np.array(result.at(-1, "errors", form=form, correlation=rho), float)
-            for form in config.forms
-        }
-        assert (last["coupled"] < 1e-9).all()
-        assert (~(last["uncoupled"] < 1)).all() == grows
-        assert (last["uncoupled"] < 1e-9).all() == (not grows)
+    found = newton_schulz.newton_schulz.sweep(
+        correlation=[0.0, 0.5, 0.9], seed=[0, 1], max_steps=20
+    )
+    for (_, form), runs in found.groupby(["correlation", "form"]):
+        grows = newton_schulz.predicted_growth(runs.condition.min()) > 1
+        last = runs.errors.str[-1].astype(float)
+        if form == "coupled":
+            assert (last < 1e-9).all()
+        else:
+            assert (~(last < 1)).all() == grows
+            assert (last < 1e-9).all() == (not grows)
 
 
 def test_growth_of_every_entry_of_an_error() -> None:
@@ -153,31 +149,47 @@ def test_the_uncoupled_form_is_stable_below_the_threshold() -> None:
 
 
 def test_a_batch_near_the_dimension_whitens_nothing_else() -> None:
-    config = whitening_batches.Config(batch_sizes=(9, 200), features=8, others=2000, seeds=(0, 1))
-    result = whitening_batches.run(config)
-    assert min(result.values("condition", treatment="whitened", batch_size=9)) > 30
-    assert max(result.values("condition", treatment="whitened", batch_size=200)) < 3
-    assert max(result.values("condition", treatment="standardized", batch_size=9)) < 20
+    found = whitening_batches.whitening_batches.sweep(
+        batch_size=[9, 200], seed=[0, 1], features=8, others=2000
+    )
+    condition = found.groupby(["treatment", "batch_size"]).condition
+    assert condition.min()["whitened", 9] > 30
+    assert condition.max()["whitened", 200] < 3
+    assert condition.max()["standardized", 9] < 20
 
 
-SMALL = shifting_inputs.Config(
-    groups=shifting_inputs.GROUPS, seeds=(0,), activation="tanh", lr=0.01, steps=20, every=10
+@pytest.mark.parametrize(
+    ("run", "settings", "message"),
+    [
+        (whitening_conditioning.whitening_conditioning, {"samples": 32}, "samples: .* at least 33"),
+        (whitening_batches.whitening_batches, {"batch_size": [32]}, "batch_size: .* at least 33"),
+        (shifting_inputs.shifting_inputs, {"every": 400}, "every: got 400; expected at most 300"),
+        (percentiles.percentiles, {"every": 4000}, "every: got 4000; expected at most 1000"),
+    ],
 )
+def test_settings_that_do_not_go_together_are_named(run, settings, message) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        run.sweep(**settings)
+
+
+SMALL = {"activation": "tanh", "lr": 0.01, "steps": 20, "every": 10}
 
 
 def test_frozen_layers_do_not_move_and_noisy_ones_do() -> None:
-    outcomes = {o.group: o for o in shifting_inputs.run(SMALL).outcomes}
-    shifts = {group: np.mean(o.shift, axis=1) for group, o in outcomes.items()}  # (layers,)
+    groups = ["none", "batch_norm", "noisy_batch_norm", "frozen_below", "frozen_above"]
+    found = shifting_inputs.shifting_inputs.sweep(group=groups, seed=[0], **SMALL)
+    runs = {run.group: run for run in found.itertuples()}
+    shifts = {group: np.mean(run.shift, axis=1) for group, run in runs.items()}  # (layers,)
     assert shifts["frozen_below"][:4].tolist() == [0.0] * 4
     assert min(shifts["frozen_above"]) > 0
-    model = shifting_inputs.make_network(SMALL, "frozen_above", 0)
+    model = shifting_inputs.make_network("frozen_above", 0, activation="tanh", depth=5)
     assert [p.requires_grad for p in model.parameters()] == 8 * [True] + 4 * [False]
     assert (shifts["noisy_batch_norm"] > 1.5 * shifts["none"]).all()
     assert (shifts["none"] > 0).all()
     assert (shifts["batch_norm"] < 0.1 * shifts["none"]).all()
-    assert outcomes["none"].steps == (0, 10, 20)
-    assert len(outcomes["none"].percentiles[0]) == 3
-    low, middle, high = (row[0] for row in outcomes["none"].percentiles)
+    assert runs["none"].steps == [0, 10, 20]
+    assert len(runs["none"].percentiles[0]) == 3
+    low, middle, high = (row[0] for row in runs["none"].percentiles)
     assert low < middle < high
 
 
@@ -185,8 +197,8 @@ def test_shifts_are_counted_in_standard_deviations_of_before() -> None:
     before = torch.tensor([[-3.0, 0.0], [3.0, 0.0], [0.0, 6.0], [0.0, -6.0]])  # (digits, units)
     std = before.square().mean(0).sqrt()
     z = torch.stack([before, 3 * before + 2 * std, before])[:, None]  # (looks, 1, digits, units)
-    found = shifting_inputs.summarize(z, shifting_inputs.Config(activation="tanh"))
-    assert found["shift"] == ((2.0, 0.6667),)
+    found = shifting_inputs.summarize(z, "tanh")
+    assert found["shift"] == [[2.0, 0.6667]]
     assert np.array(found["spread"]) / std.mean().item() == pytest.approx(
         np.array([[1, 3, 1]]), rel=1e-3
     )
@@ -196,7 +208,7 @@ def test_shifts_are_counted_in_standard_deviations_of_before() -> None:
 
 
 def test_watching_leaves_the_network_as_it_was() -> None:
-    model = shifting_inputs.make_network(SMALL, "batch_norm", 0)
+    model = shifting_inputs.make_network("batch_norm", 0, activation="tanh", depth=5)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     shifting_inputs.watch(model, torch.rand(30, 64))
     for name, value in model.state_dict().items():
@@ -204,7 +216,7 @@ def test_watching_leaves_the_network_as_it_was() -> None:
 
 
 def test_noise_is_drawn_in_training_only_and_is_shared_by_the_batch() -> None:
-    layer = shifting_inputs.NoisyBatchNorm(3, 1.0)
+    layer = shifting_inputs.NoisyBatchNorm(3)
     plain = shifting_inputs.BatchNorm1d(3)
     x = torch.randn(50, 3)
     assert torch.equal(layer.eval()(x), plain.eval()(x))
@@ -227,48 +239,52 @@ def test_saturation_counts_flat_slopes() -> None:
 
 
 def test_large_steps_saturate_tanh_without_norm() -> None:
-    config = dataclasses.replace(SMALL, groups=("none", "frozen_below"), lr=0.5)
-    plain, frozen = shifting_inputs.run(config).outcomes
-    assert plain.saturated[-1][-1] > 0.8 > 0.4 > frozen.saturated[-1][-1]
-    assert plain.accuracy[-1] < 0.3 < 0.6 < frozen.accuracy[-1]
+    plain, frozen = (
+        shifting_inputs.shifting_inputs(group, 0, **SMALL | {"lr": 0.5})
+        for group in ("none", "frozen_below")
+    )
+    assert plain["saturated"][-1][-1] > 0.8 > 0.4 > frozen["saturated"][-1][-1]
+    assert plain["accuracy"][-1] < 0.3 < 0.6 < frozen["accuracy"][-1]
 
 
 def test_measures_are_finite_json_even_when_a_unit_dies() -> None:
-    config = dataclasses.replace(SMALL, lr=0.5, steps=60)
-    json.dumps(shifting_inputs.run_one(config, "none", seed=3), allow_nan=False)
+    found = shifting_inputs.shifting_inputs("none", 3, **SMALL | {"lr": 0.5, "steps": 60})
+    json.dumps(found, allow_nan=False)
 
 
 def test_a_run_is_solved_at_the_first_low_mean_of_ten_losses(monkeypatch) -> None:
     losses = [2.0] * 15 + [0.1] * 20
     looks = torch.rand(3, 3, 500, 100)
-    watched = shifting_inputs.Watched(losses, looks, (0.1, 0.54321, 0.9))
-    monkeypatch.setattr(shifting_inputs, "train_and_watch", lambda *_: watched)
-    found = percentiles.run_one(percentiles.Config(every=10, steps=20), "none", 1.0, 0)
+    watched = shifting_inputs.Watched(losses, looks, [0.1, 0.54321, 0.9])
+    monkeypatch.setattr(percentiles, "train_and_watch", lambda *_, **__: watched)
+    found = percentiles.percentiles("none", 1.0, 0, every=10, steps=20)
     assert found["steps_to_solve"] == 23  # two of ten losses at 2 and eight at 0.1: 0.48
-    assert found["steps"] == (0, 10, 20)
-    assert found["accuracy"] == (0.1, 0.5432, 0.9)
+    assert found["steps"] == [0, 10, 20]
+    assert found["accuracy"] == [0.1, 0.5432, 0.9]
     middle = np.quantile(looks[1, -1, :, 0].numpy(), 0.5)
     assert found["percentiles"][1][1] == pytest.approx(middle, rel=1e-3)
-    late = percentiles.Config(every=10, steps=20, solved_below=0.05)
-    assert percentiles.run_one(late, "none", 1.0, 0)["steps_to_solve"] is None
+    assert percentiles.first_solved(losses, below=0.05) is None
 
 
 def test_batch_norm_learns_before_the_percentiles_of_a_plain_network_separate() -> None:
-    config = percentiles.Config(lrs=(1.0,), seeds=(0,), steps=60, every=20)
-    plain, batch = percentiles.run(config).outcomes
-    assert plain.steps_to_solve is None
-    assert batch.steps_to_solve < 60
-    apart = [o.percentiles[2][-1] - o.percentiles[0][-1] for o in (plain, batch)]
+    plain, batch = (
+        percentiles.percentiles(group, 1.0, 0, steps=60) for group in ("none", "batch_norm")
+    )
+    assert plain["steps_to_solve"] is None
+    assert batch["steps_to_solve"] < 60
+    apart = [found["percentiles"][2][-1] - found["percentiles"][0][-1] for found in (plain, batch)]
     assert apart[0] < 0.1 < 1 < apart[1]
 
 
 def test_only_batch_norm_keeps_the_signal_of_deep_sigmoids() -> None:
-    result = signal_at_init.run(signal_at_init.Config(seeds=(0, 1)))
-    assert max(result.at(-1, "spread", norm="none")) < 1e-3
-    assert 1e-3 < max(result.at(-1, "spread", norm="layer_norm")) < 0.03
-    assert min(result.at(-1, "spread", norm="batch_norm")) > 0.9
+    runs = signal_at_init.signal_at_init.sweep(seed=[0, 1]).groupby("norm")
+    last = runs.spread.agg(lambda spreads: [spread[-1] for spread in spreads])
+    assert max(last["none"]) < 1e-3
+    assert 1e-3 < max(last["layer_norm"]) < 0.03
+    assert min(last["batch_norm"]) > 0.9
     for norm in ("layer_norm", "batch_norm"):
-        assert np.array(result.values("size", norm=norm)) == pytest.approx(1, abs=0.05)
+        sizes = runs.get_group(norm)["size"].tolist()
+        assert np.array(sizes) == pytest.approx(1, abs=0.05)
 
 
 def test_looking_along_the_gradient_changes_nothing() -> None:
@@ -296,67 +312,23 @@ def test_the_curvature_of_a_linear_model_is_its_smoothness() -> None:
 
 
 def test_batch_norm_smooths_the_loss_of_a_relu_network() -> None:
-    config = loss_along_gradient.Config(("none", "batch_norm"), (0,), steps=50)
-    result = loss_along_gradient.run(config)
+    norms = ["none", "batch_norm"]
+    runs = loss_along_gradient.loss_along_gradient.sweep(norm=norms, seed=[0], steps=50)
     for measure in ("span", "gradient_change", "smoothness", "shift"):
-        plain, batch = (
-            loss_along_gradient.means(result, measure, norm)[0] for norm in config.norms
-        )
+        plain, batch = (loss_along_gradient.means(runs, measure, norm)[0] for norm in norms)
         assert plain > 1.5 * batch
 
 
 def test_means_stop_before_a_step() -> None:
-    found = {"norm": "none", "steps": (0, 10, 20), "span": (1.0, 2.0, 6.0)}
-    result = Result((SimpleNamespace(**found),))
-    assert loss_along_gradient.means(result, "span", "none") == [3.0]
-    assert loss_along_gradient.means(result, "span", "none", until=20) == [1.5]
+    runs = pd.DataFrame([{"norm": "none", "steps": [0, 10, 20], "span": [1.0, 2.0, 6.0]}])
+    assert loss_along_gradient.means(runs, "span", "none") == [3.0]
+    assert loss_along_gradient.means(runs, "span", "none", until=20) == [1.5]
 
 
 def test_small_updates_keep_what_the_gradient_promises() -> None:
-    config = update_interaction.Config(promises=(1e-3, 0.5), seeds=(0,), steps=20)
-    result = update_interaction.run(config)
-    for norm in config.norms:
-        for measure in ("alone", "together"):
-            assert result.values(measure, norm=norm, promise=1e-3)[0] == pytest.approx(1, abs=0.02)
-    assert result.values("together", norm="none", promise=0.5)[0] < 0.2
-    assert result.values("together", norm="batch_norm", promise=0.5)[0] > 0.4
-
-
-BAD: list[tuple[Any, dict[str, Any], str]] = [
-    (duplicated_feature, {"copies": (0,)}, "copies"),
-    (duplicated_feature, {"count": 1}, "count"),
-    (duplicated_feature, {"models": ("svm",)}, "models"),
-    (whitening_conditioning, {"samples": 32}, "samples: .* at least 33"),
-    (whitening_conditioning, {"correlations": (1.0,)}, "correlations"),
-    (whitening_conditioning, {"tolerance": 0.0}, "tolerance"),
-    (whitening_conditioning, {"max_steps": 0}, "max_steps"),
-    (newton_schulz, {"samples": 10}, "samples: .* at least 33"),
-    (newton_schulz, {"forms": ("newton",)}, "forms"),
-    (newton_schulz, {"correlations": (-0.1,)}, "correlations"),
-    (newton_schulz, {"max_steps": 0}, "max_steps"),
-    (whitening_batches, {"batch_sizes": (32,)}, "batch_sizes: .* at least 33"),
-    (whitening_batches, {"treatments": ("none",)}, "treatments"),
-    (shifting_inputs, {"lr": -0.1}, "lr: .*positive"),
-    (shifting_inputs, {"groups": ("layer_norm",)}, "groups"),
-    (shifting_inputs, {"depth": 1}, "depth"),
-    (shifting_inputs, {"every": 400}, "every"),
-    (shifting_inputs, {"noise": 2.0}, "noise"),
-    (shifting_inputs, {"unit": 100}, "unit"),
-    (percentiles, {"lrs": (0.0,)}, "lrs: .*positive"),
-    (percentiles, {"unit": 100}, "unit"),
-    (percentiles, {"every": 4000}, "every"),
-    (signal_at_init, {"depth": 0}, "depth"),
-    (signal_at_init, {"batch_size": 1}, "batch_size"),
-    (loss_along_gradient, {"lr": 0.0}, "lr"),
-    (loss_along_gradient, {"every": 0}, "every"),
-    (loss_along_gradient, {"multiples": ()}, "multiples"),
-    (update_interaction, {"promises": (0.0,)}, "promises"),
-    (update_interaction, {"lr": -1.0}, "lr"),
-    (update_interaction, {"every": 51}, "every"),
-]
-
-
-@pytest.mark.parametrize(("module", "settings", "message"), BAD)
-def test_bad_settings_are_named(module: Any, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
-        check_settings(module.Config(**settings))
+    runs = update_interaction.update_interaction.sweep(seed=[0], promises=(1e-3, 0.5), steps=20)
+    small = where(runs, promise=1e-3)
+    assert small[["alone", "together"]].values == pytest.approx(1, abs=0.02)
+    together = where(runs, promise=0.5).set_index("norm").together
+    assert together["none"] < 0.2
+    assert together["batch_norm"] > 0.4

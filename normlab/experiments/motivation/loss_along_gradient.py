@@ -6,39 +6,24 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import Activation, FeatureNorm, Init, make_mlp
-from normlab.experiments.results import Result
-from normlab.experiments.settings import Count, Index, Positive, check_at_most
+from normlab.experiments.sweep import experiment
+from normlab.experiments.tables import where
 
-
-@dataclass(frozen=True)
-class Config:
-    """An MLP on digits, plain SGD; on the way the loss is measured along the gradient."""
-
-    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")  #: of the hidden layers
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and batches
-    widths: tuple[Count, ...] = (64, 64, 64, 64, 64, 64, 64, 10)  #: sizes of the network
-    activation: Activation = "relu"  #: of the hidden layers
-    init: Init = "he"  #: of the weights, as in `make_mlp`
-    lr: Positive = 0.1  #: learning rate
-    batch_size: Count = 128  #: digits in a batch
-    steps: Count = 150  #: updates
-    every: Count = 10  #: steps between two looks
-    #: of the step that training takes; the looks go so far along the gradient
-    multiples: tuple[Positive, ...] = (0.5, 1.0, 2.0, 4.0)
-
-    def __post_init__(self) -> None:
-        check_at_most(self, "every", "steps")
+WIDTHS = (64, 64, 64, 64, 64, 64, 64, 10)
+LR = 0.1
+EVERY = 10  # steps between two looks
+MULTIPLES = (0.5, 1.0, 2.0, 4.0)  # of the step that training takes; looks go so far
 
 
 def _gradients(model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, list[Tensor]]:
@@ -97,7 +82,7 @@ def gradient_shift(model: nn.Sequential, x: Tensor, y: Tensor, *, lr: float) -> 
 def look_along(
     model: nn.Sequential, x: Tensor, y: Tensor, *, lr: float, multiples: Sequence[float]
 ) -> dict[str, float]:
-    """Go along the gradient of a batch, look, and put the parameters back; see `run_one`."""
+    """Go along the gradient of a batch, look, and put the parameters back."""
     parameters = list(model.parameters())
     loss, here = _gradients(model, x, y)
     size = _distance(here, [torch.zeros_like(g) for g in here])
@@ -117,12 +102,27 @@ def look_along(
     }
 
 
-def run_one(config: Config, norm: FeatureNorm, seed: int) -> dict[str, Any]:
-    """Train one network and look along its gradient on the way.
+@experiment(norm=("none", "batch_norm", "layer_norm"), seed=range(3))
+def loss_along_gradient(
+    norm: FeatureNorm,
+    seed: NonNegativeInt,
+    *,
+    activation: Activation = "relu",
+    init: Init = "he",
+    steps: PositiveInt = 150,
+) -> dict[str, Any]:
+    """Train an MLP on digits by plain SGD, and look along its gradient on the way.
 
-    Measures:
+    Args:
+        norm: of the hidden layers.
+        seed: of split, weights and batches.
+        activation: of the hidden layers.
+        init: of the weights, as in `make_mlp`.
+        steps: updates; there is a look before every tenth.
+
+    Returns:
         steps: of the looks. What follows has one number for each look, at the batch that
-            training takes there:
+            training takes there.
         span: largest minus smallest loss over the multiples of the step, the start included.
         gradient_change: largest distance of the gradient there from the gradient here.
         smoothness: largest such distance per distance gone, a local Lipschitz constant.
@@ -132,33 +132,28 @@ def run_one(config: Config, norm: FeatureNorm, seed: int) -> dict[str, Any]:
         final_loss: mean training loss of the last ten steps.
     """
     data = load_digits_split(seed)
-    model = make_mlp(
-        config.widths, norm, seed=seed, activation=config.activation, init=config.init
-    ).train()
-    batches = shuffled_batches(len(data.y_train), config.batch_size, seed=seed)
+    model = make_mlp(WIDTHS, norm, seed=seed, activation=activation, init=init).train()
+    batches = shuffled_batches(len(data.y_train), 128, seed=seed)
     looks, losses = [], []
-    for step in range(config.steps):
+    for step in range(steps):
         batch = next(batches)
         x, y = data.x_train[batch], data.y_train[batch]
-        if step % config.every == 0:
-            looks.append(look_along(model, x, y, lr=config.lr, multiples=config.multiples))
+        if step % EVERY == 0:
+            looks.append(look_along(model, x, y, lr=LR, multiples=MULTIPLES))
         loss, gradients = _gradients(model, x, y)
         losses.append(loss)
-        take_step(list(model.parameters()), gradients, config.lr)
+        take_step(list(model.parameters()), gradients, LR)
     tail = losses[-10:]
     return {
-        "steps": tuple(range(0, config.steps, config.every)),
-        **{measure: tuple(look[measure] for look in looks) for measure in looks[0]},
+        "steps": list(range(0, steps, EVERY)),
+        **{measure: [look[measure] for look in looks] for measure in looks[0]},
         "final_loss": sum(tail) / len(tail),
     }
 
 
-run = Sweep(run_one, norm="norms", seed="seeds")
-
-
-def means(result: Result, measure: str, norm: str, *, until: float = math.inf) -> list[float]:
+def means(table: pd.DataFrame, measure: str, norm: str, *, until: float = math.inf) -> list[float]:
     """Mean of a measure over the looks at steps below `until`, one for each seed."""
     return [
-        statistics.fmean(v for s, v in zip(o.steps, getattr(o, measure), strict=True) if s < until)
-        for o in result.of(norm=norm)
+        statistics.fmean(v for step, v in zip(steps, values, strict=True) if step < until)
+        for steps, values in where(table, norm=norm)[["steps", measure]].itertuples(index=False)
     ]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.motivation.whitening_conditioning import (
     Correlation,
-    check_rank,
     condition_number,
     make_correlated,
     prepare,
 )
-from normlab.experiments.settings import Count, Index
+from normlab.experiments.sweep import experiment
 from normlab.whitening import (
     make_covariance,
     newton_schulz_matrix,
@@ -25,21 +23,6 @@ from normlab.whitening import (
 )
 
 Form = Literal["coupled", "uncoupled"]
-
-
-@dataclass(frozen=True)
-class Config:
-    """Standardized Gaussian features of equal correlation, whitened by more and more steps."""
-
-    forms: tuple[Form, ...] = ("coupled", "uncoupled")  #: of the iteration
-    correlations: tuple[Correlation, ...] = (0.0, 0.5, 0.9, 0.99)  #: of every pair of features
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of the samples
-    features: Count = 32  #: C
-    samples: Count = 2048  #: N
-    max_steps: Count = 24  #: the errors after 0 to so many steps are measured
-
-    def __post_init__(self) -> None:
-        check_rank(self)
 
 
 def predicted_growth(condition: float) -> float:
@@ -60,21 +43,31 @@ def relative_distance(matrix: Tensor, goal: Tensor) -> float | None:
     return distance if math.isfinite(distance) else None
 
 
-def run_one(config: Config, form: Form, correlation: float, seed: int) -> dict[str, Any]:
-    """Whiten one data set with every number of steps.
+@experiment(form=("coupled", "uncoupled"), correlation=(0.0, 0.5, 0.9, 0.99), seed=range(3))
+def newton_schulz(
+    form: Form,
+    correlation: Correlation,
+    seed: NonNegativeInt,
+    *,
+    max_steps: PositiveInt = 24,
+) -> dict[str, Any]:
+    """Whiten 2,048 samples of 32 standardized Gaussian features with every number of steps.
 
-    Measures:
+    Args:
+        form: of the iteration.
+        correlation: of every pair of features.
+        seed: of the samples.
+        max_steps: the errors after 0 to so many steps are measured.
+
+    Returns:
         condition: condition number of the covariance before whitening.
         errors: relative distance from the ZCA matrix after 0, 1, 2, ... steps; None where it is
             not a finite number.
     """
-    x = make_correlated(config.samples, config.features, correlation, seed=seed)
+    x = make_correlated(2048, 32, correlation, seed=seed)
     covariance = make_covariance(prepare(x, "standardized")[0])
     goal = zca_matrix(covariance)
     iterate = newton_schulz_matrix if form == "coupled" else uncoupled_newton_schulz_matrix
-    steps = range(config.max_steps + 1)
-    errors = tuple(relative_distance(iterate(covariance, steps=n), goal) for n in steps)
+    steps = range(max_steps + 1)
+    errors = [relative_distance(iterate(covariance, steps=n), goal) for n in steps]
     return {"condition": condition_number(covariance), "errors": errors}
-
-
-run = Sweep(run_one, form="forms", correlation="correlations", seed="seeds")

@@ -3,49 +3,29 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Bounds, Count, Index
+from normlab.experiments.sweep import experiment
 from normlab.whitening import make_covariance, whiten
 
 Preparation = Literal["raw", "standardized", "whitened"]
 PREPARATIONS: tuple[Preparation, ...] = ("raw", "standardized", "whitened")
-Correlation = Annotated[float, Bounds(0, math.nextafter(1, 0), "a number from 0 to below 1")]
-Tolerance = Annotated[
-    float, Bounds(math.nextafter(0, 1), math.nextafter(1, 0), "a number between 0 and 1")
-]
+Correlation = Annotated[float, Field(ge=0, lt=1)]
+TOLERANCE = 1e-6  # the loss to reach, relative to the loss at the start
 
 
-def check_rank(config: Any) -> None:
-    """Refuse too few samples for a covariance of full rank, in a `__post_init__`."""
-    if config.samples <= config.features:
+def check_rank(samples: int, features: int) -> None:
+    """Refuse too few samples for a covariance of full rank."""
+    if samples <= features:
         raise ValueError(
-            f"samples: got {config.samples} for {config.features} features, whose covariance "
-            f"cannot be inverted; expected at least {config.features + 1}"
+            f"samples: got {samples} for {features} features, whose covariance "
+            f"cannot be inverted; expected at least {features + 1}"
         )
-
-
-@dataclass(frozen=True)
-class Config:
-    """Least squares on Gaussian features of different scales and equal correlation."""
-
-    preparations: tuple[Preparation, ...] = PREPARATIONS  #: of the features; "whitened" is ZCA
-    correlations: tuple[Correlation, ...] = (0.0, 0.5, 0.9, 0.99)  #: of every pair of features
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of the samples and of the true coefficients
-    features: Count = 32  #: C
-    samples: Count = 2048  #: N
-    decades: float = 2.0  #: the scales of the features run over so many powers of ten
-    tolerance: Tolerance = 1e-6  #: the loss to reach, relative to the loss at the start
-    max_steps: Count = 20000  #: where a run is given up
-
-    def __post_init__(self) -> None:
-        check_rank(self)
 
 
 def make_correlated(
@@ -102,27 +82,42 @@ def count_steps(covariance: Tensor, target: Tensor, *, tolerance: float, max_ste
     return max_steps
 
 
-def run_one(
-    config: Config, preparation: Preparation, correlation: float, seed: int
+@experiment(
+    preparation=PREPARATIONS,
+    correlation=(0.0, 0.5, 0.9, 0.99),
+    seed=range(3),
+    condition=check_rank,
+)
+def whitening_conditioning(
+    preparation: Preparation,
+    correlation: Correlation,
+    seed: NonNegativeInt,
+    *,
+    features: PositiveInt = 32,
+    samples: PositiveInt = 2048,
+    max_steps: PositiveInt = 20000,
 ) -> dict[str, float]:
-    """Prepare one data set and descend on it.
+    """Descend on least squares with Gaussian features, whose scales run over a factor of a hundred.
 
-    Measures:
+    Args:
+        preparation: of the features; "whitened" is ZCA.
+        correlation: of every pair of features.
+        seed: of the samples and of the true coefficients.
+        features: C.
+        samples: N.
+        max_steps: where a run is given up.
+
+    Returns:
         condition: largest over smallest eigenvalue of the covariance.
-        steps: until the tolerance is reached; `max_steps` if it is not.
+        steps: until the loss is a millionth of its first value; `max_steps` if it is not.
     """
-    x = make_correlated(
-        config.samples, config.features, correlation, decades=config.decades, seed=seed
-    )
+    x = make_correlated(samples, features, correlation, seed=seed)
     generator = torch.Generator().manual_seed(seed + 1000)
     # Coefficients of the standardized features: one function to learn for all preparations.
-    standard = torch.randn(config.features, generator=generator, dtype=torch.float64)
+    standard = torch.randn(features, generator=generator, dtype=torch.float64)
     rstd = 1 / (x - x.mean(0)).square().mean(0).sqrt()
     y, matrix = prepare(x, preparation)
     covariance = make_covariance(y)
     target = torch.linalg.solve(matrix.T, rstd * standard)
-    steps = count_steps(covariance, target, tolerance=config.tolerance, max_steps=config.max_steps)
+    steps = count_steps(covariance, target, tolerance=TOLERANCE, max_steps=max_steps)
     return {"condition": condition_number(covariance), "steps": steps}
-
-
-run = Sweep(run_one, preparation="preparations", correlation="correlations", seed="seeds")
