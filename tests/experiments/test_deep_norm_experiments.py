@@ -1,5 +1,6 @@
 """The experiments of the DeepNorm chapter, and its theorems as properties."""
 
+import math
 import statistics
 from itertools import product
 from pathlib import Path
@@ -19,16 +20,16 @@ from normlab.experiments.deep_norm import (
     text_model,
     turning_blocks,
 )
-from normlab.experiments.deep_norm.groups import make_model
+from normlab.experiments.deep_norm.groups import make_batches, make_model
 from normlab.experiments.networks.transformer import make_transformer
-from normlab.experiments.settings import check_settings
+from normlab.experiments.sequence_training import make_optimizer, train_on_sequences
+from normlab.experiments.tables import where
 from normlab.layers import LayerNorm, layer_norm
 from normlab.residual import DeepNorm, PostNorm, deep_norm_constants
 
 DATA = Path(__file__).parents[2] / "book/_data"
 UNTIMED = settings(deadline=None)  # the first comparison of tensors imports for a second
 ALPHAS = st.floats(0.1, 20)
-TINY = {"width": 8, "heads": 2, "length": 4, "vocabulary": 5, "batch_size": 4}
 
 
 def rows(seed, *shape):
@@ -61,12 +62,12 @@ def test_deep_norm_is_post_norm_with_a_weaker_branch(alpha, eps, seed):
 
 @pytest.mark.parametrize(("optimizer", "power"), [("sgd", 2), ("adam", 1)])
 def test_alpha_is_a_learning_rate(optimizer, power):
-    config = equivalent_post_norm.Config(optimizers=(optimizer,), layers=1, steps=5)
-    for outcome in equivalent_post_norm.run(config).outcomes:
-        if outcome.power == power:
-            assert outcome.gap < 1e-12
+    for p in (0, 1, 2):
+        found = equivalent_post_norm.equivalent_post_norm(optimizer, p, layers=1, steps=5)
+        if p == power:
+            assert found["gap"] < 1e-12
         else:
-            assert outcome.gap > 1e-3
+            assert found["gap"] > 1e-3
 
 
 def test_a_post_norm_network_is_made_of_deep_norm_only():
@@ -77,8 +78,6 @@ def test_a_post_norm_network_is_made_of_deep_norm_only():
     post = make_transformer("post_norm", layers=1, seed=0, width=8, heads=2)
     with pytest.raises(TypeError, match="PostNorm"):
         equivalent_post_norm.convert_to_post_norm(post)
-    with pytest.raises(ValueError, match="alpha"):
-        check_settings(equivalent_post_norm.Config(alpha=0.0))
 
 
 @UNTIMED
@@ -102,19 +101,16 @@ def test_movement_of_turning_blocks_is_bounded(alpha, seed, scale):
 
 
 def test_steps_of_turning_blocks():
-    result = turning_blocks.run(turning_blocks.Config(depths=(5, 20)))
-    assert len(result.outcomes) == 16
-    assert all(0 < o.change <= o.bound for o in result.outcomes)
-    for o in result.of(group="deep_norm", step="gradient"):
-        assert o.bound == pytest.approx(1, rel=1e-4)
-        assert o.change > 0.98
-    for o in result.of(group="deep_norm", step="sign"):
-        assert o.bound == pytest.approx(2 * o.depth**0.5, rel=1e-4)
-    for o in result.of(step="gradient"):
-        assert o.bound == pytest.approx(first_update.update_bound(o.group, o.depth), rel=1e-3)
-    for changes in ({"features": 3}, {"lr": 0.0}):
-        with pytest.raises(ValueError, match=next(iter(changes))):
-            check_settings(turning_blocks.Config(**changes))
+    runs = turning_blocks.turning_blocks.sweep(depth=[5, 20])
+    assert len(runs) == 16
+    assert ((runs.change > 0) & (runs.change <= runs.bound)).all()
+    deep = where(runs, group="deep_norm", step="gradient")
+    assert deep.bound.tolist() == pytest.approx([1, 1], rel=1e-4)
+    assert deep.change.min() > 0.98
+    signs = where(runs, group="deep_norm", step="sign")
+    assert signs.bound.tolist() == pytest.approx([2 * n**0.5 for n in signs.depth], rel=1e-4)
+    for run in where(runs, step="gradient").itertuples():
+        assert run.bound == pytest.approx(first_update.update_bound(run.group, run.depth), rel=1e-3)
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (6, 6), (24, 6), (500, 500)])
@@ -135,105 +131,83 @@ def test_bound_refuses_a_group_that_it_does_not_know():
 
 
 def test_profiles():
-    config = depth_profiles.Config(depths=(3, 60), seeds=(0,), **TINY)
-    result = depth_profiles.run(config)
-    assert len(result.outcomes) == 2 * len(config.groups)
-    short, long = result.of(group="deep_norm")
-    assert short.layers == (1, 2, 3)
+    runs = depth_profiles.depth_profiles.sweep(depth=[3, 60], seed=[0]).set_index(
+        ["group", "depth"]
+    )
+    assert len(runs) == 2 * 5
+    short, long = runs.loc["deep_norm", 3], runs.loc["deep_norm", 60]
+    assert short.layers == [1, 2, 3]
     assert len(long.layers) == len(long.gradient_norms) == len(long.token_variances) == 41
     assert (long.layers[0], long.layers[-1]) == (1, 60)
-    assert long.gradient_spread < 5 < result.median("gradient_spread", group="post_norm", depth=60)
+    assert long.gradient_spread < 5 < runs.gradient_spread["post_norm", 60]
     assert long.sizes == pytest.approx([1.0] * 41, abs=1e-3)
-    grown = result.values("sizes", group="pre_norm", depth=60)[0]
+    grown = runs.sizes["pre_norm", 60]
     assert len(grown) == 41 and grown[-1] > 3 > grown[0]
-    assert depth_profiles.run_one(config, "none", 6, 0)["sizes"][-1] > 10
-    with pytest.raises(ValueError, match="groups"):
-        check_settings(depth_profiles.Config(groups=("sub_norm",)))
-    with pytest.raises(ValueError, match="depths"):
-        check_settings(depth_profiles.Config(depths=()))
+    assert depth_profiles.depth_profiles("none", 6, 0)["sizes"][-1] > 10
 
 
 def test_alpha_on_the_branch_is_one_over_alpha_on_the_skip():
-    model = make_model("alpha on the branch", depth_profiles.Config(), layers=3, seed=0)
+    model = make_model("alpha on the branch", "small", layers=3, seed=0)
     alpha = deep_norm_constants(encoder_layers=3).encoder_alpha
     assert [block.alpha for block in model.blocks] == pytest.approx([1 / alpha] * 6)
 
 
-def test_first_update_is_the_step_that_its_name_says():
-    config = first_update.Config(depths=(2,), seeds=(0,), **TINY)
-    found = first_update.run_one(config, "deep_norm", 2, 0)
+def test_first_update_is_the_step_that_its_name_says(monkeypatch):
+    run = first_update.first_update
+    found = run("deep_norm", 2, 0)
     changes = {(one["subset"], one["step"]): one["change"] for one in found}
-    assert list(changes) == list(product(config.subsets, config.steps))
+    subsets, steps = run.settings["subsets"], run.settings["steps"]
+    assert list(changes) == list(product(subsets, steps))
     # small steps are linear: the parts add up at most
-    for step in config.steps:
+    for step in steps:
         assert changes["all", step] > 0.9 * changes["branch matrices", step]
     # no step is left behind for the next
-    alone = first_update.Config(subsets=("all",), steps=("sign",), **TINY)
-    (last,) = first_update.run_one(alone, "deep_norm", 2, 0)
+    (last,) = run("deep_norm", 2, 0, subsets=("all",), steps=("sign",))
     assert last["change"] == changes["all", "sign"]
     # ten times the rate, ten times the movement
-    faster = first_update.Config(gradient_lr=1e-3, sign_lr=1e-5, **TINY)
-    again = first_update.run_one(faster, "deep_norm", 2, 0)
+    monkeypatch.setattr(first_update, "RATES", {"gradient": 1e-3, "sign": 1e-5})
+    again = run("deep_norm", 2, 0)
     assert [b["change"] for b in again] == pytest.approx([*changes.values()], rel=0.02)
 
 
 def test_first_update_grows_with_depth_as_predicted():
-    config = first_update.Config(depths=(8, 64), seeds=(0, 1), subsets=("branch matrices",), **TINY)
-    result = first_update.run(config)
-    deep = first_update.medians(result, "deep_norm", "branch matrices", "gradient")
-    beta = first_update.medians(result, "beta only", "branch matrices", "gradient")
-    sign = first_update.medians(result, "deep_norm", "branch matrices", "sign")
+    runs = first_update.first_update.sweep(
+        group=["deep_norm", "beta only"], depth=[8, 64], seed=[0, 1], subsets=("branch matrices",)
+    )
+    deep = first_update.medians(runs, "deep_norm", "branch matrices", "gradient")
+    beta = first_update.medians(runs, "beta only", "branch matrices", "gradient")
+    sign = first_update.medians(runs, "deep_norm", "branch matrices", "sign")
     assert 1 / 3 < deep[1] / deep[0] < 3
     assert 1.4 < sign[1] / sign[0] < 5.6
     assert beta[1] > 4 * deep[1]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"groups": ("x",)}, {"subsets": ("x",)}, {"steps": ("x",)}, {"sign_lr": 0.0}],
-)
-def test_bad_settings_of_the_first_update(changes):
-    with pytest.raises(ValueError, match=next(iter(changes))):
-        check_settings(first_update.Config(**changes))
-
-
 def test_deep_training():
-    config = deep_training.Config(
-        groups=("post_norm", "deep_norm"),
-        depths=(12,),
-        steps=(40,),
-        lrs=(2e-3,),
-        seeds=(0,),
-        stop_above=None,
-        expansion=1,
+    post, deep = (
+        deep_training.deep_training(12, group, 2e-3, 0, steps=40, stop_above=None)
+        for group in ("post_norm", "deep_norm")
     )
-    post, deep = deep_training.run(config).outcomes
-    assert len(deep.accuracies) == 40
-    assert deep.final_accuracy > 0.6 > post.final_accuracy
-    assert deep.final_accuracy == pytest.approx(statistics.fmean(deep.accuracies[-10:]))
-    assert post.learned_at is None
-    bad = ({"steps": (1, 2)}, "steps"), ({"lrs": (0.0,)}, "lrs"), ({"groups": "x"}, "groups")
-    for changes, word in bad:
-        with pytest.raises(ValueError, match=word):
-            check_settings(deep_training.Config(**changes))
+    assert len(deep["accuracies"]) == 40
+    assert deep["final_accuracy"] > 0.6 > post["final_accuracy"]
+    assert deep["final_accuracy"] == pytest.approx(statistics.fmean(deep["accuracies"][-10:]))
+    assert post["learned_at"] is None
 
 
 def test_a_warmup_of_deep_training_makes_its_first_steps_smaller():
-    moves = {}
-    for warmup in (0, 50):
-        config = deep_training.Config(
-            depths=(3,), steps=(8,), warmup=warmup, stop_above=None, expansion=1
-        )
-        moves[warmup] = deep_training.run_one(config, 3, "deep_norm", 1e-2, 0)["accuracies"]
-    assert moves[0][0] == moves[50][0] and moves[0] != moves[50]
+    short = {"steps": 8, "stop_above": None}
+    whole, slow = (
+        deep_training.deep_training(3, "deep_norm", 1e-2, 0, warmup=warmup, **short)["accuracies"]
+        for warmup in (0, 50)
+    )
+    assert whole[0] == slow[0] and whole != slow
 
 
-@pytest.mark.parametrize("path", sorted(DATA.glob("deep_training*.json")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted(DATA.glob("deep_training*.jsonl")), ids=lambda p: p.stem)
 def test_the_records_of_deep_training_agree_with_their_curves(path):
-    for o in deep_training.run.read(path).outcomes:
+    for o in deep_training.deep_training.read(path).itertuples():
         assert o.final_accuracy == pytest.approx(statistics.fmean(o.accuracies[-10:]))
         above = [step for step, right in enumerate(o.accuracies, 1) if right > 0.9]
-        assert o.learned_at == min(above, default=None)
+        assert o.learned_at == above[0] if above else math.isnan(o.learned_at)
 
 
 def test_the_plain_stack_is_the_network_of_the_experiments():
@@ -256,28 +230,17 @@ def test_the_plain_stack_is_the_network_of_the_experiments():
     torch.testing.assert_close(plain(tokens), built(tokens))
 
 
-def test_the_plain_loop_teaches_the_plain_stack():
+def test_the_loop_teaches_the_plain_stack():
     torch.manual_seed(0)
     alpha, beta, _, _ = deep_norm_constants(encoder_layers=3)
-    right = plain_stack.train(plain_stack.Reverser(3, alpha, beta), 40, 1e-2)
-    assert len(right) == 40 and right[0] < 0.4 and statistics.fmean(right[-5:]) > 0.9
+    model = plain_stack.Reverser(3, alpha, beta)
+    optimizer = make_optimizer(model, lr=1e-2)
+    batches = make_batches("large", seed=0)
+    right = train_on_sequences(model, batches, steps=40, optimizer=optimizer).accuracies
+    assert right[0] < 0.4 and statistics.fmean(right[-5:]) > 0.9
 
 
 def test_text_model():
-    config = text_model.Config(
-        groups=("pre_norm",),
-        lrs=(1e-2,),
-        seeds=(0,),
-        layers=1,
-        steps=60,
-        characters=20_000,
-        width=16,
-        heads=2,
-        expansion=1,
-    )
-    (outcome,) = text_model.run(config).outcomes
-    assert outcome.gain == outcome.entropy - outcome.loss > 0.1
-    assert outcome.entropy == pytest.approx(3.2, abs=0.3)
-    for changes, word in (({"lrs": ()}, "lrs"), ({"groups": ("x",)}, "groups")):
-        with pytest.raises(ValueError, match=word):
-            check_settings(text_model.Config(**changes))
+    found = text_model.text_model("pre_norm", 1e-2, 0, layers=1, steps=60)
+    assert found["gain"] == found["entropy"] - found["loss"] > 0.1
+    assert found["entropy"] == pytest.approx(3.2, abs=0.3)

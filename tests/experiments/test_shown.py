@@ -97,7 +97,7 @@ def not_called(shown, drawn, elsewhere):
 
 
 # Their experiments have the form from before `@experiment`.
-FORMER = {"deep_norm", "invariance", "many_devices", "warmup"}
+FORMER = {"invariance", "many_devices"}
 CHAPTERS = {path.stem for path in BOOK.glob("*.ipynb")} - FORMER
 
 

@@ -2,65 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from normlab import schedules
-from normlab.experiments.deep_norm.groups import Group, Sizes, make_batches, make_model
-from normlab.experiments.former_sweep import Sweep
+from normlab.experiments.deep_norm.groups import Group, make_batches, make_model
 from normlab.experiments.sequence_training import Curve, train_on_sequences
-from normlab.experiments.settings import Count, Index, Positive, Share, check_one_for_each
+from normlab.experiments.sweep import experiment
 
 
-@dataclass(frozen=True)
-class Config(Sizes):
-    """Reversal of short sequences with Adam, betas 0.9 and 0.98."""
+@experiment(
+    depth=(50,),
+    group=("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only"),
+    lr=(2e-4, 6e-4, 2e-3, 6e-3),
+    seed=range(5),
+)
+def deep_training(
+    depth: PositiveInt,
+    group: Group,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    steps: PositiveInt = 120,
+    warmup: NonNegativeInt = 0,
+    stop_above: Annotated[float, Field(ge=0, le=1)] | None = 0.9,
+) -> dict[str, Any]:
+    """Train a Transformer to reverse short sequences, by Adam with betas 0.9 and 0.98.
 
-    #: placements, and DeepNorm's halves
-    groups: tuple[Group, ...] = ("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only")
-    depths: tuple[Count, ...] = (50,)  #: numbers of layers
-    steps: tuple[Count, ...] = (120,)  #: most updates, at each of `depths`
-    lrs: tuple[Positive, ...] = (2e-4, 6e-4, 2e-3, 6e-3)  #: learning rates
-    seeds: tuple[Index, ...] = (0, 1, 2, 3, 4)  #: each gives weights and batches
-    warmup: Index = 0  #: updates over which the rate rises linearly; 0 starts at the rate itself
-    #: stop once 20 steps in a row have a larger mean accuracy; None goes on
-    stop_above: Share | None = 0.9
-    width: Count = 32
-    heads: Count = 4
-    vocabulary: Count = 6
-    length: Count = 6
+    Args:
+        depth: number of layers.
+        group: placement, or one of DeepNorm's halves.
+        lr: learning rate.
+        seed: gives weights and batches.
+        steps: updates at most.
+        warmup: updates over which the rate rises linearly; 0 starts at the rate itself.
+        stop_above: stop once 20 steps in a row have a larger mean accuracy; None goes on.
 
-    def __post_init__(self) -> None:
-        check_one_for_each(self, "steps", of="depths")
-
-
-def run_one(config: Config, depth: int, group: Group, lr: float, seed: int) -> dict[str, Any]:
-    """Train one network.
-
-    Measures:
+    Returns:
         accuracies: share of right tokens, before each update, to two decimals; every batch is new.
         final_accuracy: mean of the last ten steps.
         learned_at: first step, counted from 1, with an accuracy above 0.9; None if there is none.
     """
-    model = make_model(group, config, layers=depth, seed=seed)
+    model = make_model(group, "large", layers=depth, seed=seed)
     # fused: one pass over some hundreds of small tensors
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98), fused=True)
     found = train_on_sequences(
         model,
-        make_batches(config, seed=seed),
-        steps=config.steps[config.depths.index(depth)],
+        make_batches("large", seed=seed),
+        steps=steps,
         optimizer=optimizer,
-        scheduler=schedules.constant(optimizer, warmup_steps=config.warmup),
-        stop_above=config.stop_above,
+        scheduler=schedules.constant(optimizer, warmup_steps=warmup),
+        stop_above=stop_above,
     )
     curve = Curve(found.losses, tuple(round(share, 2) for share in found.accuracies))
     return {
-        "accuracies": curve.accuracies,
+        "accuracies": list(curve.accuracies),
         "final_accuracy": curve.final_accuracy(10),
         "learned_at": curve.first_step_above(0.9),
     }
-
-
-run = Sweep(run_one, depth="depths", group="groups", lr="lrs", seed="seeds")

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from normlab.experiments.data.sequences import sequence_batches
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.transformer import Transformer, make_transformer
-from normlab.experiments.sequence_training import sequence_loss
-from normlab.experiments.settings import Count, Index, Positive
-from normlab.experiments.training import minimize
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit, token_loss
 from normlab.residual import DeepNorm, PostNorm
 
 Optimizer = Literal["sgd", "adam"]
 
 
-@dataclass(frozen=True)
-class Config:
-    """A DeepNorm network and the Post-LN network made from it, trained in float64."""
-
-    optimizers: tuple[Optimizer, ...] = get_args(Optimizer)  #: of both networks
-    #: p; the rate of each branch's last layer is divided by alpha to the p in the Post-LN network
-    powers: tuple[Index, ...] = (0, 1, 2)
-    layers: Count = 4  #: L
-    alpha: Positive = 2.5  #: factor of the skips
-    sgd_lr: Positive = 0.1  #: rate of SGD
-    adam_lr: Positive = 1e-3  #: rate of Adam
-    steps: Count = 20  #: updates
-    seed: Index = 0  #: of weights and batches
+ALPHA = 2.5  # factor of the skips
+RATES = {"sgd": 0.1, "adam": 1e-3}
 
 
 def _last_layer(sublayer: Any) -> nn.Linear:
@@ -67,34 +54,39 @@ def convert_to_post_norm(model: Transformer) -> tuple[Transformer, list[nn.Param
     return post, divided
 
 
-def _train(model: Transformer, optimizer: torch.optim.Optimizer, config: Config) -> list[float]:
-    batches = sequence_batches(seed=1000 + config.seed)
-    return minimize(lambda b: sequence_loss(model, b)[0], batches, optimizer, steps=config.steps)
+@experiment(optimizer=get_args(Optimizer), power=(0, 1, 2))
+def equivalent_post_norm(
+    optimizer: Optimizer,
+    power: NonNegativeInt,
+    *,
+    layers: PositiveInt = 4,
+    steps: PositiveInt = 20,
+) -> dict[str, float]:
+    """Train a DeepNorm network and the Post-LN network made from it on the same batches.
 
+    Args:
+        optimizer: of both networks; the rate of SGD is 0.1, that of Adam 0.001.
+        power: p; the rate of each branch's last layer is divided by alpha to the p in the Post-LN
+            network.
+        layers: L.
+        steps: updates.
 
-def run_one(config: Config, optimizer: Optimizer, power: int) -> dict[str, float]:
-    """Train both on the same batches.
-
-    Measures:
+    Returns:
         gap: largest difference of the two losses before any update.
     """
-    deep = make_transformer(
-        "deep_norm", layers=config.layers, seed=config.seed, alpha=config.alpha, beta=1.0
-    ).double()
+    deep = make_transformer("deep_norm", layers=layers, seed=0, alpha=ALPHA, beta=1.0).double()
     post, divided = convert_to_post_norm(deep)
     ids = {id(p) for p in divided}
     others = [p for p in post.parameters() if id(p) not in ids]
-    slow: dict[str, Any] = {"params": divided}
+    lr = RATES[optimizer]
+    slow: dict[str, Any] = {"params": divided, "lr": lr / ALPHA**power}
     make: Any = torch.optim.SGD
-    lr = config.sgd_lr
     if optimizer == "adam":
-        make, lr = torch.optim.Adam, config.adam_lr
+        make = torch.optim.Adam
         # Adam's eps has the units of the gradient, which is alpha times as large there
-        slow["eps"] = 1e-8 * config.alpha
-    slow["lr"] = lr / config.alpha**power
-    deep_losses = _train(deep, make(deep.parameters(), lr=lr), config)
-    post_losses = _train(post, make([{"params": others}, slow], lr=lr), config)
-    return {"gap": max(abs(a - b) for a, b in zip(deep_losses, post_losses, strict=True))}
-
-
-run = Sweep(run_one, optimizer="optimizers", power="powers")
+        slow["eps"] = 1e-8 * ALPHA
+    losses = [
+        fit(model, make(groups, lr=lr), sequence_batches(seed=1000), steps, loss_of=token_loss)
+        for model, groups in ((deep, deep.parameters()), (post, [{"params": others}, slow]))
+    ]
+    return {"gap": max(abs(a - b) for a, b in zip(*losses, strict=True))}

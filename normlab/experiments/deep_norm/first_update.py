@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import pandas as pd
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
-from normlab.experiments.deep_norm.groups import Group, Sizes, make_batches, make_model
-from normlab.experiments.former_sweep import Sweep
+from normlab.experiments.deep_norm.groups import Group, Size, make_batches, make_model
 from normlab.experiments.networks.transformer import Transformer
-from normlab.experiments.recording import rounded
-from normlab.experiments.results import Result
+from normlab.experiments.rounding import rounded
 from normlab.experiments.sequence_training import sequence_loss
-from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import experiment
+from normlab.experiments.tables import where
 
 Subset = Literal["branch matrices", "norm parameters", "all"]
 Step = Literal["gradient", "sign"]
 
 
-@dataclass(frozen=True)
-class Config(Sizes):
-    """One step from the initial weights on one batch of the reversal task, in float64."""
-
-    #: placements, and DeepNorm's halves
-    groups: tuple[Group, ...] = ("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only")
-    depths: tuple[Count, ...] = (10, 20, 50, 100, 300, 1000)  #: numbers of layers
-    #: which parameters move: "branch matrices" (value, attention output and both feed-forward
-    #: matrices), "norm parameters" (weights and biases of all norms), "all"
-    subsets: tuple[Subset, ...] = get_args(Subset)
-    steps: tuple[Step, ...] = get_args(Step)  #: "gradient" (SGD) or "sign" (the first step of Adam)
-    gradient_lr: Positive = 1e-4  #: rate of the gradient step
-    sign_lr: Positive = 1e-6  #: rate of the sign step
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: each gives weights and a batch
+RATES: dict[Step, float] = {"gradient": 1e-4, "sign": 1e-6}
 
 
 def update_bound(group: str, depth: int) -> float:
@@ -64,26 +51,48 @@ def _subset(model: Transformer, subset: Subset) -> list[nn.Parameter]:
     return [p for name, p in model.named_parameters() if "norm" in name]
 
 
-def run_one(config: Config, group: Group, depth: int, seed: int) -> list[dict[str, Any]]:
-    """Try every step on every subset, each from the same initial weights.
+@experiment(
+    group=("post_norm", "pre_norm", "deep_norm", "alpha only", "beta only"),
+    depth=(10, 20, 50, 100, 300, 1000),
+    seed=range(3),
+)
+def first_update(
+    group: Group,
+    depth: PositiveInt,
+    seed: NonNegativeInt,
+    *,
+    size: Size = "small",
+    subsets: tuple[Subset, ...] = get_args(Subset),
+    steps: tuple[Step, ...] = get_args(Step),
+) -> list[dict[str, Any]]:
+    """Take every step on every subset, each from the same initial weights, in float64.
 
-    Measures:
+    Args:
+        group: placement, or one of DeepNorm's halves.
+        depth: number of layers.
+        seed: gives weights and a batch of reversal.
+        size: of the network; the "large" one is that of `deep_training`.
+        subsets: which parameters move: "branch matrices" (value, attention output and both
+            feed-forward matrices), "norm parameters" (weights and biases of all norms), "all".
+        steps: "gradient" (SGD) or "sign" (the first step of Adam).
+
+    Returns:
         subset: which parameters moved.
         step: "gradient" or "sign".
         change: norm of the change of what the output layer reads over its norm before,
             divided by the learning rate.
     """
-    model = make_model(group, config, layers=depth, seed=seed).double()
-    batch = next(make_batches(config, seed=seed))
+    model = make_model(group, size, layers=depth, seed=seed).double()
+    batch = next(make_batches(size, seed=seed))
     sequence_loss(model, batch)[0].backward()
     found: list[dict[str, Any]] = []
     with torch.no_grad():
         before = model.features(batch[0])
-        for subset in config.subsets:
+        for subset in subsets:
             moved = [p for p in _subset(model, subset) if p.grad is not None]
             kept = [p.clone() for p in moved]
-            for step in config.steps:
-                lr = config.gradient_lr if step == "gradient" else config.sign_lr
+            for step in steps:
+                lr = RATES[step]
                 for p in moved:
                     assert p.grad is not None
                     p.sub_(lr * (p.grad if step == "gradient" else p.grad.sign()))
@@ -94,11 +103,7 @@ def run_one(config: Config, group: Group, depth: int, seed: int) -> list[dict[st
     return found
 
 
-run = Sweep(run_one, group="groups", depth="depths", seed="seeds")
-
-
-def medians(result: Result, group: str, subset: Subset, step: Step) -> list[float]:
+def medians(table: pd.DataFrame, group: str, subset: Subset, step: Step) -> list[float]:
     """Median change over seeds at each depth, in ascending order of depth."""
-    where: dict[str, Any] = {"group": group, "subset": subset, "step": step}
-    depths = sorted({o.depth for o in result.of(**where)})
-    return [result.median("change", depth=depth, **where) for depth in depths]
+    runs = where(table, group=group, subset=subset, step=step)
+    return runs.groupby("depth").change.median().tolist()

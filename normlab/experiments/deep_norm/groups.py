@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from normlab.experiments.data.sequences import SequenceBatches, sequence_batches
 from normlab.experiments.networks.transformer import Placement, Transformer, make_transformer
-from normlab.experiments.settings import Count
 from normlab.residual import deep_norm_constants
 
 # a placement; or DeepNorm with beta = 1, with alpha = 1, or with its alpha as factor of the branch
 # instead of the skip
 Group = Literal[Placement, "alpha only", "beta only", "alpha on the branch"]
+# of the network that is only looked at, at up to 1000 layers, and of the one that is trained
+Size = Literal["small", "large"]
+WIDTHS = {"small": {"width": 16, "heads": 2}, "large": {"width": 32, "heads": 4}}
+LETTERS = {"small": 8, "large": 6}  # of the alphabet, and of a sequence
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """A small Transformer and the sequences that it reads."""
-
-    width: Count = 16  #: D
-    heads: Count = 2  #: of each attention
-    expansion: Count = 2  #: hidden units of a feed-forward network, in multiples of `width`
-    vocabulary: Count = 8  #: number of tokens; chance is one in so many
-    length: Count = 8  #: T
-    batch_size: Count = 16  #: N
-
-
-def make_model(group: Group, sizes: Any, *, layers: int, seed: int, **changes: Any) -> Transformer:
-    """Build the network of a group; `changes` of :func:`make_transformer` win over `sizes`."""
-    options: dict[str, Any] = {
-        name: getattr(sizes, name)
-        for name in ("vocabulary", "length", "width", "heads", "expansion")
-        if name not in changes
-    }
+def make_model(group: Group, size: Size, *, layers: int, seed: int) -> Transformer:
+    """Build the network of a group."""
+    options: dict[str, Any] = dict(WIDTHS[size])
     if group == "alpha only":
         options["beta"] = 1.0
     elif group == "beta only":
@@ -43,14 +29,18 @@ def make_model(group: Group, sizes: Any, *, layers: int, seed: int, **changes: A
         assert alpha is not None
         options["alpha"] = 1 / alpha
     placement: Any = group if group in get_args(Placement) else "deep_norm"
-    return make_transformer(placement, layers=layers, seed=seed, **options, **changes)
-
-
-def make_batches(sizes: Any, *, seed: int) -> SequenceBatches:
-    """Batches of reversal; other draws than those of the weights."""
-    return sequence_batches(
-        vocabulary=sizes.vocabulary,
-        length=sizes.length,
-        batch_size=sizes.batch_size,
-        seed=1000 + seed,
+    return make_transformer(
+        placement,
+        layers=layers,
+        seed=seed,
+        vocabulary=LETTERS[size],
+        length=LETTERS[size],
+        expansion=2,
+        **options,
     )
+
+
+def make_batches(size: Size, *, seed: int) -> SequenceBatches:
+    """Batches of reversal; other draws than those of the weights."""
+    letters = LETTERS[size]
+    return sequence_batches(vocabulary=letters, length=letters, batch_size=16, seed=1000 + seed)

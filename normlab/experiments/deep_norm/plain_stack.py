@@ -1,4 +1,4 @@
-"""A whole Transformer of plain blocks and the loop that trains it, to read and to copy."""
+"""A whole Transformer of plain blocks, to read and to copy."""
 
 import torch
 from torch import nn
@@ -21,21 +21,6 @@ class Reverser(nn.Module):
 
     def forward(self, x):
         return self.head(self.blocks(self.norm(self.tokens(x) + self.places)))
-
-
-def train(model, steps, lr):
-    """Teach a model to reverse random sequences; give the share of right tokens at each step."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98))
-    right = []
-    for _ in range(steps):
-        x = torch.randint(6, (16, 6))  # (N, T), fresh in every step
-        logits = model(x)  # (N, T, V)
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), x.flip(1).flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        right.append((logits.argmax(-1) == x.flip(1)).double().mean().item())
-    return right
 
 
 class ScaledInput(nn.Module):

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index, Positive
+from normlab.experiments.sweep import experiment
 from normlab.layers import RMSNorm
 from normlab.residual import DeepNorm
 
 Group = Literal["post_norm", "deep_norm", "alpha only", "beta only"]
 Step = Literal["gradient", "sign"]
+LR = 1e-5  # small, so that the step is the linear term
 
 
 class TurningBranch(nn.Module):
@@ -36,46 +36,34 @@ class TurningBranch(nn.Module):
         return self.v * self.w * turned
 
 
-def make_stack(sublayers: int, *, alpha: float, beta: float, features: int = 4) -> nn.Sequential:
+def make_stack(sublayers: int, *, alpha: float, beta: float) -> nn.Sequential:
     """Stack the package's own :class:`~normlab.residual.DeepNorm` around turning branches."""
     blocks = []
     for _ in range(sublayers):
-        norm = RMSNorm(features, eps=0.0, dtype=torch.float64)
+        norm = RMSNorm(4, eps=0.0, dtype=torch.float64)
         blocks.append(DeepNorm(TurningBranch(beta), norm, alpha=alpha))
     return nn.Sequential(*blocks)
 
 
-@dataclass(frozen=True)
-class Config:
-    """One step against the gradient whose upstream part is as unfavorable as it can be."""
+@experiment(group=get_args(Group), step=get_args(Step), depth=(10, 30, 100))
+def turning_blocks(group: Group, step: Step, depth: PositiveInt) -> dict[str, float]:
+    """Take one step against the gradient whose upstream part is as unfavorable as it can be.
 
-    #: which constants; "post_norm" has alpha and beta 1
-    groups: tuple[Group, ...] = get_args(Group)
-    depths: tuple[Count, ...] = (10, 30, 100)  #: layers N, of two sublayers each
-    #: "gradient" (SGD) or "sign" (the first step of Adam) of v and w of every branch; the norms
-    #: stay as they are
-    steps: tuple[Step, ...] = get_args(Step)
-    lr: Positive = 1e-5  #: rate; small, so that the step is the linear term
-    features: Count = 4  #: D, even
-    seed: Index = 0  #: of the input
+    Args:
+        group: which constants; "post_norm" has alpha and beta 1.
+        step: "gradient" (SGD) or "sign" (the first step of Adam) of v and w of every branch; the
+            norms stay as they are.
+        depth: layers N, of two sublayers each.
 
-    def __post_init__(self) -> None:
-        if self.features < 2 or self.features % 2:
-            raise ValueError(f"features: got {self.features}; expected an even number")
-
-
-def run_one(config: Config, group: Group, depth: int, step: Step) -> dict[str, float]:
-    """Take one step.
-
-    Measures:
+    Returns:
         change: of the output, relative to its norm, divided by the rate.
         bound: the same by the theorem.
     """
     alpha = (2 * depth) ** 0.25 if group in ("deep_norm", "alpha only") else 1.0
     beta = (8 * depth) ** -0.25 if group in ("deep_norm", "beta only") else 1.0
-    stack = make_stack(2 * depth, alpha=alpha, beta=beta, features=config.features)
-    generator = torch.Generator().manual_seed(config.seed)
-    x = torch.randn(1, config.features, generator=generator, dtype=torch.float64)
+    stack = make_stack(2 * depth, alpha=alpha, beta=beta)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1, 4, generator=generator, dtype=torch.float64)
     x = x / x.square().mean().sqrt()
     before = stack(x)
     # in the units of the theorem both output and upstream gradient have norm 1; the least
@@ -87,15 +75,12 @@ def run_one(config: Config, group: Group, depth: int, step: Step) -> dict[str, f
     with torch.no_grad():
         for p in moved:
             assert p.grad is not None
-            p.add_(config.lr * (p.grad.sign() if step == "sign" else p.grad))
-        change = ((stack(x) - before).norm() / size).item() / config.lr
-    return {"change": change, "bound": _bound(config, alpha, beta, depth, step)}
+            p.add_(LR * (p.grad.sign() if step == "sign" else p.grad))
+        change = ((stack(x) - before).norm() / size).item() / LR
+    return {"change": change, "bound": _bound(alpha, beta, depth, step)}
 
 
-def _bound(config: Config, alpha: float, beta: float, depth: int, step: Step) -> float:
+def _bound(alpha: float, beta: float, depth: int, step: Step) -> float:
     length = 2**0.5 * beta  # of (v, w)
     moved = length / alpha if step == "gradient" else 2**0.5  # divided by the rate
-    return 2 * depth * (length + config.lr * moved) / alpha * moved
-
-
-run = Sweep(run_one, group="groups", step="steps", depth="depths")
+    return 2 * depth * (length + LR * moved) / alpha * moved
