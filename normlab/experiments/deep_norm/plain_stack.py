@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from normlab.experiments.deep_norm.groups import make_batches
+from normlab.experiments.sequence_training import make_optimizer, train_on_sequences
 from normlab.plain import DeepNormBlock
 
 
@@ -21,6 +23,13 @@ class Reverser(nn.Module):
 
     def forward(self, x):
         return self.head(self.blocks(self.norm(self.tokens(x) + self.places)))
+
+
+def teach(model, *, lr, seed=0):
+    """Teach a model to reverse sequences; give the share of right letters in the last ten steps."""
+    optimizer = make_optimizer(model, lr=lr)
+    batches = make_batches("large", seed=seed)
+    return train_on_sequences(model, batches, steps=60, optimizer=optimizer).final_accuracy(10)
 
 
 class ScaledInput(nn.Module):
