@@ -20,7 +20,7 @@ import tyro
 
 import normlab.experiments
 from normlab.experiments import former_main
-from normlab.experiments.sweep import Experiment
+from normlab.experiments.sweep import Experiment, is_first_process
 
 
 @functools.cache
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(error, file=sys.stderr)
         return 2
-    if record is None:
+    if record is None and is_first_process():
         with pd.option_context("display.max_rows", None, "display.max_columns", None):
             print(table.to_string(index=False))
     return 0
