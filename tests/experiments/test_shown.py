@@ -97,7 +97,7 @@ def not_called(shown, drawn, elsewhere):
 
 
 # Their experiments have the form from before `@experiment`.
-FORMER = {"deep_norm", "many_devices", "warmup"}
+FORMER = {"deep_norm", "warmup"}
 CHAPTERS = {path.stem for path in BOOK.glob("*.ipynb")} - FORMER
 
 
