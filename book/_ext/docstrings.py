@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import pkgutil
 import re
-from dataclasses import fields
 from importlib import import_module
 from textwrap import fill
 from typing import Any
@@ -14,7 +13,6 @@ from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
-from sphinx.pycode import ModuleAnalyzer
 
 BIB_KEY = re.compile(r"(?<![\w:`])([a-z]+\d{4}[a-z]+\d?)(?!\w)")
 SECTION = re.compile(r"^[A-Z][a-z]+:$")
@@ -52,44 +50,23 @@ def list_experiments(app: Sphinx, docname: str, source: list[str]) -> None:
 
     sections = []
     for name, module_name in find_experiments().items():
-        module = import_module(module_name)
-        new = hasattr(module, name)
-        function = name if new else "run_one" if hasattr(module, "run_one") else "run"
-        options = (
-            describe_function(getattr(module, name)) if new else describe_options(module.Config)
-        )
+        options = describe_options(getattr(import_module(module_name), name))
         sections.append(
             f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {module_name}\n"
-            f"   :no-members:\n\n.. autofunction:: {module_name}.{function}\n```\n\n"
+            f"   :no-members:\n\n.. autofunction:: {module_name}.{name}\n```\n\n"
             f"```text\npython -m normlab.experiments {name} [options]\n\n"
             f"{options}\n```"
         )
     source[0] = source[0].replace(EXPERIMENTS, "\n\n".join(sections))
 
 
-def describe_function(experiment: Any) -> str:
+def describe_options(experiment: Any) -> str:
     """One option a line, folded, with its default; what it means stands in the docstring."""
     options = []
     for name, default in (experiment.grid | experiment.settings).items():
         value = " ".join(map(str, default)) if name in experiment.grid else default
         flag = "--" + name.replace("_", "-")
         options.append(fill(f"{flag}  (default: {value})", 80, subsequent_indent="    "))
-    return "\n".join(options)
-
-
-def describe_options(config: type) -> str:
-    """One option a line, folded: what stands beside the field, and its default."""
-    texts: dict[str, str] = {}
-    for cls in reversed(config.__mro__[:-1]):
-        docs = ModuleAnalyzer.for_module(cls.__module__).find_attr_docs()
-        for (owner, name), lines in docs.items():
-            if owner == cls.__qualname__:
-                texts[name] = " ".join(lines)
-    options = []
-    for field in fields(config):
-        flag = "--" + field.name.replace("_", "-")
-        text = f"{texts.get(field.name, '')} (default: {field.default})"
-        options.append(fill(" ".join(f"{flag}  {text}".split()), 80, subsequent_indent="    "))
     return "\n".join(options)
 
 

@@ -19,8 +19,7 @@ import pandas as pd
 import tyro
 
 import normlab.experiments
-from normlab.experiments import former_main
-from normlab.experiments.sweep import Experiment
+from normlab.experiments.sweep import Experiment, is_first_process
 
 
 @functools.cache
@@ -30,7 +29,7 @@ def find_experiments() -> dict[str, str]:
     Raises:
         ValueError: two experiments have one name, or one is not called like its file.
     """
-    found: dict[str, str] = dict(former_main.find_experiments())
+    found: dict[str, str] = {}
     for info in pkgutil.walk_packages(normlab.experiments.__path__, "normlab.experiments."):
         for name in _decorated(info.name):
             if name != info.name.rpartition(".")[2]:
@@ -129,8 +128,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"  {name:{width}}  {_question(module)}")
         return 0
     name, *rest = arguments
-    if name in former_main.find_experiments():
-        return former_main.main(arguments)
     try:
         run = load(name)
         changes, jobs, record = tyro.cli(
@@ -140,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(error, file=sys.stderr)
         return 2
-    if record is None:
+    if record is None and is_first_process():
         with pd.option_context("display.max_rows", None, "display.max_columns", None):
             print(table.to_string(index=False))
     return 0

@@ -244,7 +244,9 @@ class Experiment:
             before, rows = _read(path, self.__name__, list(self.grid))
             _refuse_other(path, before, header, running=any(_key(p) not in rows for p in points))
         missing = [point for point in points if _key(point) not in rows]
-        if missing:
+        if missing and not is_first_process():
+            rows |= dict(self._run(missing, settings, jobs, finished=len(rows)))
+        elif missing:
             header["points"] = len(rows) + len(missing)
             _write(path, header, rows)
             with path.open("a", encoding="utf-8") as file:
@@ -273,6 +275,11 @@ class Experiment:
         statements = function.body[1:] if ast.get_docstring(function) else function.body
         body = "\n".join(source.splitlines()[statements[0].lineno - 1 :])
         return hashlib.sha256(body.encode()).hexdigest()[:16]
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that writes, of those that torchrun may have started."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def _run_point(run: Experiment, point: Point, settings: Point) -> tuple[str, Rows]:

@@ -1,4 +1,4 @@
-"""The training loop of the experiments, on any loss and on classifiers of digits."""
+"""The training loop of the experiments, and what they compare."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,43 +14,6 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-
-from normlab.experiments.data.batches import Batches, shuffled_batches
-from normlab.experiments.data.digits import DigitsSplit
-
-Batch = TypeVar("Batch")
-
-
-def minimize(
-    loss_of: Callable[[Batch], Tensor],
-    batches: Iterator[Batch],
-    optimizer: torch.optim.Optimizer,
-    *,
-    steps: int,
-    after_step: Callable[[int], None] | None = None,
-) -> list[float]:
-    """Update for a number of steps and return the loss before each.
-
-    Args:
-        loss_of: maps a batch to a scalar that depends on the parameters of the optimizer.
-        after_step: called with 1, 2, ... after each update, to measure something.
-
-    Returns:
-        Losses. A run whose loss is no longer finite stops there: its list is shorter than
-        `steps` and ends with that loss.
-    """
-    losses: list[float] = []
-    for step in range(1, steps + 1):
-        loss = loss_of(next(batches))
-        losses.append(loss.item())
-        if not math.isfinite(losses[-1]):
-            break
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if after_step is not None:
-            after_step(step)
-    return losses
 
 
 def check_every(every: int, steps: int) -> None:
@@ -112,49 +75,6 @@ def fit(
         if after_step is not None and after_step(step) is True:
             break
     return losses
-
-
-def train(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    *,
-    steps: int,
-    batches: Batches,
-    optimizer: torch.optim.Optimizer,
-    after_step: Callable[[int], None] | None = None,
-) -> list[float]:
-    """:func:`minimize` the cross-entropy of a classifier, in train mode."""
-    model.train()
-    return minimize(
-        lambda batch: cross_entropy(model(x[batch]), y[batch]),
-        batches,
-        optimizer,
-        steps=steps,
-        after_step=after_step,
-    )
-
-
-def train_on_digits(
-    model: nn.Module,
-    data: DigitsSplit,
-    optimizer: torch.optim.Optimizer,
-    *,
-    steps: int,
-    batch_size: int,
-    seed: int,
-    after_step: Callable[[int], None] | None = None,
-) -> list[float]:
-    """:func:`train` on shuffled batches of the training digits; `seed` is that of the shuffles."""
-    return train(
-        model,
-        data.x_train,
-        data.y_train,
-        steps=steps,
-        batches=shuffled_batches(len(data.y_train), batch_size, seed=seed),
-        optimizer=optimizer,
-        after_step=after_step,
-    )
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,9 @@ from typing import Literal
 import pytest
 
 from normlab.experiments import __main__ as command_line
-from normlab.experiments import former_main
 from normlab.experiments.__main__ import find_experiments, load, main
 
 EXPERIMENTS = find_experiments()
-FUNCTIONS = [name for name in EXPERIMENTS if name not in former_main.find_experiments()]
 
 
 def test_lists_every_experiment_with_its_question(capsys):
@@ -35,7 +33,7 @@ def status_and_error(arguments, capsys):
     return status, " ".join(words.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_wrong_settings_of_every_experiment_are_all_named(name, capsys):
     run = load(name)
     hints = typing.get_type_hints(run, include_extras=True)
@@ -119,6 +117,5 @@ def test_experiments_have_names_of_their_own(names, message, monkeypatch):
 
     monkeypatch.setattr(command_line.pkgutil, "walk_packages", lambda *_: map(Info, names))
     monkeypatch.setattr(command_line, "_decorated", names.get)
-    monkeypatch.setattr(former_main, "find_experiments", dict)
     with pytest.raises(ValueError, match=message):
         find_experiments.__wrapped__()

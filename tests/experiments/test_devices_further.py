@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from normlab.experiments.many_devices import batch_invariance, communication_cost, cost_at_scale
+from normlab.experiments.many_devices import communication_cost, cost_at_scale
+from normlab.experiments.many_devices.batch_invariance import (
+    batch_invariance,
+    count_changed,
+    make_rows,
+    measure_all,
+)
 from normlab.experiments.many_devices.cost_at_scale import Cluster
+from normlab.experiments.tables import where
 
-RECORD = Path(__file__).resolve().parents[2] / "book" / "_data" / "batch_invariance.json"
+RECORD = Path(__file__).resolve().parents[2] / "book" / "_data" / "batch_invariance.jsonl"
 CHANNELS = communication_cost.resnet_channels()
 
 
@@ -58,8 +65,8 @@ def test_devices_fill_machines(devices):
 def test_this_processor_gives_what_was_recorded():
     recorded = batch_invariance.read(RECORD)
     capability = torch.backends.cpu.get_cpu_capability().lower()
-    found = batch_invariance.measure_all(batch_invariance.Config(rows=65, sizes=(1, 7)))
-    assert len(found) == len(recorded.of(capability="default"))
+    found = measure_all(rows=65, sizes=(1, 7))
+    assert len(found) == len(where(recorded, capability="default"))
     for o in found:
         if o["backend"] != "torch" or o["dtype"] == "float32" or capability == "default":
             assert (o["alone"], o["changed"]) == (0, [0, 0]), o
@@ -69,11 +76,11 @@ def test_this_processor_gives_what_was_recorded():
 
 
 def test_a_function_that_reads_its_neighbors_is_seen():
-    x = batch_invariance.make_rows(batch_invariance.Config(rows=9))
-    assert batch_invariance.count_changed(lambda x: x - x.mean(0), x, 3) == 3
-    assert batch_invariance.count_changed(lambda x: 2 * x, x, 3) == 0
+    x = make_rows(9)
+    assert count_changed(lambda x: x - x.mean(0), x, 3) == 3
+    assert count_changed(lambda x: 2 * x, x, 3) == 0
 
 
 def test_a_run_asks_for_the_instructions():
-    config = batch_invariance.Config(capabilities=("default",), rows=5, sizes=(1,))
-    assert {o.capability for o in batch_invariance.run(config).outcomes} == {"default"}
+    table = batch_invariance.sweep(capability=["default"], rows=5, sizes=[1])
+    assert set(table.used) == {"default"}

@@ -6,48 +6,58 @@ from pathlib import Path
 import pytest
 import torch
 
-from normlab.experiments.invariance import (
+from normlab.experiments.invariance import invariant_mlp, plane
+from normlab.experiments.invariance.adamw_balance import (
+    adamw_angle,
     adamw_balance,
-    deep_products,
-    effective_learning_rate,
-    eps_and_scale,
-    equivalent_runs,
-    fisher_blocks,
-    invariant_mlp,
-    plane,
-    surviving_rates,
+    adamw_length,
+    hidden_matrices,
+    make_network,
 )
-from normlab.experiments.settings import check_settings
+from normlab.experiments.invariance.deep_products import deep_products
+from normlab.experiments.invariance.effective_learning_rate import (
+    effective_learning_rate,
+    equilibrium_norm,
+    equilibrium_rotation,
+    length_ratio,
+)
+from normlab.experiments.invariance.eps_and_scale import (
+    eps_and_scale,
+    eps_deviation,
+    eps_deviation_bound,
+)
+from normlab.experiments.invariance.equivalent_runs import equivalent_runs, growing_lr
+from normlab.experiments.invariance.fisher_blocks import fisher_blocks, fisher_matrix
+from normlab.experiments.invariance.surviving_rates import surviving_rates
+from normlab.experiments.tables import where
 
-RECORD = Path(__file__).parents[2] / "book/_data/effective_learning_rate.json"
+RECORD = Path(__file__).parents[2] / "book/_data/effective_learning_rate.jsonl"
 WIDTHS = (64, 16, 16, 10)
 
 
 def test_eps_deviation_is_measured_and_bounded():
-    result = eps_and_scale.run(eps_and_scale.Config(seeds=(5,)))
-    for outcome in result.outcomes:
-        for measured, bound in zip(outcome.measured, outcome.bounds, strict=True):
+    table = eps_and_scale.sweep(seed=[5])
+    for row in table.itertuples():
+        for measured, bound in zip(row.measured, row.bounds, strict=True):
             assert measured <= bound + 1e-13
-        if outcome.eps == 1e-5:  # the bound is not idle: within a factor of 10 over eight decades
-            assert all(m > b / 10 for m, b in zip(outcome.measured, outcome.bounds, strict=True))
-    last = [m[-1] for m in result.values("measured", norm="layer_norm", eps=0.0)]
-    assert max(last) < 1e-14
+        if row.eps == 1e-5:  # the bound is not idle: within a factor of 10 over eight decades
+            assert all(m > b / 10 for m, b in zip(row.measured, row.bounds, strict=True))
+    assert where(table, norm="layer_norm", eps=0.0).measured.str[-1].max() < 1e-14
 
 
 @pytest.mark.parametrize("ratio", [1e-14, 1e-3, 1.0, 1e6])
 def test_eps_deviation_formula(ratio):
     exact = float(1 - (1 + torch.tensor(ratio, dtype=torch.float64)).rsqrt())
-    deviation = eps_and_scale.eps_deviation(ratio)
+    deviation = eps_deviation(ratio)
     assert deviation == pytest.approx(exact, rel=1e-9, abs=1e-15)
-    assert deviation <= eps_and_scale.eps_deviation_bound(ratio)
+    assert deviation <= eps_deviation_bound(ratio)
 
 
 def test_one_group_deviates_exactly_as_the_formula_says():
-    config = eps_and_scale.Config(norms=("layer_norm",), seeds=(0,), samples=2, eps=(1e-5,))
-    (outcome,) = eps_and_scale.run(config).outcomes
+    found = eps_and_scale("layer_norm", eps=1e-5, seed=0, samples=2)
     assert all(
-        m <= eps_and_scale.eps_deviation(r) * (1 + 1e-9) + 1e-13
-        for m, r in zip(outcome.measured, outcome.ratios, strict=True)
+        m <= eps_deviation(r) * (1 + 1e-9) + 1e-13
+        for m, r in zip(found["measured"], found["ratios"], strict=True)
     )
 
 
@@ -75,97 +85,91 @@ def test_decay_shortens_by_its_factor_where_there_is_no_gradient():
         assert after == pytest.approx(0.95**2 * before + 0.25 * g, rel=1e-10)
 
 
-@pytest.mark.parametrize("pair", equivalent_runs.Config().pairs)
+@pytest.mark.parametrize("pair", equivalent_runs.grid["pair"])
 def test_equivalent_runs(pair):
-    config = equivalent_runs.Config(
-        pairs=(pair,), norms=("none", "rms_norm"), seeds=(1,), steps=40, widths=WIDTHS
+    control, normalized = (
+        equivalent_runs(pair, norm, seed=1, steps=40) for norm in ("none", "rms_norm")
     )
-    result = equivalent_runs.run(config)
-    (control,), (normalized,) = result.of(norm="none"), result.of(norm="rms_norm")
-    assert control.largest_gap > 1e-2
-    assert normalized.largest_gap < 1e-9
-    assert normalized.loss_drop > 0.1
+    assert control["largest_gap"] > 1e-2
+    assert normalized["largest_gap"] < 1e-9
+    assert normalized["loss_drop"] > 0.1
 
 
 def test_growing_rate_grows_by_two_factors_a_step():
-    factor = equivalent_runs.growing_lr(0.5, 0.1)
+    factor = growing_lr(0.5, 0.1)
     assert factor(0) == pytest.approx(1 / 0.95)
     assert factor(7) / factor(6) == pytest.approx(0.95**-2)
 
 
 def test_balance_keeps_the_length_and_turns_by_the_angle():
     lr, decay, unit = 0.5, 0.1, 1.7
-    length = effective_learning_rate.equilibrium_norm(lr, decay, unit)
+    length = equilibrium_norm(lr, decay, unit)
     along, across = (1 - lr * decay) * length, lr * unit / length
     assert math.hypot(along, across) == pytest.approx(length)
-    angle = effective_learning_rate.equilibrium_rotation(lr, decay)
+    angle = equilibrium_rotation(lr, decay)
     assert math.atan2(across, along) == pytest.approx(angle)
     assert math.cos(angle) == pytest.approx(1 - lr * decay)
 
 
 def test_starts_meet_with_decay_and_not_without():
-    config = effective_learning_rate.Config(
-        norms=("batch_norm",), start_scales=(0.5, 2.0), seeds=(4,), steps=360, window=160
+    table = effective_learning_rate.sweep(
+        norm=["batch_norm"], start_scale=[0.5, 2.0], seed=[4], steps=360, window=160
     )
-    result = effective_learning_rate.run(config)
-    assert effective_learning_rate.length_ratio(result, "batch_norm", 0.0) > 1.5
-    assert effective_learning_rate.length_ratio(result, "batch_norm", 0.02) < 1.2
-    angle = effective_learning_rate.equilibrium_rotation(0.5, 0.02)
-    for outcome in result.of(weight_decay=0.02):
-        assert outcome.rotation == pytest.approx(angle, rel=0.1)
-        assert outcome.end_norm == pytest.approx(outcome.predicted_end_norm, rel=0.1)
-    assert result.values("shrank", weight_decay=0.0) == [0, 0]
-    (rates,) = result.values("effective_lrs", weight_decay=0.0, start_scale=2.0)
-    assert len(rates) == len(config.recorded_steps)
+    assert length_ratio(table, "batch_norm", 0.0) > 1.5
+    assert length_ratio(table, "batch_norm", 0.02) < 1.2
+    free, tied = (where(table, weight_decay=decay) for decay in (0.0, 0.02))
+    assert tied.rotation.tolist() == pytest.approx([equilibrium_rotation(0.5, 0.02)] * 2, rel=0.1)
+    assert tied.end_norm.tolist() == pytest.approx(tied.predicted_end_norm.tolist(), rel=0.1)
+    assert free.shrank.tolist() == [0, 0]
+    (rates,) = where(free, start_scale=2.0).effective_lrs
+    assert len(rates) == 37
     assert all(b < a for a, b in zip(rates, rates[1:], strict=False))
 
 
+def test_the_window_lies_within_the_run():
+    with pytest.raises(ValueError, match="window: got 20; expected at most 10"):
+        effective_learning_rate("batch_norm", 0.0, 1.0, 0, steps=10, window=20)
+
+
 def test_recorded_run_says_the_same():
-    result = effective_learning_rate.run.read(RECORD)
-    angle = effective_learning_rate.equilibrium_rotation(0.5, 0.02)
+    table = effective_learning_rate.read(RECORD)
+    angle = equilibrium_rotation(0.5, 0.02)
     for norm in ("batch_norm", "layer_norm"):
-        assert effective_learning_rate.length_ratio(result, norm, 0.0) > 2
-        assert effective_learning_rate.length_ratio(result, norm, 0.02) < 1.1
-        rotations = result.values("rotation", norm=norm, weight_decay=0.02)
-        assert rotations == pytest.approx([angle] * 9, rel=0.05)
+        assert length_ratio(table, norm, 0.0) > 2
+        assert length_ratio(table, norm, 0.02) < 1.1
+        rotations = where(table, norm=norm, weight_decay=0.02).rotation
+        assert rotations.tolist() == pytest.approx([angle] * 9, rel=0.05)
 
 
 def test_size_of_weights_multiplies_only_without_norms():
-    config = deep_products.Config(depth=10, width=16, samples=8, seeds=(0,))
-    found = {(o.norm, o.gain, o.data_scale): o for o in deep_products.run(config).outcomes}
+    table = deep_products.sweep(seed=[0], depth=10, width=16, samples=8)
+    found = table.set_index(["norm", "gain", "data_scale"])
     for gain in (0.5, 2.0):
-        plain = found["none", gain, 1.0].rms[-1] / found["none", 1.0, 1.0].rms[-1]
+        plain = found.rms["none", gain, 1.0][-1] / found.rms["none", 1.0, 1.0][-1]
         assert plain == pytest.approx(gain**10)
         for norm in ("batch_norm", "layer_norm", "rms_norm"):
-            one, scaled = found[norm, gain, 1.0], found[norm, gain, 100.0]
-            assert one.rms[1:] == pytest.approx([1.0] * 10, abs=1e-9)
-            assert scaled.gradient_rms == pytest.approx(one.gradient_rms / 100)
-            assert one.gradient_rms == pytest.approx(found[norm, 1.0, 1.0].gradient_rms)
+            one, scaled = (found.gradient_rms[norm, gain, scale] for scale in (1.0, 100.0))
+            assert found.rms[norm, gain, 1.0][1:] == pytest.approx([1.0] * 10, abs=1e-9)
+            assert scaled == pytest.approx(one / 100)
+            assert one == pytest.approx(found.gradient_rms[norm, 1.0, 1.0])
 
 
 def test_gradients_explode_at_every_size_of_the_weights():
-    config = deep_products.Config(
-        norms=("batch_norm",),
-        gains=(0.1, 10.0),
-        data_scales=(1.0,),
-        activation="relu",
-        width=128,
-        samples=64,
-        seeds=(3,),
-        depth=20,
+    sizes = {"activation": "relu", "width": 128, "samples": 64, "depth": 20}
+    small, large = (
+        deep_products("batch_norm", gain, 1.0, 3, **sizes)["gradient_growth"] for gain in (0.1, 10)
     )
-    small, large = deep_products.run(config).values("gradient_growth")
     assert small == pytest.approx(large)
     assert 1.25 < small < 1.6
 
 
 def test_fisher_blocks():
-    result = fisher_blocks.run(fisher_blocks.Config(features=(4, 16), seeds=(7,), samples=8))
-    for outcome in result.outcomes:
-        assert list(outcome.quarter.values()) == pytest.approx([0.25] * 3)
-        assert outcome.batch_cross == 0
-        assert 0.9 * (1 - 2 / outcome.features) < outcome.own_share < 1
-    assert result.outcomes[0].cross_share > 0.2 > result.outcomes[1].cross_share > 0.02
+    few, many = (fisher_blocks(features, seed=7) for features in (4, 16))
+    for features, found in ((4, few), (16, many)):
+        assert list(found["quarter"].values()) == pytest.approx([0.25] * 3)
+        assert found["batch_cross"] == 0
+        assert 0.9 * (1 - 2 / features) < found["own_share"] < 1
+    assert few["cross_share"] > 0.2 > many["cross_share"] > 0.02
 
 
 def test_fisher_matrix_is_the_projection():
@@ -179,33 +183,7 @@ def test_fisher_matrix_is_the_projection():
     ones = torch.ones(4, dtype=torch.float64)
     p = torch.eye(4).double() - torch.outer(ones, ones) / 4 - torch.outer(x_hat, x_hat) / 4
     expected = torch.einsum("ij,d,e->idje", p, x[0, :, 0], x[0, :, 0]) / sigma**2
-    torch.testing.assert_close(fisher_blocks.fisher_matrix("layer_norm", weight, x), expected)
-
-
-@pytest.mark.parametrize(
-    ("config", "settings", "word"),
-    [
-        (eps_and_scale.Config, {"norms": ("group_norm",)}, "norms"),
-        (eps_and_scale.Config, {"eps": (-1.0,)}, "eps"),
-        (eps_and_scale.Config, {"samples": 1}, "samples"),
-        (effective_learning_rate.Config, {"lr": -0.1}, "lr"),
-        (effective_learning_rate.Config, {"weight_decays": (3.0,)}, "weight_decays"),
-        (effective_learning_rate.Config, {"norms": ("instance_norm",)}, "norms"),
-        (effective_learning_rate.Config, {"window": 0}, "window"),
-        (equivalent_runs.Config, {"pairs": ("momentum",)}, "pairs"),
-        (equivalent_runs.Config, {"norms": ("bn",)}, "norms"),
-        (equivalent_runs.Config, {"start_scale": -1.0}, "start_scale"),
-        (equivalent_runs.Config, {"weight_decay": 2.0}, "weight_decay"),
-        (deep_products.Config, {"norms": ("bn",)}, "norms"),
-        (deep_products.Config, {"gains": (0.0,)}, "gains"),
-        (deep_products.Config, {"activation": "tanh"}, "activation"),
-        (deep_products.Config, {"samples": 1}, "samples"),
-        (fisher_blocks.Config, {"features": (2,)}, "features"),
-    ],
-)
-def test_bad_settings_are_named(config, settings, word):
-    with pytest.raises(ValueError, match=f"^{word}: got"):
-        check_settings(config(**settings))
+    torch.testing.assert_close(fisher_matrix("layer_norm", weight, x), expected)
 
 
 def test_bad_networks_are_named():
@@ -214,7 +192,7 @@ def test_bad_networks_are_named():
     with pytest.raises(ValueError, match="widths"):
         invariant_mlp.InvariantMLP((4, 2), "layer_norm", seed=0)
     with pytest.raises(ValueError, match="between 0 and 1"):
-        effective_learning_rate.equilibrium_rotation(1.0, 0.0)
+        equilibrium_rotation(1.0, 0.0)
 
 
 def test_steps_in_the_plane_are_at_right_angles():
@@ -228,7 +206,7 @@ def test_steps_in_the_plane_are_at_right_angles():
 def test_decay_in_the_plane_settles_at_the_balance():
     """A random direction has a part across w with mean square 1/2."""
     lr, decay = 0.1, 0.1
-    predicted = effective_learning_rate.equilibrium_norm(lr, decay, 0.5**0.5)
+    predicted = equilibrium_norm(lr, decay, 0.5**0.5)
     for start in ((0.2, 0.0), (3.0, 0.0)):
         path = plane.walk(start, lr=lr, weight_decay=decay, steps=4000, seed=1)
         fourth = ((path[2000:] ** 2).sum(1) ** 2).mean() ** 0.25
@@ -245,39 +223,36 @@ def test_angle_between_tensors():
 
 
 def test_a_norm_survives_rates_that_kill_the_control():
-    config = surviving_rates.Config(lrs=(10.0,), seeds=(5,), steps=250)
-    result = surviving_rates.run(config)
-    (control,), (layer,) = result.of(norm="none"), result.of(norm="layer_norm")
-    assert control.last_loss > 2 > 3 * layer.last_loss
-    assert layer.length_after_one > 5  # the wild step makes the weights long
+    control, layer = (
+        surviving_rates(norm, lr=10.0, seed=5, steps=250) for norm in ("none", "layer_norm")
+    )
+    assert control["last_loss"] > 2 > 3 * layer["last_loss"]
+    assert layer["length_after_one"] > 5  # the wild step makes the weights long
 
 
 def test_balance_under_adamw_repeats_itself():
     """A random walk with decay: S <- (1 - 2ηλ) S + η² C stands still at the length."""
     lr, decay, entries = 1e-2, 0.5, 100
-    square = adamw_balance.adamw_length(lr, decay, entries) ** 2
+    square = adamw_length(lr, decay, entries) ** 2
     assert (1 - 2 * lr * decay) * square + lr**2 * entries == pytest.approx(square)
     # a step of Adam is shorter than its share of the walk by the averaging of its first moment
     step = lr * math.sqrt(entries * (1 - 0.9) / (1 + 0.9))
-    assert step / square**0.5 == pytest.approx(adamw_balance.adamw_angle(lr, decay))
+    assert step / square**0.5 == pytest.approx(adamw_angle(lr, decay))
 
 
 def test_adamw_turns_by_the_angle_from_every_start():
-    config = adamw_balance.Config(lrs=(1e-2,), decays=(3.0,), seeds=(4,))
-    result = adamw_balance.run(config)
-    usual, long = (result.of(start_scale=s)[0] for s in (1.0, 10.0))
-    assert long.lengths[0] == pytest.approx(10 * usual.lengths[0], rel=1e-5)
-    assert long.lengths[-1] < 2 * usual.lengths[-1]
-    assert [usual.turn, long.turn] == pytest.approx([1.0, 1.0], rel=0.15)
+    usual, long = (adamw_balance(1e-2, 3.0, start_scale, seed=4) for start_scale in (1.0, 10.0))
+    assert long["lengths"][0] == pytest.approx(10 * usual["lengths"][0], rel=1e-5)
+    assert long["lengths"][-1] < 2 * usual["lengths"][-1]
+    assert [usual["turn"], long["turn"]] == pytest.approx([1.0, 1.0], rel=0.15)
 
 
 def test_only_matrices_before_a_norm_are_decayed_there():
-    network = adamw_balance.make_network(8, seed=0)
-    shapes = [tuple(w.shape) for w in adamw_balance.hidden_matrices(network)]
+    network = make_network(8, seed=0)
+    shapes = [tuple(w.shape) for w in hidden_matrices(network)]
     assert shapes == [(8, 64), (8, 8)]
 
 
-@pytest.mark.parametrize("module", [adamw_balance, surviving_rates])
-def test_records_can_be_read(module):
-    path = RECORD.with_name(f"{module.__name__.rpartition('.')[2]}.json")
-    assert module.run.read(path).outcomes
+@pytest.mark.parametrize("run", [adamw_balance, surviving_rates])
+def test_records_can_be_read(run):
+    assert len(run.read(RECORD.with_name(f"{run.__name__}.jsonl")))

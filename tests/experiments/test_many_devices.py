@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import signal
 import subprocess
@@ -12,54 +10,66 @@ import time
 from pathlib import Path
 
 import pytest
+from pandas.testing import assert_frame_equal
 
-from normlab.experiments.many_devices import communication_cost, full_sharding, step_cost
-from normlab.experiments.many_devices import data_parallel_training as training
+from normlab.experiments.many_devices import communication_cost, full_sharding
+from normlab.experiments.many_devices.data_parallel_training import data_parallel_training
+from normlab.experiments.many_devices.step_cost import (
+    WIDTHS,
+    added_by_synchronization,
+    measure_all,
+    step_cost,
+)
+from normlab.experiments.tables import where
 from normlab.parallel import Processes
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = {"lrs": (0.02,), "seeds": (0,), "steps": 10}
 
 
 @pytest.fixture(scope="module")
-def result():
-    return training.run(training.Config(**SMALL))
+def table():
+    return data_parallel_training.sweep(lr=[0.02], seed=[0], steps=10)
 
 
 @pytest.mark.parametrize("network", ["convnet", "transformer"])
 @pytest.mark.parametrize("norm", ["sync_batch_norm", "group_norm", "layer_norm"])
-def test_two_processes_train_as_one(result, network, norm):
-    one, two = result.of(network=network, norm=norm)
+def test_two_processes_train_as_one(table, network, norm):
+    one, two = where(table, network=network, norm=norm).itertuples()
     assert (one.processes, two.processes) == (1, 2)
     assert two.curve == pytest.approx(one.curve, rel=2e-3)
     assert two.test_loss == pytest.approx(one.test_loss, rel=2e-3)
 
 
 @pytest.mark.parametrize("network", ["convnet", "transformer"])
-def test_batch_norm_does_not(result, network):
-    one, two = result.of(network=network, norm="batch_norm")
+def test_batch_norm_does_not(table, network):
+    one, two = where(table, network=network, norm="batch_norm").itertuples()
     assert two.curve[1:] != pytest.approx(one.curve[1:], rel=2e-3)
 
 
 def test_shares_are_equal():
-    with pytest.raises(ValueError, match="processes: got .3.; expected divisors of 4"):
-        training.Config(processes=(1, 3))
+    with pytest.raises(ValueError, match="processes: got 3; expected a divisor of 4"):
+        data_parallel_training.sweep(processes=[1, 3])
+
+
+def test_a_launcher_says_how_many_processes_there_are(monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="processes: got 1; expected 2, as the launcher says"):
+        data_parallel_training.sweep(network=["convnet"])
 
 
 def test_a_run_continues_from_its_checkpoint(tmp_path, capsys):
-    settings = {"networks": ("convnet",), "norms": ("batch_norm",), "seeds": (0,), "every": 10}
-    settings |= {"lrs": (0.02, 0.06)}  # a rate does not continue from the checkpoint of another
-    first = training.Config(**settings, processes=(1,), steps=10, checkpoints=str(tmp_path))
-    training.run(first)
-    whole = training.Config(**settings, processes=(1,), steps=20, checkpoints=str(tmp_path))
-    continued = training.run(whole).outcomes
+    kept = {"every": 10, "checkpoints": str(tmp_path)}
+    # a rate does not continue from the checkpoint of another
+    points = {"network": ["convnet"], "norm": ["batch_norm"], "processes": [1], "seed": [0]}
+    points |= {"lr": [0.02, 0.06]}
+    data_parallel_training.sweep(**points, steps=10, **kept)
+    continued = data_parallel_training.sweep(**points, steps=20, **kept)
     assert capsys.readouterr().err.count("continues at step 10") == 2
-    assert [o.lr for o in continued] == [0.02, 0.06]
-    alone = training.Config(**settings, processes=(1,), steps=20)
-    assert continued == training.run(alone).outcomes
-    other = dataclasses.replace(whole, batch_size=8)
+    assert continued.lr.tolist() == [0.02, 0.06]
+    assert_frame_equal(continued, data_parallel_training.sweep(**points, steps=20))
     with pytest.raises(ValueError, match=r"of a run with another batch_size; name another folder"):
-        training.run(other)
+        data_parallel_training.sweep(**points, steps=20, batch_size=8, **kept)
 
 
 def workers_of(pid: int) -> list[int]:
@@ -72,12 +82,12 @@ def workers_of(pid: int) -> list[int]:
 def test_a_killed_worker_changes_nothing(tmp_path):
     """The launcher starts the workers again, and they end where an uninterrupted run ends."""
     steps, every = 240, 20
-    words = ["--networks", "convnet", "--norms", "sync_batch_norm", "--seeds", "0"]
-    words += ["--lrs", "0.02"]
+    words = ["--network", "convnet", "--norm", "sync_batch_norm", "--processes", "2"]
+    words += ["--lr", "0.02", "0.06", "--seed", "0"]
     words += ["--steps", str(steps), "--every", str(every), "--checkpoints", str(tmp_path)]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command += ["--max-restarts=1", "--monitor-interval=0.1", "-m", "normlab.experiments"]
-    command += ["data_parallel_training", *words, "--record", str(tmp_path / "record.json")]
+    command += ["data_parallel_training", *words, "--record", str(tmp_path / "record.jsonl")]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     log = (tmp_path / "log").open("w+")
     with subprocess.Popen(command, env=environment, stdout=log, stderr=log) as launcher:
@@ -94,12 +104,10 @@ def test_a_killed_worker_changes_nothing(tmp_path):
             log.close()
     text = (tmp_path / "log").read_text()
     assert "continues at step" in text
-    found = json.loads((tmp_path / "record.json").read_text())["result"]["outcomes"]
-    settings = {"networks": ("convnet",), "norms": ("sync_batch_norm",)}
-    config = training.Config(**settings, lrs=(0.02,), seeds=(0,), steps=steps, processes=(2,))
-    right = training.run(config).outcomes
-    assert [tuple(o["curve"]) for o in found] == [o.curve for o in right]
-    assert [o["test_loss"] for o in found] == [o.test_loss for o in right]
+    found = data_parallel_training.read(tmp_path / "record.jsonl")
+    points = {"network": ["convnet"], "norm": ["sync_batch_norm"], "processes": [2], "seed": [0]}
+    right = data_parallel_training.sweep(**points, lr=[0.02, 0.06], steps=steps)
+    assert_frame_equal(found, right)
 
 
 @pytest.fixture(scope="module")
@@ -131,17 +139,15 @@ def test_a_fully_sharded_batch_norm(two):
 
 
 def test_what_synchronization_adds_is_what_the_model_counts():
-    config = step_cost.Config(processes=(1, 2), steps=10)
-    result = step_cost.run(config)
+    table = step_cost.sweep(processes=[1, 2], steps=10)
     link = communication_cost.Link(1e-5, 1e9)
-    cost = communication_cost.sync_batch_norm_cost(config.widths, link, size=8)
-    added = step_cost.added_by_synchronization(result, 2)
+    cost = communication_cost.sync_batch_norm_cost(WIDTHS, link, size=8)
+    added = added_by_synchronization(table, 2)
     assert (added.calls, added.bytes) == (cost.calls, cost.bytes)
-    assert added.modeled is not None
     assert added.modeled > 0
-    assert step_cost.added_by_synchronization(result, 1)[:2] == (0, 0)
+    assert added_by_synchronization(table, 1)[:2] == (0, 0)
 
 
 def test_processes_without_a_core_of_their_own_are_not_timed(monkeypatch):
-    monkeypatch.setattr(step_cost.os, "cpu_count", lambda: 0.5)
-    assert {o.milliseconds for o in step_cost.measure_all(step_cost.Config())} == {None}
+    monkeypatch.setattr("os.cpu_count", lambda: 0.5)
+    assert {measures["milliseconds"] for measures in measure_all()} == {None}

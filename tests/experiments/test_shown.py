@@ -96,9 +96,7 @@ def not_called(shown, drawn, elsewhere):
     return {words for words, thing in asked.items() if codes_of(thing) <= left}
 
 
-# Their experiments have the form from before `@experiment`.
-FORMER = {"invariance", "many_devices"}
-CHAPTERS = {path.stem for path in BOOK.glob("*.ipynb")} - FORMER
+CHAPTERS = {path.stem for path in BOOK.glob("*.ipynb")}
 
 
 # torch.compile, in what is timed, uses what is deprecated

@@ -157,6 +157,16 @@ def test_more_values_of_an_axis_extend_a_record(slow, tmp_path):
     assert len(slow.read(record)) == 4
 
 
+def test_of_processes_of_a_launcher_the_first_one_writes(slow, tmp_path, monkeypatch):
+    record, log = tmp_path / "r.jsonl", tmp_path / "log"
+    slow.sweep(seed=[3], record=record)
+    before = record.read_bytes()
+    monkeypatch.setenv("RANK", "1")
+    assert slow.sweep(seed=[3, 5], record=record).seed.tolist() == [3, 5]
+    assert log.read_text().split() == ["3", "5"]  # what stands in the record is not run again
+    assert record.read_bytes() == before
+
+
 def test_a_record_of_another_run_is_refused_by_name(slow, tmp_path):
     record = tmp_path / "r.jsonl"
     slow.sweep(seed=[1], record=record)

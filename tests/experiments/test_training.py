@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from normlab.experiments import recording
 from normlab.experiments.data.batches import class_batches, shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import (
@@ -16,13 +15,8 @@ from normlab.experiments.networks.classifiers import (
     make_image_norm,
     make_mlp,
 )
-from normlab.experiments.training import (
-    evaluate,
-    fit,
-    minimize,
-    train,
-    train_on_digits,
-)
+from normlab.experiments.rounding import power_above
+from normlab.experiments.training import evaluate, fit
 from normlab.layers import BatchNorm1d
 
 
@@ -81,14 +75,8 @@ def test_class_batches_refuse_what_does_not_divide():
 def small_run(norm="batch_norm", lr=0.1, steps=5):
     data = load_digits_split(0)
     model = make_mlp((64, 16, 10), norm, seed=0)
-    losses = train(
-        model,
-        data.x_train,
-        data.y_train,
-        steps=steps,
-        batches=shuffled_batches(1297, 32, seed=0),
-        optimizer=torch.optim.SGD(model.parameters(), lr=lr),
-    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    losses = fit(model, optimizer, data.batches(32, seed=0), steps)
     return model, data, losses
 
 
@@ -99,15 +87,15 @@ def test_training_learns_and_repeats():
     assert losses == small_run(steps=60)[2]
 
 
-def test_the_bare_loop_takes_the_steps_of_the_other():
-    model, _, losses = small_run(steps=5)
-    bare = make_mlp((64, 16, 10), "batch_norm", seed=0).eval()
-    batches = load_digits_split(0).batches(32, seed=0)
-    sgd = torch.optim.SGD(bare.parameters(), lr=0.1)
-    assert fit(bare, sgd, batches, 5) == losses
-    both = zip(bare.state_dict().values(), model.state_dict().values(), strict=True)
-    assert bare.training
-    assert all(torch.equal(a, b) for a, b in both)
+def test_training_is_in_train_mode_on_batches_of_the_seed():
+    _, data, losses = small_run(steps=3)
+    for seed in (0, 1):
+        model, seen = make_mlp((64, 16, 10), "batch_norm", seed=0).eval(), []
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        found = fit(model, sgd, data.batches(32, seed), 3, after_step=seen.append)
+        assert seen == [1, 2, 3]
+        assert model.training
+        assert (found == losses) == (seed == 0)
 
 
 def test_a_diverged_run_ends_at_its_first_infinite_loss():
@@ -117,31 +105,17 @@ def test_a_diverged_run_ends_at_its_first_infinite_loss():
     assert all(map(math.isfinite, losses[:-1]))
 
 
-def test_training_on_digits_shuffles_them():
-    losses = small_run(steps=3)[2]
-    for seed in (0, 1):
-        model, seen = make_mlp((64, 16, 10), "batch_norm", seed=0), []
-        found = train_on_digits(
-            model,
-            load_digits_split(0),
-            torch.optim.SGD(model.parameters(), lr=0.1),
-            steps=3,
-            batch_size=32,
-            seed=seed,
-            after_step=seen.append,
-        )
-        assert seen == [1, 2, 3]
-        assert (found == losses) == (seed == 0)
-
-
-def test_minimizing_goes_down_the_gradient_of_each_batch():
-    point, steps = torch.tensor([3.0], requires_grad=True), []
-    losses = minimize(
-        lambda factor: factor * point.square().sum(),
+def test_training_goes_down_the_gradient_of_each_batch():
+    model, steps = torch.nn.Linear(1, 1, bias=False), []
+    with torch.no_grad():
+        model.weight.fill_(3.0)
+    losses = fit(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.25),
         iter([1.0, 0.5, math.nan, 1.0]),
-        torch.optim.SGD([point], lr=0.25),
-        steps=4,
-        after_step=lambda step: steps.append((step, point.item())),
+        4,
+        loss_of=lambda model, factor: factor * model.weight.square().sum(),
+        after_step=lambda step: steps.append((step, model.weight.item())),
     )
     assert losses[:2] == [9.0, 0.5 * 1.5**2]
     assert len(losses) == 3
@@ -241,4 +215,4 @@ def test_the_batch_norm_module_is_ours():
 
 def test_errors_are_rounded_up_to_powers_of_ten():
     given = (3e-7, 1e-3, 0.0, 1e-15)
-    assert [recording.power_above(e) for e in given] == pytest.approx([1e-6, 1e-3, 1e-12, 1e-12])
+    assert [power_above(e) for e in given] == pytest.approx([1e-6, 1e-3, 1e-12, 1e-12])

@@ -19,7 +19,7 @@ SECTION = (ROOT / "book" / "teaching.md").read_text(encoding="utf-8").partition(
 BLOCKS = dict(re.findall(r"^```(shell|python)\n(.*?)^```$", SECTION[2], re.DOTALL | re.MULTILINE))
 CELLS = (
     "from normlab.exercises import layer_norm as exercises",
-    "open('_data/effective_learning_rate.json').close()",
+    "open('_data/effective_learning_rate.jsonl').close()",
     "print(exercises.check_jacobian_rank(lambda features, eps: features - 1 - (eps == 0)))",
     "print(exercises.check_count_means(lambda shape, normalized_shape: None))",
 )

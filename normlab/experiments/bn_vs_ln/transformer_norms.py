@@ -15,7 +15,7 @@ from torch import Tensor
 
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
 from normlab.experiments.networks.transformer import TokenNorm, Transformer, make_transformer
-from normlab.experiments.recording import rounded
+from normlab.experiments.rounding import rounded
 from normlab.experiments.sequence_training import make_optimizer, norm_inputs
 from normlab.experiments.sweep import experiment
 from normlab.experiments.tables import where

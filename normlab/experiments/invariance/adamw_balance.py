@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import torch
+from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.invariance.invariant_mlp import turned_by
-from normlab.experiments.settings import Count, Index, Positive, check_settings
-from normlab.experiments.training import minimize
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit
+
+SPANS = 5.0  # length of the training, in units of 1 / (ηλ) steps
+TIMES = tuple(SPANS * i / 50 for i in range(51))  # of the recorded lengths, in those units
 
 
 def adamw_length(lr: float, weight_decay: float, entries: int) -> float:
@@ -52,34 +53,6 @@ def adamw_angle(lr: float, weight_decay: float, beta1: float = 0.9) -> float:
     return math.sqrt(2 * lr * weight_decay * (1 - beta1) / (1 + beta1))
 
 
-@dataclass(frozen=True)
-class Config:
-    """The digits with ordinary layers and AdamW, from starts of two lengths.
-
-    A share of the labels is drawn anew in every batch, so that there is always something left
-    to learn, as there is in a language model.
-    """
-
-    lrs: tuple[Positive, ...] = (1e-2, 2e-3)  #: η of every parameter
-    #: λ of the two hidden matrices; nothing else is decayed
-    decays: tuple[Positive, ...] = (3.0, 1.0)
-    start_scales: tuple[Positive, ...] = (1.0, 10.0)  #: factors of the initial hidden matrices
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights, order and random labels
-    width: Count = 64  #: units in each of two hidden layers
-    random_labels: Positive = 0.2  #: share of labels that are drawn anew
-    spans: Positive = 5.0  #: length of the training, in units of 1 / (ηλ) steps
-    batch_size: Count = 64  #: samples in a batch
-    points: Count = 50  #: of the recorded curve
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    @property
-    def times(self) -> list[float]:
-        """Times of the recorded lengths, in units of 1 / (ηλ) steps."""
-        return [self.spans * i / self.points for i in range(self.points + 1)]
-
-
 def make_network(width: int, *, seed: int, start_scale: float = 1.0) -> nn.Sequential:
     """Linear → layer norm → ReLU, twice, and a linear layer, with torch's defaults.
 
@@ -104,18 +77,28 @@ def hidden_matrices(network: nn.Sequential) -> list[Tensor]:
     ]
 
 
-def run_one(
-    config: Config, lr: float, weight_decay: float, start_scale: float, seed: int
+@experiment(lr=(1e-2, 2e-3), weight_decay=(3.0, 1.0), start_scale=(1.0, 10.0), seed=range(3))
+def adamw_balance(
+    lr: PositiveFloat, weight_decay: PositiveFloat, start_scale: PositiveFloat, seed: NonNegativeInt
 ) -> dict[str, Any]:
-    """Train one network and follow its second hidden matrix W.
+    """Train one network on the digits by AdamW and follow its second hidden matrix W.
 
-    Measures:
-        lengths: ‖W‖ over its predicted length, at `config.times`.
+    A fifth of the labels is drawn anew in every batch, so that there is always something left
+    to learn, as there is in a language model.
+
+    Args:
+        lr: η of every parameter.
+        weight_decay: λ of the two hidden matrices; nothing else is decayed.
+        start_scale: factor of the initial hidden matrices.
+        seed: of split, weights, order and random labels.
+
+    Returns:
+        lengths: ‖W‖ over its predicted length, at `TIMES`.
         turn: root mean square of the angle of a step over the last fifth, over the prediction.
         loss: mean training loss over the last fifth; the random labels alone keep it above 0.
     """
     data = load_digits_split(seed)
-    network = make_network(config.width, seed=seed, start_scale=start_scale)
+    network = make_network(64, seed=seed, start_scale=start_scale)
     matrices = hidden_matrices(network)
     others = [p for p in network.parameters() if all(p is not m for m in matrices)]
     groups: list[dict[str, Any]] = [
@@ -125,11 +108,11 @@ def run_one(
     optimizer = torch.optim.AdamW(groups, lr=lr)
     generator = torch.Generator().manual_seed(seed)
 
-    def loss_of(batch: Tensor) -> Tensor:
-        y = data.y_train[batch]
-        random = torch.rand(len(batch), generator=generator) < config.random_labels
-        drawn = torch.randint(10, (len(batch),), generator=generator)
-        return cross_entropy(network(data.x_train[batch]), torch.where(random, drawn, y))
+    def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        x, y = batch
+        random = torch.rand(len(y), generator=generator) < 0.2
+        drawn = torch.randint(10, (len(y),), generator=generator)
+        return cross_entropy(model(x), torch.where(random, drawn, y))
 
     weight = matrices[1]
     kept = [weight.detach().clone()]
@@ -140,17 +123,14 @@ def run_one(
         turns.append(turned_by(kept[0], weight.detach()))
         kept[0] = weight.detach().clone()
 
-    steps = round(config.spans / (lr * weight_decay))
-    batches = shuffled_batches(len(data.y_train), config.batch_size, seed=seed)
-    losses = minimize(loss_of, batches, optimizer, steps=steps, after_step=follow)
+    steps = round(SPANS / (lr * weight_decay))
+    batches = data.batches(64, seed)
+    losses = fit(network, optimizer, batches, steps, loss_of=loss_of, after_step=follow)
     balanced, last = adamw_length(lr, weight_decay, weight.numel()), steps // 5
     turn = math.sqrt(sum(t * t for t in turns[-last:]) / last)
-    shown = (round(steps * i / config.points) for i in range(config.points + 1))
+    shown = (round(steps * i / 50) for i in range(51))
     return {
-        "lengths": tuple(lengths[step] / balanced for step in shown),
+        "lengths": [lengths[step] / balanced for step in shown],
         "turn": turn / adamw_angle(lr, weight_decay),
         "loss": sum(losses[-last:]) / last,
     }
-
-
-run = Sweep(run_one, lr="lrs", weight_decay="decays", start_scale="start_scales", seed="seeds")

@@ -2,47 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from normlab.checks.invariances import find_linear_norm
-from normlab.experiments.former_sweep import Sweep
 from normlab.experiments.networks.classifiers import FeatureNorm
-from normlab.experiments.settings import Count, Index, Positive, Several, at_least
-
-
-@dataclass(frozen=True)
-class Config:
-    """Linear layers, each followed by a norm with eps = 0 or by nothing, in float64.
-
-    The variance of the weights is that which keeps the signal of the plain network of gain 1:
-    1 / width, or 2 / width with ReLU.
-    """
-
-    #: after each layer
-    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm", "rms_norm")
-    gains: tuple[Positive, ...] = (0.5, 1.0, 2.0)  #: factors of every weight matrix
-    data_scales: tuple[Positive, ...] = (1.0, 100.0)  #: factors of the input
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of weights, data and upstream gradient
-    depth: Count = 30  #: layers
-    width: Several = 64  #: of all layers
-    samples: Annotated[int, at_least(3)] = 32  #: N
-    activation: Literal["none", "relu"] = "none"  #: after every norm
+from normlab.experiments.sweep import experiment
 
 
 def _rms(x: Tensor) -> float:
     return x.detach().square().mean().sqrt().item()
 
 
-def run_one(
-    config: Config, norm: FeatureNorm, gain: float, data_scale: float, seed: int
+@experiment(
+    norm=("none", "batch_norm", "layer_norm", "rms_norm"),
+    gain=(0.5, 1.0, 2.0),
+    data_scale=(1.0, 100.0),
+    seed=range(3),
+)
+def deep_products(
+    norm: FeatureNorm,
+    gain: PositiveFloat,
+    data_scale: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    depth: PositiveInt = 30,
+    width: Annotated[int, Field(ge=2)] = 64,
+    samples: Annotated[int, Field(ge=3)] = 32,
+    activation: Literal["none", "relu"] = "none",
 ) -> dict[str, Any]:
-    """Send data forth and one random gradient back.
+    """Send data forth through linear layers in float64, and one random gradient back.
 
-    Measures:
+    The variance of the weights is that which keeps the signal of the plain network of gain 1:
+    1 / width, or 2 / width with ReLU.
+
+    Args:
+        norm: after each layer, with eps = 0.
+        gain: factor of every weight matrix.
+        data_scale: factor of the input.
+        seed: of weights, data and upstream gradient.
+        depth: layers.
+        width: of all layers.
+        samples: N.
+        activation: after every norm.
+
+    Returns:
         rms: root mean square of the signal, for the input and after every layer.
         gradient_rms: of the gradient with respect to the input, for an upstream one of rms 1.
         gradient_growth: factor of the squared gradient per layer, from the top down (geometric
@@ -53,12 +60,12 @@ def run_one(
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    h = x = (data_scale * normal(config.samples, config.width)).requires_grad_()
-    relu = config.activation == "relu"
-    std = ((2 if relu else 1) / config.width) ** 0.5
+    h = x = (data_scale * normal(samples, width)).requires_grad_()
+    relu = activation == "relu"
+    std = ((2 if relu else 1) / width) ** 0.5
     rms = [_rms(h)]
-    for _ in range(config.depth):
-        weight = gain * std * normal(config.width, config.width)
+    for _ in range(depth):
+        weight = gain * std * normal(width, width)
         if norm == "none":
             h = h @ weight.T
         else:
@@ -68,7 +75,4 @@ def run_one(
         rms.append(_rms(h))
     (gradient,) = torch.autograd.grad(h, x, normal(*h.shape))
     size = _rms(gradient)
-    return {"rms": tuple(rms), "gradient_rms": size, "gradient_growth": size ** (2 / config.depth)}
-
-
-run = Sweep(run_one, norm="norms", gain="gains", data_scale="data_scales", seed="seeds")
+    return {"rms": rms, "gradient_rms": size, "gradient_growth": size ** (2 / depth)}

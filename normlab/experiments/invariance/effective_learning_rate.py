@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.invariance.invariant_mlp import train_once
+import pandas as pd
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from normlab.experiments.invariance.invariant_mlp import WIDTHS, train_once
 from normlab.experiments.networks.classifiers import FeatureNorm
-from normlab.experiments.results import Result
-from normlab.experiments.settings import (
-    Count,
-    Index,
-    NotNegative,
-    Positive,
-    check_at_most,
-    check_settings,
-)
+from normlab.experiments.sweep import experiment
+from normlab.experiments.tables import where
+
+LR = 0.5  # η of plain SGD on the hidden layers
 
 
 def equilibrium_norm(lr: float, weight_decay: float, unit_gradient: float) -> float:
@@ -62,43 +58,39 @@ def _decay_rate(lr: float, weight_decay: float) -> float:
     return rate
 
 
-@dataclass(frozen=True)
-class Config:
-    """The same network from starts of different lengths, with and without weight decay."""
-
-    norms: tuple[FeatureNorm, ...] = ("batch_norm", "layer_norm")  #: of the hidden layers
-    start_scales: tuple[Positive, ...] = (0.3, 1.0, 3.0)  #: factors of the initial hidden weights
-    weight_decays: tuple[NotNegative, ...] = (0.0, 0.02)  #: λ of the hidden layers
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and order
-    widths: tuple[Count, ...] = (64, 32, 32, 10)  #: of the network
-    lr: Positive = 0.5  #: η of plain SGD on the hidden layers
-    steps: Count = 800  #: updates
-    batch_size: Count = 64  #: samples in a batch
-    every: Count = 10  #: steps between two recorded values
-    window: Count = 300  #: last steps, over which the rotation is averaged
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if self.lr * max(self.weight_decays) >= 1:
-            raise ValueError(
-                f"weight_decays: got {self.weight_decays} with lr {self.lr}; expected "
-                "lr * weight_decay < 1, or a step turns the weight around. Lower one of them"
-            )
-        check_at_most(self, "window", "steps")
-
-    @property
-    def recorded_steps(self) -> range:
-        """Steps at which the effective learning rates are taken."""
-        return range(0, self.steps + 1, self.every)
+def _check_window(window: int, steps: int) -> None:
+    if window > steps:
+        raise ValueError(f"window: got {window}; expected at most {steps}, all steps")
 
 
-def run_one(
-    config: Config, norm: FeatureNorm, start_scale: float, weight_decay: float, seed: int
+@experiment(
+    norm=("batch_norm", "layer_norm"),
+    weight_decay=(0.0, 0.02),
+    start_scale=(0.3, 1.0, 3.0),
+    seed=range(3),
+    condition=_check_window,
+)
+def effective_learning_rate(
+    norm: FeatureNorm,
+    weight_decay: Annotated[float, Field(ge=0, lt=1 / LR)],
+    start_scale: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    steps: PositiveInt = 800,
+    window: PositiveInt = 300,
 ) -> dict[str, Any]:
     """Train one network and follow its first hidden matrix W.
 
-    Measures:
-        effective_lrs: η / ‖W‖² every so many steps.
+    Args:
+        norm: of the hidden layers.
+        weight_decay: λ of the hidden layers; with ηλ of 1 or more a step turns the weight around.
+        start_scale: factor of the initial hidden weights.
+        seed: of split, weights and order.
+        steps: updates.
+        window: last steps, over which the rotation is averaged.
+
+    Returns:
+        effective_lrs: η / ‖W‖² before the first step and every ten steps.
         start_norm: ‖W‖ before the first step.
         end_norm: ‖W‖, root of the mean square over the window.
         rotation: root mean square of the angle of a step over the window, in radians.
@@ -108,16 +100,16 @@ def run_one(
         last_loss: mean training loss over the window.
     """
     done = train_once(
-        config.widths,
+        WIDTHS,
         norm,
         seed=seed,
-        lr=config.lr,
-        steps=config.steps,
-        batch_size=config.batch_size,
+        lr=LR,
+        steps=steps,
+        batch_size=64,
         weight_decay=weight_decay,
         start_scale=start_scale,
     )
-    squares, window = done.squared_norms, config.window
+    squares = done.squared_norms
     # ‖g‖ at length 1 is ‖g‖ ‖W‖ at any length
     unit = [
         s * g
@@ -125,9 +117,9 @@ def run_one(
     ]
     predicted = 0.0
     if weight_decay:
-        predicted = equilibrium_norm(config.lr, weight_decay, (sum(unit) / window) ** 0.5)
+        predicted = equilibrium_norm(LR, weight_decay, (sum(unit) / window) ** 0.5)
     return {
-        "effective_lrs": tuple(config.lr / s for s in squares[:: config.every]),
+        "effective_lrs": [LR / s for s in squares[::10]],
         "start_norm": squares[0] ** 0.5,
         "end_norm": (sum(squares[-window:]) / window) ** 0.5,
         "rotation": (sum(r * r for r in done.rotations[-window:]) / window) ** 0.5,
@@ -137,12 +129,7 @@ def run_one(
     }
 
 
-run = Sweep(
-    run_one, norm="norms", weight_decay="weight_decays", start_scale="start_scales", seed="seeds"
-)
-
-
-def length_ratio(result: Result, norm: str, weight_decay: float) -> float:
+def length_ratio(table: pd.DataFrame, norm: str, weight_decay: float) -> float:
     """Longest over shortest weight at the end, over starts and seeds."""
-    shortest, _, longest = result.spread("end_norm", norm=norm, weight_decay=weight_decay)
-    return longest / shortest
+    lengths = where(table, norm=norm, weight_decay=weight_decay).end_norm
+    return float(lengths.max() / lengths.min())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.invariance.invariant_mlp import train_once
+from pydantic import NonNegativeInt, PositiveInt
+
+from normlab.experiments.invariance.invariant_mlp import WIDTHS, train_once
 from normlab.experiments.networks.classifiers import FeatureNorm
-from normlab.experiments.settings import Count, Index, NotNegative, Positive, check_settings
+from normlab.experiments.sweep import experiment
 
 Pair = Literal["rescaled start, SGD", "rescaled start, Adam", "decay or growing rate"]
 
@@ -37,45 +37,33 @@ def growing_lr(lr: float, weight_decay: float) -> Callable[[int], float]:
     return lambda step: float(kept ** -(2 * step + 1))
 
 
-@dataclass(frozen=True)
-class Config:
-    """Pairs of trainings on the same batches."""
+@experiment(pair=get_args(Pair), norm=("none", "batch_norm", "layer_norm"), seed=(0,))
+def equivalent_runs(
+    pair: Pair, norm: FeatureNorm, seed: NonNegativeInt, *, steps: PositiveInt = 60
+) -> dict[str, Any]:
+    """Train both networks of a pair on the same batches.
 
-    pairs: tuple[Pair, ...] = get_args(Pair)  #: what differs within a pair
-    #: of the hidden layers; "none" is the control
-    norms: tuple[FeatureNorm, ...] = ("none", "batch_norm", "layer_norm")
-    seeds: tuple[Index, ...] = (0,)  #: of split, weights and order
-    #: c of the rescaled start. SGD then gets c² times the rate, Adam c times the rate and 1 / c of
-    #: its eps.
-    start_scale: Positive = 3.0
-    lr: Positive = 0.5  #: η of SGD on the hidden layers
-    adam_lr: Positive = 0.01  #: η of Adam
-    weight_decay: NotNegative = 0.05  #: λ of the pair with decay
-    widths: tuple[Count, ...] = (64, 32, 32, 10)  #: of the network
-    steps: Count = 60  #: updates
-    batch_size: Count = 64  #: samples in a batch
+    A start that is rescaled by c gets c² times the rate with SGD, c times the rate and 1 / c of its
+    eps with Adam.
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-        growing_lr(self.lr, self.weight_decay)
+    Args:
+        pair: what differs within a pair.
+        norm: of the hidden layers; "none" is the control.
+        seed: of split, weights and order.
+        steps: updates.
 
-
-def run_one(config: Config, pair: Pair, norm: FeatureNorm, seed: int) -> dict[str, Any]:
-    """Train both networks of a pair.
-
-    Measures:
+    Returns:
         largest_gap: largest difference of the two training losses over all steps.
         loss_drop: loss of the first training at the start less that at the end.
         lengths: ‖W‖ of the first hidden matrix at the end, of either training.
         last_lrs: learning rate of the hidden layers in the last step, of either.
     """
-    sizes: dict[str, Any] = {"steps": config.steps, "batch_size": config.batch_size}
-    training = partial(train_once, config.widths, norm, seed=seed, **sizes)
-    c, lr, decay = config.start_scale, config.lr, config.weight_decay
+    training = partial(train_once, WIDTHS, norm, seed=seed, steps=steps, batch_size=64)
+    c, lr, decay = 3.0, 0.5, 0.05
     if pair == "rescaled start, SGD":
         first, second = training(lr=lr), training(lr=c * c * lr, start_scale=c)
     elif pair == "rescaled start, Adam":
-        rate = config.adam_lr
+        rate = 0.01
         first = training(lr=rate, optimizer="adam", adam_eps=1e-8)
         # Adam's eps is added to the size of a gradient, which is 1 / c of what it was
         second = training(lr=c * rate, optimizer="adam", start_scale=c, adam_eps=1e-8 / c)
@@ -86,9 +74,6 @@ def run_one(config: Config, pair: Pair, norm: FeatureNorm, seed: int) -> dict[st
     return {
         "largest_gap": max(gaps),
         "loss_drop": first.losses[0] - first.losses[-1],
-        "lengths": tuple(done.squared_norms[-1] ** 0.5 for done in (first, second)),
-        "last_lrs": (first.last_lr, second.last_lr),
+        "lengths": [done.squared_norms[-1] ** 0.5 for done in (first, second)],
+        "last_lrs": [first.last_lr, second.last_lr],
     }
-
-
-run = Sweep(run_one, pair="pairs", norm="norms", seed="seeds")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
+from pydantic import Field, NonNegativeInt
 from torch import Tensor
 
 from normlab.checks.invariances import find_linear_norm, make_problem
-from normlab.experiments.former_sweep import Sweep
-from normlab.experiments.settings import Count, Index, at_least
+from normlab.experiments.sweep import experiment
 
 
 def fisher_matrix(norm: str, weight: Tensor, x: Tensor, *, own_only: bool = False) -> Tensor:
@@ -45,26 +44,21 @@ def _block_norms(fisher: Tensor) -> Tensor:
     return fisher.square().sum((1, 3)).sqrt()  # (out, out)
 
 
-@dataclass(frozen=True)
-class Config:
-    """Random weights and data."""
-
-    #: numbers of outputs H; inputs are one fewer. With 2 outputs layer norm returns a sign and has
-    #: no curvature.
-    features: tuple[Annotated[int, at_least(3)], ...] = (4, 8, 32)
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of weights and data
-    samples: Count = 16  #: N
-
-
 def _curvature_ratio(norm: str, weight: Tensor, doubled: Tensor, x: Tensor) -> float:
     before, after = (_block_norms(fisher_matrix(norm, w, x))[0, 0] for w in (weight, doubled))
     return float(after / before)
 
 
-def run_one(config: Config, features: int, seed: int) -> dict[str, Any]:
-    """Measure the Fisher matrix of one problem.
+@experiment(features=(4, 8, 32), seed=range(3))
+def fisher_blocks(features: Annotated[int, Field(ge=3)], seed: NonNegativeInt) -> dict[str, Any]:
+    """Measure the Fisher matrix of one problem with random weights and 16 samples.
 
-    Measures:
+    Args:
+        features: outputs H; inputs are one fewer. With 2 outputs layer norm returns a sign and has
+            no curvature.
+        seed: of weights and data.
+
+    Returns:
         quarter: for each norm, curvature along w_0 after doubling w_0 ("layer_norm": all of W)
             over that before.
         own_share: size of layer norm's diagonal blocks with `own_only`, over their true size;
@@ -72,7 +66,7 @@ def run_one(config: Config, features: int, seed: int) -> dict[str, Any]:
         cross_share: size of layer norm's blocks off the diagonal over the diagonal ones; means.
         batch_cross: largest block off the diagonal for batch norm.
     """
-    problem = make_problem(seed=seed, samples=config.samples, size=features - 1)
+    problem = make_problem(seed=seed, samples=16, size=features - 1)
     weight, x = problem.weight, problem.x
     row = weight.clone()
     row[0] *= 2
@@ -90,6 +84,3 @@ def run_one(config: Config, features: int, seed: int) -> dict[str, Any]:
         "cross_share": float(true[off].mean() / true.diagonal().mean()),
         "batch_cross": float(batch[off].max()),
     }
-
-
-run = Sweep(run_one, features="features", seed="seeds")

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from normlab.checks.invariances import find_linear_norm
-from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import FeatureNorm
-from normlab.experiments.training import train
+from normlab.experiments.training import fit
+
+WIDTHS = (64, 32, 32, 10)  # of the network that the experiments train
 
 
 def _bare_norm(name: FeatureNorm) -> Callable[[Tensor], Tensor]:
@@ -154,9 +155,8 @@ def train_once(
         last_lr = stepper.param_groups[0]["lr"]
         stepper.param_groups[0]["lr"] = lr * lr_growth(step)
 
-    batches = shuffled_batches(len(data.y_train), batch_size, seed=seed)
-    x, y = data.x_train.double(), data.y_train
-    losses = train(model, x, y, steps=steps, batches=batches, optimizer=stepper, after_step=follow)
+    batches = ((x.double(), y) for x, y in data.batches(batch_size, seed))
+    losses = fit(model, stepper, batches, steps, after_step=follow)
     mean_row = start[0].mean(0)
     return TrainedRun(
         losses=tuple(losses),

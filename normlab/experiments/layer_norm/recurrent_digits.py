@@ -13,7 +13,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.layer_norm.recurrent import Gru, StepNorm
-from normlab.experiments.recording import rounded
+from normlab.experiments.rounding import rounded
 from normlab.experiments.sweep import experiment
 from normlab.experiments.tables import where
 from normlab.experiments.training import evaluate, fit

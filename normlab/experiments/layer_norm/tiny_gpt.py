@@ -11,7 +11,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from normlab.experiments.data.numerals import ALPHABET, counting_text, decode, encode
-from normlab.experiments.recording import rounded
+from normlab.experiments.rounding import rounded
 from normlab.experiments.sweep import experiment
 from normlab.experiments.training import fit, token_loss
 from normlab.plain import PreNormBlock

@@ -7,50 +7,26 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from normlab import kernels, layers
-from normlab.experiments.results import Result, read_result
-from normlab.experiments.settings import Count, Index, check_settings
+from normlab.experiments.sweep import experiment
 
 Capability = Literal["default", "avx2", "avx512"]
 DTYPES = ("float32", "bfloat16", "float16")
+FEATURES = 65  # of a row, odd on purpose
+ROWS = 513  # of the whole batch
+SIZES = (1, 2, 7, 64, 255)  # of the smaller batches, cut from the front
 _CODE = (
-    "import json, sys; from normlab.experiments.many_devices import batch_invariance as b; "
-    "print(json.dumps(b.measure_all(b.Config(**json.loads(sys.argv[1])))))"
+    "import json, sys; "
+    "from normlab.experiments.many_devices.batch_invariance import measure_all; "
+    "print(json.dumps(measure_all(*json.loads(sys.argv[1]))))"
 )
-
-
-@dataclass(frozen=True)
-class Config:
-    """Rows of normal numbers, in one batch and in smaller ones."""
-
-    #: instructions of the processor that torch may use
-    capabilities: tuple[Capability, ...] = ("default", "avx2", "avx512")
-    rows: Count = 513  #: of the whole batch
-    features: Count = 65  #: of a row, odd on purpose
-    sizes: tuple[Count, ...] = (1, 2, 7, 64, 255)  #: of the smaller batches, cut from the front
-    seed: Index = 0  #: of the rows
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One function in one dtype."""
-
-    capability: str  #: that torch says it used
-    function: str  #: what was called
-    backend: str  #: "composition" for the layer, a name of `normlab.kernels.backends`, or "torch"
-    dtype: str  #: of the rows
-    alone: int  #: rows that change when each is computed by itself
-    changed: list[int]  #: rows that change in a batch of each of the smaller sizes
 
 
 def written_rms_norm(x: Tensor) -> Tensor:
@@ -58,10 +34,10 @@ def written_rms_norm(x: Tensor) -> Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
 
 
-def _functions(features: int) -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
+def _functions() -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
     yield "torch.rsqrt", "torch", lambda x: x[:, 0].abs().add(0.5).rsqrt()
     yield "written_rms_norm", "torch", written_rms_norm
-    shape = (features,)
+    shape = (FEATURES,)
     calls: dict[str, Callable[[Any, Tensor], Tensor]] = {
         "layer_norm": lambda module, x: module.layer_norm(x, shape),
         "rms_norm": lambda module, x: module.rms_norm(x, shape),
@@ -89,39 +65,54 @@ def _differing(y: Tensor, other: Tensor) -> int:
     return int((y != other).reshape(len(y), -1).any(1).sum())
 
 
-def make_rows(config: Config) -> Tensor:
-    """The rows in float32, (rows, features)."""
-    g = torch.Generator().manual_seed(config.seed)
-    return torch.randn(config.rows, config.features, generator=g)
+def make_rows(rows: int = ROWS) -> Tensor:
+    """Normal numbers in float32, (rows, FEATURES)."""
+    return torch.randn(rows, FEATURES, generator=torch.Generator().manual_seed(0))
 
 
-def measure_all(config: Config) -> list[dict[str, Any]]:
+def measure_all(rows: int = ROWS, sizes: Sequence[int] = SIZES) -> list[dict[str, Any]]:
     """Every function in every dtype, with the instructions that this process uses."""
-    rows, found = make_rows(config), []
-    capability = torch.backends.cpu.get_cpu_capability().lower()
-    for name, backend, function in _functions(config.features):
+    whole, found = make_rows(rows), []
+    for name, backend, function in _functions():
         for dtype in DTYPES:
-            x = rows.to(getattr(torch, dtype))
-            alone = torch.cat([function(x[i : i + 1]) for i in range(len(x))])
-            changed = [count_changed(function, x, size) for size in config.sizes]
-            one_by_one = _differing(alone, function(x))
-            found.append(asdict(Outcome(capability, name, backend, dtype, one_by_one, changed)))
+            x = whole.to(getattr(torch, dtype))
+            one_by_one = torch.cat([function(x[i : i + 1]) for i in range(len(x))])
+            found.append(
+                {
+                    "function": name,
+                    "backend": backend,
+                    "dtype": dtype,
+                    "alone": _differing(one_by_one, function(x)),
+                    "changed": [count_changed(function, x, size) for size in sizes],
+                    "used": torch.backends.cpu.get_cpu_capability().lower(),
+                }
+            )
     return found
 
 
-def run(config: Config) -> Result:
-    """Measure in a process for each capability, since torch chooses when it is imported.
+@experiment(capability=("default", "avx2", "avx512"))
+def batch_invariance(
+    capability: Capability, *, rows: PositiveInt = ROWS, sizes: tuple[PositiveInt, ...] = SIZES
+) -> list[dict[str, Any]]:
+    """Compare rows of normal numbers, in one batch and in smaller ones, in a new process.
+
+    Torch chooses its instructions when it is imported.
 
     Args:
-        config: settings.
+        capability: instructions that torch may use.
+        rows: of the whole batch.
+        sizes: of the smaller batches, cut from the front.
+
+    Returns:
+        function: what was called.
+        backend: "composition" for the layer, a name of `normlab.kernels.backends`, or "torch".
+        dtype: of the rows.
+        alone: rows that change when each is computed by itself.
+        changed: rows that change in a batch of each of the smaller sizes.
+        used: instructions that torch says it used.
     """
-    outcomes: list[Outcome] = []
-    for capability in config.capabilities:
-        environment = os.environ | {"ATEN_CPU_CAPABILITY": capability}
-        command = [sys.executable, "-c", _CODE, json.dumps(asdict(config))]
-        told = subprocess.check_output(command, env=environment, text=True)
-        outcomes += [Outcome(**o) for o in json.loads(told)]
-    return Result(tuple(outcomes))
-
-
-read = read_result  # outcomes with the fields of Outcome
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": capability}
+    command = [sys.executable, "-c", _CODE, json.dumps([rows, sizes])]
+    told = subprocess.check_output(command, env=environment, text=True)
+    found: list[dict[str, Any]] = json.loads(told)
+    return found

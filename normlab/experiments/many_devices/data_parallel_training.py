@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
@@ -20,60 +23,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 from normlab.experiments.bn_vs_ln.transformer_norms import replace_by_batch_norm
 from normlab.experiments.checkpoints import Checkpoint
-from normlab.experiments.data.batches import shuffled_batches
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.data.sequences import load_text, text_batches
-from normlab.experiments.former_sweep import grid
 from normlab.experiments.networks.classifiers import make_convnet
 from normlab.experiments.networks.transformer import make_transformer
-from normlab.experiments.recording import rounded
-from normlab.experiments.results import Result, read_result
-from normlab.experiments.settings import Count, Index, Positive, check_settings
+from normlab.experiments.rounding import rounded
+from normlab.experiments.sweep import experiment
+from normlab.experiments.training import fit
 from normlab.layers import GroupNorm, LayerNorm
 from normlab.norms import NORMS
 from normlab.parallel import Processes, convert_sync_batchnorm, group_size, sum_over_group
 
 Network = Literal["convnet", "transformer"]
 Norm = Literal["batch_norm", "sync_batch_norm", "group_norm", "layer_norm"]
+Device = Literal["cpu", "cuda"]
 Batches = Iterator[tuple[Tensor, Tensor]]
-
-
-@dataclass(frozen=True)
-class Config:
-    """The same samples in each step, on one process or divided among several."""
-
-    #: a convnet on digits, a Transformer on the help topics that come with Python
-    networks: tuple[Network, ...] = ("convnet", "transformer")
-    #: in all places; the Transformer's are over tokens
-    norms: tuple[Norm, ...] = ("batch_norm", "sync_batch_norm", "group_norm", "layer_norm")
-    #: numbers of processes; under torchrun, the launcher's number in place of all
-    processes: tuple[Count, ...] = (1, 2)
-    lrs: tuple[Positive, ...] = (0.006, 0.02, 0.06, 0.2)  #: learning rates
-    seeds: tuple[Index, ...] = (0, 1, 2)  #: of split, weights and batches
-    batch_size: Count = 4  #: samples of a step on all processes together; a multiple of `processes`
-    steps: Count = 200  #: updates of SGD with momentum 0.9
-    device: Literal["cpu", "cuda"] = "cpu"  #: "cuda" gives each process a GPU of its own, over NCCL
-    #: folder for one file a run, from which the same command continues; "" for none
-    checkpoints: str = ""
-    every: Count = 50  #: steps from one checkpoint to the next
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if wrong := [n for n in self.processes if self.batch_size % n]:
-            raise ValueError(f"processes: got {wrong}; expected divisors of {self.batch_size}")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One run."""
-
-    network: Network  #: of it
-    norm: Norm  #: of it
-    processes: int  #: number
-    lr: float  #: learning rate
-    seed: int  #: of it
-    curve: tuple[float, ...]  #: mean training loss of each tenth of the steps, over all processes
-    test_loss: float  #: cross-entropy in evaluation, with the running statistics of rank 0
 
 
 class TokenGroupNorm(nn.Module):
@@ -111,50 +75,63 @@ def _synchronize(model: nn.Module, norm: Norm) -> nn.Module:
     return model if norm in NORMS else convert_sync_batchnorm(model)
 
 
-def _make_batches(config: Config, network: Network, seed: int) -> tuple[Batches, Batches]:
+def _make_batches(network: Network, batch_size: int, seed: int) -> tuple[Batches, Batches]:
     """Endless training batches of all processes together, and all test batches."""
     if network == "convnet":
         data = load_digits_split(seed).as_images()
-        order = shuffled_batches(len(data.y_train), config.batch_size, seed=seed)
         rest = zip(data.x_test.double().split(50), data.y_test.split(50), strict=True)
-        return ((data.x_train[i].double(), data.y_train[i]) for i in order), rest
+        return ((x.double(), y) for x, y in data.batches(batch_size, seed)), rest
     text = load_text()
     train, test = (text._replace(tokens=t) for t in text.tokens.split([160_000, 40_000]))
     held_out = islice(text_batches(test, batch_size=16, seed=0), 10)
-    return text_batches(train, batch_size=config.batch_size, seed=seed), held_out
+    return text_batches(train, batch_size=batch_size, seed=seed), held_out
 
 
 def _loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return cross_entropy(model(x).flatten(0, -2), y.flatten())
 
 
-def train_one(config: Config, network: Network, norm: Norm, lr: float, seed: int) -> Outcome:
+def train_one(
+    network: Network,
+    norm: Norm,
+    lr: float,
+    seed: int,
+    *,
+    batch_size: int = 4,
+    steps: int = 200,
+    device: Device = "cpu",
+    checkpoints: str = "",
+    every: int = 50,
+) -> dict[str, Any]:
     """Train on this process's share of each batch, or continue from a checkpoint."""
     size = group_size()
     rank = dist.get_rank() if size > 1 else 0
-    device = torch.device(config.device)
     # in float64, or 200 steps make a difference in the last digit one in the first
     model = make_model(network, norm, seed=seed).to(device).double()
     called = DistributedDataParallel(model) if size > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     name = f"{network}-{norm}-{size}-{lr:g}-{seed}.pt"
-    path = Path(config.checkpoints, name) if config.checkpoints else None
+    path = Path(checkpoints, name) if checkpoints else None
     parts: dict[str, Any] = {"model": model, "optimizer": optimizer}
-    checkpoint = Checkpoint(path, parts, settings={"batch_size": config.batch_size})
+    checkpoint = Checkpoint(path, parts, settings={"batch_size": batch_size})
     losses = checkpoint.load({"losses": []})["losses"]
-    batches, test = _make_batches(config, network, seed)
-    for x, y in islice(batches, len(losses), config.steps):
-        mine = (t.chunk(size)[rank].to(device) for t in (x, y))
-        loss = _loss(called.train(), *mine)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    batches, test = _make_batches(network, batch_size, seed)
+
+    def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        x, y = (t.chunk(size)[rank].to(device) for t in batch)
+        loss = _loss(model, x, y)
         losses.append(float(sum_over_group(loss.detach())) / size)
-        if rank == 0 and len(losses) % config.every == 0:
+        return loss if math.isfinite(losses[-1]) else loss * math.nan  # all end at one step
+
+    def save(step: int) -> None:
+        if rank == 0 and len(losses) % every == 0:
             checkpoint.save({"step": len(losses), "losses": losses})
+
+    rest = islice(batches, len(losses), None)
+    fit(called, optimizer, rest, steps - len(losses), loss_of=loss_of, after_step=save)
     curve = [sum(part) / len(part) for part in _tenths(losses)]
-    held_out = _test(model.eval(), list(test), device)
-    return Outcome(network, norm, size, lr, seed, tuple(map(rounded, curve)), rounded(held_out))
+    test_loss = _test(model.eval(), list(test), torch.device(device))
+    return {"curve": list(map(rounded, curve)), "test_loss": rounded(test_loss)}
 
 
 @torch.no_grad()
@@ -169,18 +146,22 @@ def _tenths(losses: list[float]) -> list[list[float]]:
     return [losses[i : i + size] for i in range(0, len(losses), size)]
 
 
-def train_all(config: Config) -> list[Outcome]:
-    """Every run of a configuration on this number of processes, on each process."""
-    axes = {"network": config.networks, "norm": config.norms, "lr": config.lrs}
-    return [train_one(config, **point) for point in grid(**axes, seed=config.seeds)]
+@functools.cache
+def _pool(processes: int, backend: str) -> Processes:
+    """Processes that stay for the next points."""
+    return Processes(processes, backend=backend, time_limit=3600, patience=60)
 
 
-def _join(backend: str) -> None:
-    """Find the processes that torchrun started.
+def _join_launched(backend: str) -> None:
+    """Find the processes that torchrun started, at the first call.
 
     The launcher keeps one store for all its restarts, in which gloo would find the addresses of
     processes that are gone; so each restart gets keys of its own.
     """
+    if dist.is_initialized():
+        return
+    if backend == "nccl":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     store, rank, size = next(rendezvous("env://"))
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     dist.init_process_group(
@@ -190,31 +171,78 @@ def _join(backend: str) -> None:
         world_size=size,
         timeout=timedelta(seconds=60),
     )
+    atexit.register(dist.destroy_process_group)
 
 
-def run(config: Config) -> Result:
-    """Train with each number of processes; under torchrun, on the processes that it started.
+def _is_launched() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def _check_processes(processes: int, batch_size: int) -> None:
+    if batch_size % processes:
+        raise ValueError(f"processes: got {processes}; expected a divisor of {batch_size}")
+    if _is_launched() and processes != int(os.environ["WORLD_SIZE"]):
+        raise ValueError(
+            f"processes: got {processes}; expected {os.environ['WORLD_SIZE']}, as the launcher says"
+        )
+
+
+@experiment(
+    network=("convnet", "transformer"),
+    norm=("batch_norm", "sync_batch_norm", "group_norm", "layer_norm"),
+    processes=(1, 2),
+    lr=(0.006, 0.02, 0.06, 0.2),
+    seed=range(3),
+    condition=_check_processes,
+)
+def data_parallel_training(
+    network: Network,
+    norm: Norm,
+    processes: PositiveInt,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    batch_size: PositiveInt = 4,
+    steps: PositiveInt = 200,
+    device: Device = "cpu",
+    checkpoints: str = "",
+    every: PositiveInt = 50,
+) -> dict[str, Any]:
+    """Train on the same samples in each step, on one process or divided among several.
 
     Args:
-        config: settings.
+        network: a convnet on digits, a Transformer on the help topics that come with Python.
+        norm: in all places; the Transformer's are over tokens.
+        processes: their number; under torchrun, that of its processes.
+        lr: learning rate of SGD with momentum 0.9.
+        seed: of split, weights and batches.
+        batch_size: samples of a step on all processes together; a multiple of `processes`.
+        steps: updates.
+        device: "cuda" gives each process a GPU of its own, over NCCL.
+        checkpoints: folder for one file a run, from which the same command continues; "" for none.
+        every: steps from one checkpoint to the next.
+
+    Returns:
+        curve: mean training loss of each tenth of the steps, over all processes.
+        test_loss: cross-entropy in evaluation, with the running statistics of rank 0.
     """
-    backend = "nccl" if config.device == "cuda" else "gloo"
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        if config.device == "cuda":
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        _join(backend)
-        try:
-            return Result(tuple(train_all(config)))
-        finally:
-            dist.destroy_process_group()
-    outcomes: list[Outcome] = []
-    for count in config.processes:
-        if count == 1:
-            outcomes += train_all(config)
-        else:
-            with Processes(count, backend=backend, time_limit=3600, patience=60) as processes:
-                outcomes += processes.run(train_all, config)[0]
-    return Result(tuple(outcomes))
-
-
-read = read_result  # outcomes with the fields of Outcome
+    train = functools.partial(
+        train_one,
+        network,
+        norm,
+        lr,
+        seed,
+        batch_size=batch_size,
+        steps=steps,
+        device=device,
+        checkpoints=checkpoints,
+        every=every,
+    )
+    backend = "nccl" if device == "cuda" else "gloo"
+    if _is_launched():
+        _join_launched(backend)
+        return train()
+    if processes == 1:
+        return train()
+    trained: dict[str, Any] = _pool(processes, backend).run(train)[0]
+    return trained

@@ -6,11 +6,12 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import pandas as pd
 import torch
 import torch.distributed as dist
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -18,47 +19,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from normlab.experiments.many_devices.communication_cost import Link
 from normlab.experiments.networks.classifiers import make_convnet
-from normlab.experiments.recording import rounded
-from normlab.experiments.results import Result, read_result
-from normlab.experiments.settings import Count, Index, check_settings
+from normlab.experiments.rounding import rounded
+from normlab.experiments.sweep import experiment
+from normlab.experiments.tables import where
 from normlab.norms import NORMS
 from normlab.parallel import Processes, convert_sync_batchnorm, group_size
 
-Norm = Literal["batch_norm", "sync_batch_norm"]
-
-
-@dataclass(frozen=True)
-class Config:
-    """Steps of a convnet with three batch norms, each process with samples of its own."""
-
-    #: with statistics of each process, or of all
-    norms: tuple[Norm, ...] = ("batch_norm", "sync_batch_norm")
-    #: numbers of processes; the time is kept where each has a core of its own
-    processes: tuple[Count, ...] = (1, 2, 4)
-    widths: tuple[Count, ...] = (16, 16, 32)  #: channels of the three batch norms
-    samples: Count = 8  #: of each process in a step
-    steps: Count = 200  #: that are timed, after ten that are not
-    seed: Index = 0  #: of weights and data
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One norm on one number of processes."""
-
-    norm: Norm  #: of it
-    processes: int  #: number
-    calls: int  #: collectives of a step
-    bytes: int  #: that a process hands to them in a step
-    #: of a step, below which one in ten stays, so that what else the machine does counts little;
-    #: None where processes share cores
-    milliseconds: float | None
-    median: float | None  #: milliseconds of a step, or None
-    #: seconds of an all-reduce of one number on these processes, one in ten, or None
-    latency: float | None
-    bandwidth: float | None  #: bytes a second of an all-reduce of 8 MB, or None
+NORMS_COMPARED = ("batch_norm", "sync_batch_norm")  # with statistics of each process, or of all
+WIDTHS = (16, 16, 32)  # channels of the three batch norms
+SAMPLES = 8  # of each process in a step
 
 
 class _Collectives(TorchDispatchMode):
@@ -78,16 +47,16 @@ class _Collectives(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _make_step(config: Config, norm: Norm) -> Callable[[], None]:
+def _make_step(norm: str) -> Callable[[], None]:
     size = group_size()
-    model: nn.Module = make_convnet((1, *config.widths), "batch_norm", seed=config.seed, init="he")
+    model: nn.Module = make_convnet((1, *WIDTHS), "batch_norm", seed=0, init="he")
     if norm not in NORMS:
         model = convert_sync_batchnorm(model)
     called = DistributedDataParallel(model) if size > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    g = torch.Generator().manual_seed(config.seed + (dist.get_rank() if size > 1 else 0))
-    x = torch.randn(config.samples, 1, 8, 8, generator=g)
-    y = torch.randint(10, (config.samples,), generator=g)
+    g = torch.Generator().manual_seed(dist.get_rank() if size > 1 else 0)
+    x = torch.randn(SAMPLES, 1, 8, 8, generator=g)
+    y = torch.randint(10, (SAMPLES,), generator=g)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -115,47 +84,61 @@ def measure_link() -> Link:
     return Link(latency, many.numel() * 8 / max(large - latency, 1e-9))
 
 
-def measure_all(config: Config) -> list[Outcome]:
+def measure_all(steps: int = 200) -> list[dict[str, Any]]:
     """Each norm on this number of processes, their steps in turn."""
     size = group_size()
-    steps = {norm: _make_step(config, norm) for norm in config.norms}
+    step_of = {norm: _make_step(norm) for norm in NORMS_COMPARED}
     counts = {}
-    for norm, step in steps.items():
+    for norm, step in step_of.items():
         for _ in range(10):  # DistributedDataParallel makes its buckets anew in the second step
             step()
         with _Collectives() as counts[norm]:
             step()
+    found = [{"norm": norm, "calls": c.calls, "bytes": c.bytes} for norm, c in counts.items()]
     if size > (os.cpu_count() or 1):
-        return [Outcome(n, size, c.calls, c.bytes, *4 * (None,)) for n, c in counts.items()]
-    times: dict[Norm, list[float]] = {norm: [] for norm in steps}
-    for _ in range(config.steps):
-        for norm, step in steps.items():
+        untimed = dict.fromkeys(("milliseconds", "median", "latency", "bandwidth"))
+        return [measures | untimed for measures in found]
+    times: dict[str, list[float]] = {norm: [] for norm in NORMS_COMPARED}
+    for _ in range(steps):
+        for norm, step in step_of.items():
             times[norm].append(1e3 * _seconds(step))
-    link = [rounded(value) for value in measure_link()] if size > 1 else [None, None]
-    found = []
-    for norm, c in counts.items():
-        both = _undisturbed(times[norm]), statistics.median(times[norm])
-        found.append(Outcome(norm, size, c.calls, c.bytes, *map(rounded, both), *link))
+    latency, bandwidth = map(rounded, measure_link()) if size > 1 else (None, None)
+    for measures, taken in zip(found, times.values(), strict=True):
+        measures |= {
+            "milliseconds": rounded(_undisturbed(taken)),
+            "median": rounded(statistics.median(taken)),
+            "latency": latency,
+            "bandwidth": bandwidth,
+        }
     return found
 
 
-def run(config: Config) -> Result:
-    """Measure with each number of processes.
+@experiment(processes=(1, 2, 4))
+def step_cost(
+    processes: PositiveInt, *, steps: Annotated[int, Field(ge=2)] = 200
+) -> list[dict[str, Any]]:
+    """Time steps of a convnet with three batch norms, each process with samples of its own.
 
     Args:
-        config: settings.
+        processes: their number.
+        steps: that are timed, after ten that are not.
+
+    Returns:
+        norm: with statistics of each process, or of all.
+        calls: collectives of a step.
+        bytes: that a process hands to them in a step.
+        milliseconds: of a step, below which one in ten stays, so that what else the machine does
+            counts little; None where processes share cores, as in the next three.
+        median: milliseconds of a step.
+        latency: seconds of an all-reduce of one number on these processes, one in ten; None on
+            one process, as is the next.
+        bandwidth: bytes a second of an all-reduce of 8 MB.
     """
-    outcomes: list[Outcome] = []
-    for count in config.processes:
-        if count == 1:
-            outcomes += measure_all(config)
-        else:
-            with Processes(count, time_limit=600, patience=60) as processes:
-                outcomes += processes.run(measure_all, config)[0]
-    return Result(tuple(outcomes))
-
-
-read = read_result  # outcomes with the fields of Outcome
+    if processes == 1:
+        return measure_all(steps)
+    with Processes(processes, time_limit=600, patience=60) as started:
+        rows: list[dict[str, Any]] = started.run(measure_all, steps)[0]
+    return rows
 
 
 class Added(NamedTuple):
@@ -163,15 +146,14 @@ class Added(NamedTuple):
 
     calls: int  #: collectives
     bytes: int  #: that a process hands to them
-    measured: float | None  #: milliseconds, or None
-    modeled: float | None  #: milliseconds of waiting and sending on the measured link, or None
+    measured: float  #: milliseconds, or NaN
+    modeled: float  #: milliseconds of waiting and sending on the measured link, or NaN
 
 
-def added_by_synchronization(result: Result, processes: int) -> Added:
+def added_by_synchronization(table: pd.DataFrame, processes: int) -> Added:
     """The synchronized step less the other, beside calls times latency and bytes over bandwidth."""
-    alone, together = result.of(processes=processes)
-    calls, sent = together.calls - alone.calls, together.bytes - alone.bytes
-    if together.milliseconds is None or together.latency is None:
-        return Added(calls, sent, None, None)
+    rows = where(table, processes=processes).set_index("norm").astype(float)
+    own, together = (rows.loc[norm] for norm in NORMS_COMPARED)
+    calls, sent = int(together.calls - own.calls), int(together.bytes - own.bytes)
     modeled = 1e3 * (calls * together.latency + sent / together.bandwidth)
-    return Added(calls, sent, together.milliseconds - alone.milliseconds, modeled)
+    return Added(calls, sent, together.milliseconds - own.milliseconds, modeled)

@@ -11,7 +11,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from normlab.experiments.networks.transformer import MeasuredAttention, Transformer
-from normlab.experiments.recording import rounded
+from normlab.experiments.rounding import rounded
 from normlab.experiments.sweep import experiment
 from normlab.experiments.today.copying import CopyTask, copy_loss
 from normlab.experiments.training import fit

@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from normlab.experiments.data.sequences import SequenceBatches
 from normlab.experiments.networks.decoder import make_decoder
 from normlab.experiments.networks.transformer import Transformer
-from normlab.experiments.recording import rounded
+from normlab.experiments.rounding import rounded
 from normlab.experiments.training import fit
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from normlab.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
 from normlab.experiments.networks.decoder import make_decoder
 from normlab.experiments.networks.transformer import Transformer
-from normlab.experiments.recording import rounded
+from normlab.experiments.rounding import rounded
 from normlab.experiments.sequence_training import norm_inputs
 from normlab.experiments.sweep import experiment
 from normlab.experiments.training import fit, token_loss

@@ -8,7 +8,7 @@ import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
-from normlab.experiments.recording import rounded
+from normlab.experiments.rounding import rounded
 from normlab.experiments.sweep import experiment
 from normlab.experiments.today.copying import CopyTask, train_to_copy
 from normlab.layers import RMSNorm, ZeroCenteredRMSNorm

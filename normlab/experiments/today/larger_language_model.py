@@ -21,7 +21,7 @@ from normlab.experiments.data.sequences import Text, text_batches
 from normlab.experiments.networks.decoder import make_decoder, take_largest_logit
 from normlab.experiments.networks.transformer import Transformer
 from normlab.experiments.processor import processor_name
-from normlab.experiments.recording import rounded
+from normlab.experiments.rounding import rounded
 from normlab.experiments.sweep import experiment
 from normlab.experiments.training import token_loss
 from normlab.schedules import linear_then_cosine

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from normlab.experiments.networks.decoder import take_largest_logit
-from normlab.experiments.recording import rounded
+from normlab.experiments.rounding import rounded
 from normlab.experiments.sweep import experiment
 from normlab.experiments.today.copying import CopyTask, learn_to_copy
 

@@ -9,7 +9,7 @@ from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 
 from normlab.experiments.networks.decoder import Placement, make_block
-from normlab.experiments.recording import rounded
+from normlab.experiments.rounding import rounded
 from normlab.experiments.sweep import experiment
 from normlab.layers import RMSNorm
 
