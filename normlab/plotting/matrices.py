@@ -17,10 +17,6 @@ def plot_matrix(
     *,
     title: str = "",
     limit: float | None = None,
-    annotate: bool = False,
-    decimals: int = 2,
-    colorbar: bool = False,
-    xlabel: str = "",
     ylabel: str = "",
 ) -> Axes:
     """Draw a matrix as a heat map in which zero is white, whatever the entries.
@@ -31,10 +27,6 @@ def plot_matrix(
         title: title of the panel.
         limit: colors run from -limit to limit; by default the largest magnitude. Give the
             same limit to panels that are compared.
-        annotate: write the entries into the cells; for small matrices.
-        decimals: digits after the point of the written entries.
-        colorbar: add a color bar, which takes a little of the panel's width.
-        xlabel: label of the columns.
         ylabel: label of the rows.
 
     Raises:
@@ -47,23 +39,13 @@ def plot_matrix(
         limit = float(np.abs(table).max()) or 1.0
     if limit <= 0:
         raise ValueError(f"limit: got {limit}; expected a positive number")
-    image = ax.imshow(table, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+    ax.imshow(table, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
     ax.grid(False)
     for axis, size in ((ax.xaxis, table.shape[1]), (ax.yaxis, table.shape[0])):
         axis.set_ticks(range(0, size, max(1, size // 8)))
-    if annotate:
-        for (row, column), value in np.ndenumerate(table):
-            # Adding 0.0 turns a rounded -0.0 into 0.0: no sign on a zero.
-            text = f"{round(float(value), decimals) + 0.0:.{decimals}f}"
-            color = "white" if abs(value) > 0.6 * limit else "#111111"
-            ax.text(column, row, text, ha="center", va="center", color=color, fontsize=10)
-    if colorbar:
-        figure = ax.get_figure()
-        assert figure is not None  # an axes that drew an image has one
-        figure.colorbar(image, ax=ax, fraction=0.046, pad=0.04)
     if title:
         ax.set_title(title)
-    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.set(ylabel=ylabel)
     return ax
 
 

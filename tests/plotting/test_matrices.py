@@ -32,24 +32,6 @@ def test_a_matrix_of_zeros_is_drawn(ax: Any) -> None:
     assert low == -high < 0
 
 
-def test_entries_stand_in_their_cells_without_a_negative_zero(ax: Any) -> None:
-    plot_matrix(ax, MATRIX, annotate=True)
-    written = {text.get_position(): text.get_text() for text in ax.texts}
-    assert written[1, 0] == "-2.00"
-    assert written[1, 1] == "0.00"
-    assert written[2, 1] == "0.25"
-    assert len(written) == MATRIX.size
-
-
-def test_a_color_bar_is_added_on_demand(ax: Any) -> None:
-    figure = ax.get_figure()
-    assert figure is not None
-    plot_matrix(ax, MATRIX)
-    assert len(figure.axes) == 1
-    plot_matrix(ax, MATRIX, colorbar=True)
-    assert len(figure.axes) == 2
-
-
 @pytest.mark.parametrize(
     ("matrix", "more"),
     [([1.0, 2.0], {}), (np.ones((0, 2)), {}), ([[np.nan]], {}), ([[1.0]], {"limit": 0})],
