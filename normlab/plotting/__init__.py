@@ -12,7 +12,7 @@ from normlab.plotting.diagrams import make_family_figure, plot_norm_family, plot
 from normlab.plotting.distributions import plot_histograms, plot_percentiles_over_steps
 from normlab.plotting.dots import plot_clouds, plot_rows
 from normlab.plotting.labels import write_legend
-from normlab.plotting.matrices import plot_incidence, plot_matrix, plot_spectrum
+from normlab.plotting.matrices import plot_incidence, plot_matrix
 from normlab.plotting.paths import plot_call_path
 from normlab.plotting.speed import plot_launches, plot_percents, plot_roofline
 from normlab.plotting.style import (
@@ -52,7 +52,6 @@ __all__ = [
     "plot_roofline",
     "plot_rows",
     "plot_shared_cells",
-    "plot_spectrum",
     "plot_sweep",
     "use_style",
     "write_legend",

@@ -21,6 +21,7 @@ _FORMULAS: dict[str, str] = {
 _SKIP, _BRANCH = 0.0, 1.15  # where the two ways run, left and right
 _BLOCK = 3.1  # height of one residual block
 _DARK = "#333333"
+_COLOR = "#0072b2"  # of the norms and the skip of a block that is drawn from its steps
 
 
 def plot_placement(ax: Axes, placement: Placement) -> Axes:
@@ -56,7 +57,7 @@ def plot_placement(ax: Axes, placement: Placement) -> Axes:
     return ax
 
 
-def plot_block(ax: Axes, steps: Sequence[Step], *, color: str = "#0072b2", title: str = "") -> Axes:
+def plot_block(ax: Axes, steps: Sequence[Step], *, title: str = "") -> Axes:
     """Draw one residual block from what it did, read from the bottom to the top.
 
     The way on the left is the skip, the way on the right the branch; the norms are filled. Nothing
@@ -65,7 +66,6 @@ def plot_block(ax: Axes, steps: Sequence[Step], *, color: str = "#0072b2", title
     Args:
         ax: drawn on and returned; the block's formula stands under its title.
         steps: from :func:`normlab.residual.trace_block`.
-        color: of the norms and of the skip.
         title: name of the block.
 
     Raises:
@@ -81,7 +81,7 @@ def plot_block(ax: Axes, steps: Sequence[Step], *, color: str = "#0072b2", title
     plus = 0.85 * len(on_branch) + 0.75
     top = plus + 0.85 * (len(steps) - 1 - sums[0]) + 0.6
     _write(ax, _SKIP, -0.65, "x", style="italic")
-    _arrow(ax, (_SKIP, -0.45), (_SKIP, plus - 0.17), color=color, lw=3.0)
+    _arrow(ax, (_SKIP, -0.45), (_SKIP, plus - 0.17), color=_COLOR, lw=3.0)
     ax.plot([_SKIP, _BRANCH, _BRANCH], [0.1, 0.1, plus], color=_DARK, lw=1.3)
     _arrow(ax, (_BRANCH, plus), (_SKIP + 0.17, plus))
     _arrow(ax, (_SKIP, plus + 0.17), (_SKIP, top))
@@ -91,10 +91,10 @@ def plot_block(ax: Axes, steps: Sequence[Step], *, color: str = "#0072b2", title
     after = list(range(sums[0] + 1, len(steps)))
     for numbers, x, foot in (*ways, (after, _SKIP, plus - 0.05)):
         for height, number in enumerate(numbers, start=1):
-            _draw_step(ax, x, foot + 0.85 * height - 0.1, steps[number], color)
+            _draw_step(ax, x, foot + 0.85 * height - 0.1, steps[number])
     ax.set(xlim=(-0.85, 2.0), ylim=(-0.9, 4.6), aspect="equal")
     ax.axis("off")
-    ax.set_title(f"{title}\n${write_formula(steps)}$".lstrip(), color=color, fontsize=11)
+    ax.set_title(f"{title}\n${write_formula(steps)}$".lstrip(), color=_COLOR, fontsize=11)
     return ax
 
 
@@ -106,11 +106,11 @@ def _way_to(steps: Sequence[Step], number: int) -> Iterator[int]:
         yield number
 
 
-def _draw_step(ax: Axes, x: float, y: float, step: Step, color: str) -> None:
+def _draw_step(ax: Axes, x: float, y: float, step: Step) -> None:
     if step.kind == "scale":
         _box(ax, x, y, f"× {step.factor:.3g}", "#777777")
     elif step.kind == "norm":
-        _box(ax, x, y, "norm", color)
+        _box(ax, x, y, "norm", _COLOR)
     else:
         _box(ax, x, y, "branch", None)
 

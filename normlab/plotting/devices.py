@@ -11,15 +11,7 @@ _FILLS = ("#cfe3f2", "#fde3c8", "#d9ecd6", "#ead9ea")
 _INSIDE, _CROSSES = "#222222", "#b2182b"
 
 
-def plot_division(
-    ax: Axes,
-    owners: ArrayLike,
-    statistic: ArrayLike,
-    *,
-    title: str = "",
-    xlabel: str = "",
-    ylabel: str = "",
-) -> Axes:
+def plot_division(ax: Axes, owners: ArrayLike, statistic: ArrayLike) -> Axes:
     """Draw which device holds each cell, and frame the cells that share one statistic.
 
     The number of the device stands in each cell. The frame is black where one device holds all
@@ -29,9 +21,6 @@ def plot_division(
         ax: drawn on and returned.
         owners: (rows, columns), number of the device that holds each cell.
         statistic: (rows, columns), true in a rectangle of cells.
-        title: of the panel.
-        xlabel: what a column is.
-        ylabel: what a row is.
 
     Raises:
         ValueError: no matrices of one shape, or a statistic that is no rectangle.
@@ -55,8 +44,8 @@ def plot_division(
     frame.set(edgecolor=color, linestyle=line)
     ax.add_patch(frame)
     height, width = table.shape
-    ax.set(xlim=(-0.1, width + 0.1), ylim=(height + 0.1, -0.1), aspect="equal", title=title)
-    ax.set(xlabel=xlabel, ylabel=ylabel, xticks=[], yticks=[])
+    ax.set(xlim=(-0.1, width + 0.1), ylim=(height + 0.1, -0.1), aspect="equal")
+    ax.set(xticks=[], yticks=[])
     ax.grid(False)
     for spine in ax.spines.values():
         spine.set_visible(False)

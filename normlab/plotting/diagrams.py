@@ -145,21 +145,18 @@ def plot_norm_family(
     return axes
 
 
-def make_family_figure(
-    layout: Layout = "channels", shape: Sequence[int] | None = None, num_groups: int = 2
-) -> Figure:
+def make_family_figure(layout: Layout, shape: Sequence[int] | None = None) -> Figure:
     """Make the figure "which cells share a mean": six panels and a heading.
 
     Args:
         layout: as in :func:`plot_norm_family`.
         shape: as in :func:`plot_norm_family`; by default (4, 6, 5), or (4, 5, 6) for "tokens",
             so that all counts of means differ.
-        num_groups: groups of channels of the group norm.
     """
     if shape is None:
         shape = (4, 6, 5) if layout == "channels" else (4, 5, 6)
     figure, axes = make_axes(6, columns=3, height=5.4)
-    plot_norm_family(axes, shape, num_groups, layout=layout)
+    plot_norm_family(axes, shape, 2, layout=layout)
     figure.suptitle("Same tensor: the dark cells share one mean", fontsize=14)
     return figure
 

@@ -18,9 +18,7 @@ def plot_histograms(
     *,
     bins: int = 50,
     bounds: tuple[float, float] | None = None,
-    log_y: bool = False,
     xlabel: str = "activation",
-    styles: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Axes:
     """Draw histograms as steps over common bins, so that none hides another.
 
@@ -29,9 +27,7 @@ def plot_histograms(
         samples: name -> array of any shape. A norm's name brings that norm's style.
         bins: number of bins, the same for all samples.
         bounds: lowest and highest edge; by default the range of all samples together.
-        log_y: logarithmic y axis.
         xlabel: label of the x axis.
-        styles: name -> changes of its style, as in :func:`~normlab.plotting.group_styles`.
 
     Raises:
         ValueError: no sample, an empty one, or one with values that are not finite.
@@ -47,7 +43,7 @@ def plot_histograms(
         if values.size == 0 or not np.isfinite(values).all():
             raise ValueError(f"samples: {name!r} is empty or has values that are not finite")
     edges = np.histogram_bin_edges(np.concatenate(list(flat.values())), bins=bins, range=bounds)
-    look = group_styles(flat, styles)
+    look = group_styles(flat)
     for name, values in flat.items():
         counts, _ = np.histogram(values, edges)
         density = counts / (values.size * np.diff(edges))
@@ -58,10 +54,8 @@ def plot_histograms(
             linestyle=look[name]["linestyle"],
             label=look[name]["label"],
             linewidth=1.8,
-            baseline=None if log_y else 0,
+            baseline=0,
         )
-    if log_y:
-        ax.set_yscale("log")
     ax.set(xlabel=xlabel, ylabel="density")
     write_legend(ax)
     return ax
@@ -73,8 +67,6 @@ def plot_percentiles_over_steps(
     percentiles: Mapping[float, ArrayLike] | Mapping[int, ArrayLike],
     *,
     name: str = "none",
-    label: str | None = None,
-    xlabel: str = "step",
     ylabel: str = "activation",
 ) -> Axes:
     """Draw percentiles of a quantity over training: lines, with the range between them shaded.
@@ -84,8 +76,6 @@ def plot_percentiles_over_steps(
         steps: (points,).
         percentiles: percentile -> (points,), for example `{15: low, 50: middle, 85: high}`.
         name: the norm, or a group's name, that sets color and line style.
-        label: for the legend; by default that of `name`.
-        xlabel: label of the x axis.
         ylabel: label of the y axis.
 
     Raises:
@@ -117,10 +107,10 @@ def plot_percentiles_over_steps(
             color=style["color"],
             linestyle=style["linestyle"],
             lw=2.2 if q == middle else 1.1,
-            label=(label or style["label"]) if q == middle else None,
+            label=style["label"] if q == middle else None,
         )
     ends = [End(float(row[-1]), f"{q:g}%", style["color"]) for q, row in rows.items()]
     write_ends(ax, ends, size=10.0, weight="normal")
-    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.set(xlabel="step", ylabel=ylabel)
     write_legend(ax)
     return ax

@@ -70,7 +70,6 @@ def plot_clouds(
     target: tuple[float, float] | None = None,
     xlabel: str = "",
     ylabel: str = "",
-    styles: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Axes:
     """Draw clouds of points over each other, in the given order, and a cross at the target.
 
@@ -80,14 +79,13 @@ def plot_clouds(
         target: where all points would lie, if there were no noise.
         xlabel: label of the x axis.
         ylabel: label of the y axis.
-        styles: cloud -> changes of its style, as in :func:`~normlab.plotting.group_styles`.
 
     Raises:
         ValueError: no cloud, or x and y that do not fit each other.
     """
     if not clouds:
         raise ValueError("clouds: got none; expected at least one")
-    look = group_styles(clouds, styles)
+    look = group_styles(clouds)
     for name, (x, y) in clouds.items():
         if np.ndim(x) != 1 or np.shape(x) != np.shape(y):
             raise ValueError(

@@ -1,15 +1,12 @@
-"""Jacobians and projections as heat maps, their singular values, and tables of shares."""
+"""Jacobians and projections as heat maps, and tables of shares."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
-
-from normlab.plotting.labels import write_legend
-from normlab.plotting.style import group_styles
 
 _INCIDENCE = np.array([0x00, 0x72, 0xB2]) / 255
 
@@ -20,10 +17,6 @@ def plot_matrix(
     *,
     title: str = "",
     limit: float | None = None,
-    annotate: bool = False,
-    decimals: int = 2,
-    colorbar: bool = False,
-    xlabel: str = "",
     ylabel: str = "",
 ) -> Axes:
     """Draw a matrix as a heat map in which zero is white, whatever the entries.
@@ -34,10 +27,6 @@ def plot_matrix(
         title: title of the panel.
         limit: colors run from -limit to limit; by default the largest magnitude. Give the
             same limit to panels that are compared.
-        annotate: write the entries into the cells; for small matrices.
-        decimals: digits after the point of the written entries.
-        colorbar: add a color bar, which takes a little of the panel's width.
-        xlabel: label of the columns.
         ylabel: label of the rows.
 
     Raises:
@@ -50,77 +39,13 @@ def plot_matrix(
         limit = float(np.abs(table).max()) or 1.0
     if limit <= 0:
         raise ValueError(f"limit: got {limit}; expected a positive number")
-    image = ax.imshow(table, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+    ax.imshow(table, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
     ax.grid(False)
     for axis, size in ((ax.xaxis, table.shape[1]), (ax.yaxis, table.shape[0])):
         axis.set_ticks(range(0, size, max(1, size // 8)))
-    if annotate:
-        for (row, column), value in np.ndenumerate(table):
-            # Adding 0.0 turns a rounded -0.0 into 0.0: no sign on a zero.
-            text = f"{round(float(value), decimals) + 0.0:.{decimals}f}"
-            color = "white" if abs(value) > 0.6 * limit else "#111111"
-            ax.text(column, row, text, ha="center", va="center", color=color, fontsize=10)
-    if colorbar:
-        figure = ax.get_figure()
-        assert figure is not None  # an axes that drew an image has one
-        figure.colorbar(image, ax=ax, fraction=0.046, pad=0.04)
     if title:
         ax.set_title(title)
-    ax.set(xlabel=xlabel, ylabel=ylabel)
-    return ax
-
-
-def plot_spectrum(
-    ax: Axes,
-    singular_values: ArrayLike | Mapping[str, ArrayLike],
-    *,
-    log_y: bool = True,
-    floor: float = 1e-16,
-    ylabel: str = "singular value",
-    styles: Mapping[str, Mapping[str, object]] | None = None,
-) -> Axes:
-    """Draw singular values from the largest to the smallest.
-
-    Args:
-        ax: drawn on and returned.
-        singular_values: one array, or name -> array; a norm's name brings its style.
-        log_y: logarithmic y axis.
-        floor: with `log_y`, values below floor times the largest are drawn there, as hollow
-            markers: exact zeros have a place on the figure.
-        ylabel: label of the y axis.
-        styles: name -> changes of its style, as in :func:`~normlab.plotting.group_styles`.
-
-    Raises:
-        ValueError: nothing to draw, or a value that is negative or not finite.
-    """
-    if isinstance(singular_values, Mapping):
-        spectra = {name: np.asarray(v, dtype=np.float64) for name, v in singular_values.items()}
-    else:
-        spectra = {"singular values": np.asarray(singular_values, dtype=np.float64)}
-    for name, values in spectra.items():
-        if values.ndim != 1 or values.size == 0 or not (np.isfinite(values) & (values >= 0)).all():
-            raise ValueError(
-                f"singular_values: {name!r} has shape {values.shape}; expected one axis of "
-                "finite numbers, none negative"
-            )
-    if not spectra:
-        raise ValueError("singular_values: got none; expected at least one")
-    largest = max(float(values.max()) for values in spectra.values())
-    lowest = floor * (largest or 1.0) if log_y else 0.0
-    look = group_styles(spectra, styles)
-    for name, values in spectra.items():
-        style = look[name]
-        heights = np.sort(values)[::-1]
-        index = np.arange(1, heights.size + 1)
-        shown, below = np.maximum(heights, lowest), heights < lowest
-        ax.plot(index, shown, **style, linewidth=1.2)
-        marker, color = style["marker"], style["color"]
-        ax.plot(index[below], shown[below], marker, color=color, markerfacecolor="white")
-    if log_y:
-        ax.set_yscale("log")
-    ax.set(xlabel="index, from the largest", ylabel=ylabel)
-    if isinstance(singular_values, Mapping):
-        write_legend(ax)
+    ax.set(ylabel=ylabel)
     return ax
 
 

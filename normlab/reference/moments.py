@@ -28,13 +28,6 @@ class Moments(NamedTuple):
     mean: np.ndarray
     var: np.ndarray
 
-    @property
-    def bessel_corrected_var(self) -> np.ndarray:
-        """The variance with divisor `n - 1`, whose expectation is that of the population."""
-        if self.n < 2:
-            raise ValueError(f"n: got {self.n}; the correction needs at least 2 values")
-        return self.var * self.n / (self.n - 1)
-
 
 def _floats(x: ArrayLike) -> np.ndarray:
     x = np.asarray(x)

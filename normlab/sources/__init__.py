@@ -36,8 +36,6 @@ from normlab.sources.wheel import (
     MissingInTorchError,
     locate,
     locate_header,
-    page_source,
-    permalink,
     torch_release,
 )
 
@@ -59,8 +57,6 @@ __all__ = [
     "list_saved",
     "locate",
     "locate_header",
-    "page_source",
-    "permalink",
     "read_derivative",
     "read_dispatch_table",
     "read_error",

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-_REPOSITORY = "https://github.com/pytorch/pytorch/blob"
 # Where the folders of torch/include stand in the repository; others keep their path.
 _HEADERS = {"ATen": "aten/src/ATen", "caffe2": "caffe2", "c10": "c10", "torch": "torch"}
 
@@ -42,11 +41,6 @@ class Location:
     line: int
     name: str
 
-    @property
-    def url(self) -> str:
-        """A link that stays: to the tag of the installed release."""
-        return permalink(self.path, self.line)
-
     def __str__(self) -> str:
         return f"{self.path}:{self.line}"
 
@@ -54,24 +48,6 @@ class Location:
 def torch_release() -> str:
     """The installed release of torch, without the part that names a build, as in "2.13.0"."""
     return torch.__version__.partition("+")[0]
-
-
-def permalink(path: str, line: int | None = None) -> str:
-    """Link to a file of PyTorch at the installed release.
-
-    A release has a tag. Any other build is linked at the commit that it was made from.
-
-    Args:
-        path: from the root of PyTorch's repository.
-        line: from 1; None links to the whole file.
-
-    Example:
-        >>> permalink("aten/src/ATen/native/layer_norm.cpp").rpartition("/")[2]
-        'layer_norm.cpp'
-    """
-    release = torch_release()
-    at = f"v{release}" if release.replace(".", "").isdigit() else torch.version.git_version
-    return f"{_REPOSITORY}/{at}/{path}" + ("" if line is None else f"#L{line}")
 
 
 def locate(definition: type | Callable[..., Any]) -> Location:
@@ -120,25 +96,6 @@ def locate_header(header: str, text: str) -> Location:
     raise MissingInTorchError(f"{text!r} in {header}", "look for its new name in the header")
 
 
-def page_source(source: str | type | Callable[..., Any]) -> None:
-    """Open a file of the installed torch in the notebook's pager, which stores nothing.
-
-    Args:
-        source: a header below `torch/include`, or a Python function, method or class.
-
-    Raises:
-        MissingInTorchError: there is no such header.
-        TypeError: `source` has no Python source.
-    """
-    from IPython.core.page import page
-
-    if isinstance(source, str):
-        page(_read_header(source))
-    else:
-        locate(source)  # says what is wrong with a source that cannot be read
-        page(inspect.getsource(inspect.unwrap(source)))
-
-
 def read_packaged(path: str) -> str:
     """Text of a file that torch's code generator keeps, below `torchgen/packaged`."""
     found = importlib.util.find_spec("torchgen")
@@ -162,6 +119,6 @@ def path_in_repository(path: str) -> str:
 def _read_header(header: str) -> str:
     file = torch_folder() / "include" / header
     if not file.is_file():
-        remedy = "only headers ship in a wheel; read other C++ files at permalink(path)"
+        remedy = "only headers ship in a wheel; read other C++ files in its repository"
         raise MissingInTorchError(f"include/{header}", remedy)
     return file.read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from normlab.plotting import plot_incidence, plot_matrix, plot_spectrum
+from normlab.plotting import plot_incidence, plot_matrix
 
 MATRIX = np.array([[0.5, -2.0, 0.0], [1.0, -0.001, 0.25]])
 SHARES = [[0.0, 1.0, 0.5], [1.0, 0.0, 0.0]]
@@ -32,24 +32,6 @@ def test_a_matrix_of_zeros_is_drawn(ax: Any) -> None:
     assert low == -high < 0
 
 
-def test_entries_stand_in_their_cells_without_a_negative_zero(ax: Any) -> None:
-    plot_matrix(ax, MATRIX, annotate=True)
-    written = {text.get_position(): text.get_text() for text in ax.texts}
-    assert written[1, 0] == "-2.00"
-    assert written[1, 1] == "0.00"
-    assert written[2, 1] == "0.25"
-    assert len(written) == MATRIX.size
-
-
-def test_a_color_bar_is_added_on_demand(ax: Any) -> None:
-    figure = ax.get_figure()
-    assert figure is not None
-    plot_matrix(ax, MATRIX)
-    assert len(figure.axes) == 1
-    plot_matrix(ax, MATRIX, colorbar=True)
-    assert len(figure.axes) == 2
-
-
 @pytest.mark.parametrize(
     ("matrix", "more"),
     [([1.0, 2.0], {}), (np.ones((0, 2)), {}), ([[np.nan]], {}), ([[1.0]], {"limit": 0})],
@@ -57,29 +39,6 @@ def test_a_color_bar_is_added_on_demand(ax: Any) -> None:
 def test_plot_matrix_refuses(ax: Any, matrix: Any, more: Any) -> None:
     with pytest.raises(ValueError, match=r"matrix|limit"):
         plot_matrix(ax, matrix, **more)
-
-
-def test_a_spectrum_falls_and_shows_its_zeros_as_hollow_markers(ax: Any) -> None:
-    assert plot_spectrum(ax, [1.0, 0.0, 3.0, 1e-30], floor=1e-12) is ax
-    line, hollow = ax.lines
-    np.testing.assert_allclose(np.asarray(line.get_ydata()), [3, 1, 3e-12, 3e-12])
-    np.testing.assert_array_equal(np.asarray(hollow.get_xdata()), [3, 4])
-    assert hollow.get_markerfacecolor() == "white"
-    assert ax.get_yscale() == "log"
-
-
-def test_spectra_of_several_norms(ax: Any) -> None:
-    plot_spectrum(ax, {"layer_norm": [1.0, 0.0], "rms_norm": [2.0, 1.0]}, log_y=False)
-    legend = ax.get_legend()
-    assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["layer norm", "RMS norm"]
-    np.testing.assert_array_equal(np.asarray(ax.lines[0].get_ydata()), [1, 0])
-
-
-@pytest.mark.parametrize("values", [{}, [], [-1.0], [np.nan], [[1.0]]])
-def test_plot_spectrum_refuses(ax: Any, values: Any) -> None:
-    with pytest.raises(ValueError, match="singular_values"):
-        plot_spectrum(ax, values)
 
 
 def test_none_is_white_and_more_is_darker(ax: Any) -> None:

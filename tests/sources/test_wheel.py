@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from IPython.core import page
 from torch import nn
 from torch.nn import functional as F
 
@@ -16,8 +15,6 @@ from normlab.sources import (
     MissingInTorchError,
     locate,
     locate_header,
-    page_source,
-    permalink,
     wheel,
 )
 from normlab.sources.wheel import path_in_repository, read_packaged
@@ -45,20 +42,6 @@ def test_what_has_no_python_source_is_refused(wrong: Any) -> None:
 def test_what_is_not_of_torch_is_refused() -> None:
     with pytest.raises(ValueError, match="Path is defined in no file of torch"):
         locate(Path)
-
-
-@pytest.mark.parametrize(
-    ("version", "at"),
-    [("2.13.0+cpu", "v2.13.0"), ("2.13.0", "v2.13.0"), ("2.14.0.dev20260901+cpu", "abc")],
-)
-def test_a_link_points_to_the_release_or_to_the_commit(
-    monkeypatch: pytest.MonkeyPatch, version: str, at: str
-) -> None:
-    monkeypatch.setattr(torch, "__version__", version)
-    monkeypatch.setattr(torch.version, "git_version", "abc")
-    link = f"https://github.com/pytorch/pytorch/blob/{at}/a.cpp"
-    assert permalink("a.cpp") == link
-    assert permalink("a.cpp", 7) == f"{link}#L7"
 
 
 def test_a_header_is_found_under_its_path_in_the_repository() -> None:
@@ -98,19 +81,3 @@ def test_a_missing_list_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_folders_of_a_machine_are_cut_off(path: str, expected: str) -> None:
     assert path_in_repository(path) == expected
-
-
-def test_the_pager_gets_the_source_and_nothing_is_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    paged: list[str] = []
-    monkeypatch.setattr(page, "page", paged.append)
-    page_source(HEADER)
-    page_source(nn.LayerNorm.forward)
-    assert "_check_layer_norm_inputs" in paged[0]
-    assert paged[1] == inspect.getsource(nn.LayerNorm.forward)
-    assert capsys.readouterr() == ("", "")
-    with pytest.raises(MissingInTorchError):
-        page_source("none.h")
-    with pytest.raises(TypeError):
-        page_source(torch.layer_norm)
