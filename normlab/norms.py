@@ -23,10 +23,12 @@ __all__ = [
     "find_norm",
     "label_cells",
     "label_parameters",
+    "parameter_axes",
     "reduced_axes",
+    "split_channels",
 ]
 
-Spread = Literal["mean square", "sum of squares", "mean magnitude", "mean length"]
+Spread = Literal["mean square", "sum of squares", "mean length"]
 LineStyle = str | tuple[int, tuple[float, ...]]
 
 
@@ -67,11 +69,11 @@ class Norm:
             `normalized_shape`.
         over_batch: samples share statistics.
         over_channels: "all", "group" or "none" of the channels of a sample share statistics.
+        over_positions: the positions of a sample share statistics, in the layout (N, C, *).
         reads: one sentence for readers and for alternative texts.
         centered: the mean is subtracted.
         spread: what is divided by: the root of the mean square, the root of the sum of squares,
-            the mean of the magnitudes, the mean of the channels' lengths; None for a pointwise
-            map, which has no statistics.
+            the mean of the channels' lengths.
         eps: torch's default; None for the machine epsilon of the dtype of the statistics.
         eps_placement: "inside" the root, added "outside" it, or a lower bound ("clamp").
         eps_bounds: whether a lower bound is one of the "square" of the spread, or of its "root".
@@ -101,9 +103,10 @@ class Norm:
     kind: Literal["channel", "shape"]
     over_batch: bool
     over_channels: Literal["all", "group", "none"]
+    over_positions: bool = True
     reads: str
     centered: bool
-    spread: Spread | None = "mean square"
+    spread: Spread = "mean square"
     eps: float | None = 1e-5
     eps_placement: Literal["inside", "outside", "clamp"] = "inside"
     eps_bounds: Literal["square", "root"] = "square"
@@ -139,7 +142,7 @@ class Norm:
     @property
     def needs_positions(self) -> bool:
         """Whether an input of shape (N, C) leaves one cell to each mean."""
-        return not (self.trailing or self.over_batch) and self.over_channels == "none"
+        return not self._reduced_axes(2)
 
     @property
     def has_weight(self) -> bool:
@@ -155,16 +158,6 @@ class Norm:
     def has_running(self) -> bool:
         """Whether the function takes running statistics."""
         return "running_mean" in self.signature
-
-    @property
-    def has_threshold(self) -> bool:
-        """Whether a learned lower bound of the output belongs to the norm."""
-        return "threshold" in self.signature
-
-    @property
-    def has_correction(self) -> bool:
-        """Whether training corrects towards the running statistics, within bounds."""
-        return "r_max" in self.signature
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -185,9 +178,21 @@ class Norm:
 
     def parameter_shape(self, shape: Sequence[int], normalized_ndim: int = 1) -> tuple[int, ...]:
         """Shape of weight and bias for an input of `shape`."""
+        return tuple(shape[axis] for axis in self._parameter_axes(len(shape), normalized_ndim))
+
+    def _reduced_axes(self, ndim: int, normalized_ndim: int = 1) -> tuple[int, ...]:
+        if self.trailing:
+            return tuple(range(ndim - normalized_ndim, ndim))
+        batch = [0] if self.over_batch else []
+        # the channels of a group are behind the groups: (N, G, C/G, *)
+        channels = {"all": [1], "group": [2], "none": []}[self.over_channels]
+        positions = range(2 + self.grouped, ndim) if self.over_positions else []
+        return (*batch, *channels, *positions)
+
+    def _parameter_axes(self, ndim: int, normalized_ndim: int = 1) -> tuple[int, ...]:
         if self.parameters == "channel":
-            return (shape[1],)
-        return tuple(shape[len(shape) - normalized_ndim :]) if self.parameters == "shape" else ()
+            return (1,)
+        return tuple(range(ndim - normalized_ndim, ndim)) if self.parameters == "shape" else ()
 
     def torch_function(self) -> Callable[..., Any] | None:
         """torch's function, imported on demand; None where torch has none."""
@@ -523,14 +528,17 @@ def find_norm(name: str) -> Norm:
 def reduced_axes(name: str, ndim: int, *, normalized_ndim: int = 1) -> tuple[int, ...]:
     """Axes that one mean is taken over, as non-negative sorted integers.
 
+    The one place where this is decided: the reference, the formula of the checks, the names that
+    `identify` gives, pictures and explorers ask here.
+
     Args:
         name: a key of :data:`NORMS`.
-        ndim: number of axes of the input. For norms over groups that of the grouped
-            view (N, G, C/G, *), which has one axis more than the input.
+        ndim: number of axes of the input. For norms over groups that of :func:`split_channels`,
+            which has one axis more than the input.
         normalized_ndim: length of `normalized_shape`; used by norms of kind "shape".
 
     Returns:
-        The reduced axes, none for a pointwise map. The remaining axes index the means.
+        The reduced axes. The remaining axes index the means.
 
     Raises:
         ValueError: `name` is unknown, or `ndim` is too small for the norm.
@@ -541,22 +549,40 @@ def reduced_axes(name: str, ndim: int, *, normalized_ndim: int = 1) -> tuple[int
         >>> reduced_axes("layer_norm", 3)
         (2,)
     """
-    norm = find_norm(name)
-    if norm.spread is None:
-        return ()
-    if norm.trailing:
-        if not 1 <= normalized_ndim <= ndim:
-            raise ValueError(
-                f"normalized_ndim: got {normalized_ndim} for an input of {ndim} axes; "
-                f"expected 1 to {ndim}"
-            )
-        return tuple(range(ndim - normalized_ndim, ndim))
-    if ndim < 2:
-        raise ValueError(f"ndim: got {ndim}; {name} reads the layout (N, C, *), so at least 2")
-    positions = tuple(range(2, ndim))
-    if norm.over_channels == "all":
-        return (1, *positions)
-    return (0, *positions) if norm.over_batch else positions
+    return _check_layout(name, ndim, normalized_ndim)._reduced_axes(ndim, normalized_ndim)
+
+
+def parameter_axes(name: str, ndim: int, *, normalized_ndim: int = 1) -> tuple[int, ...]:
+    """Axes of the input along which weight and bias vary; none for one number, or no weight.
+
+    Args:
+        name: a key of :data:`NORMS`.
+        ndim: number of axes of the input.
+        normalized_ndim: length of `normalized_shape`; used by norms of kind "shape".
+
+    Raises:
+        ValueError: `name` is unknown, or `ndim` is too small for the norm.
+
+    Example:
+        >>> parameter_axes("batch_norm", 4), parameter_axes("layer_norm", 3)
+        ((1,), (2,))
+    """
+    return _check_layout(name, ndim, normalized_ndim)._parameter_axes(ndim, normalized_ndim)
+
+
+def split_channels(shape: Sequence[int], num_groups: int) -> tuple[int, ...]:
+    """The view (N, G, C/G, *) of an input (N, C, *), whose channels form adjacent groups.
+
+    Raises:
+        ValueError: `num_groups` does not divide the channels.
+
+    Example:
+        >>> split_channels((5, 6, 7), 2)
+        (5, 2, 3, 7)
+    """
+    if len(shape) < 2 or num_groups < 1 or shape[1] % num_groups:
+        raise ValueError(f"num_groups: {num_groups} does not divide the channels of {tuple(shape)}")
+    return (shape[0], num_groups, shape[1] // num_groups, *shape[2:])
 
 
 def label_cells(
@@ -588,21 +614,13 @@ def label_cells(
         array([[0, 1, 2],
                [0, 1, 2]])
     """
-    shape = tuple(shape)
-    norm = find_norm(name)
-    if (num_groups is not None) != norm.grouped:
+    if (num_groups is not None) != find_norm(name).grouped:
         raise ValueError(
             f"num_groups: got {num_groups} for {name}; group_norm needs it, the others take none"
         )
-    view = shape
-    if num_groups is not None:
-        if len(shape) < 2 or num_groups < 1 or shape[1] % num_groups:
-            raise ValueError(f"num_groups: {num_groups} does not divide the channels of {shape}")
-        view = (shape[0], num_groups, shape[1] // num_groups, *shape[2:])
-    axes = reduced_axes(name, len(view), normalized_ndim=normalized_ndim)
-    kept = tuple(1 if axis in axes else size for axis, size in enumerate(view))
-    labels = np.arange(math.prod(kept)).reshape(kept)
-    return np.broadcast_to(labels, view).reshape(shape).copy()
+    view = tuple(shape) if num_groups is None else split_channels(shape, num_groups)
+    over = reduced_axes(name, len(view), normalized_ndim=normalized_ndim)
+    return _number(view, [axis for axis in range(len(view)) if axis not in over]).reshape(shape)
 
 
 def label_parameters(name: str, shape: Sequence[int], *, normalized_ndim: int = 1) -> np.ndarray:
@@ -624,20 +642,25 @@ def label_parameters(name: str, shape: Sequence[int], *, normalized_ndim: int = 
         array([[0, 1, 2],
                [0, 1, 2]])
     """
-    shape = tuple(shape)
-    norm = find_norm(name)
-    if norm.parameters == "none":
+    if find_norm(name).parameters == "none":
         raise ValueError(f"name: {name} has no weight, so no cells share one")
-    if norm.parameters == "channel":
-        if len(shape) < 2:
-            raise ValueError(f"shape: got {shape}; {name} reads the layout (N, C, *)")
-        axes: tuple[int, ...] = (1,)
-    elif norm.parameters == "shape":
-        if not 1 <= normalized_ndim <= len(shape):
-            raise ValueError(f"normalized_ndim: got {normalized_ndim} for an input of {shape}")
-        axes = tuple(range(len(shape) - normalized_ndim, len(shape)))
-    else:
-        axes = ()
+    axes = parameter_axes(name, len(shape), normalized_ndim=normalized_ndim)
+    return _number(tuple(shape), axes)
+
+
+def _check_layout(name: str, ndim: int, normalized_ndim: int) -> Norm:
+    norm = find_norm(name)
+    if norm.trailing and not 1 <= normalized_ndim <= ndim:
+        raise ValueError(
+            f"normalized_ndim: got {normalized_ndim} for an input of {ndim} axes; "
+            f"expected 1 to {ndim}"
+        )
+    if not norm.trailing and ndim < 2:
+        raise ValueError(f"ndim: got {ndim}; {name} reads the layout (N, C, *), so at least 2")
+    return norm
+
+
+def _number(shape: tuple[int, ...], axes: Sequence[int]) -> np.ndarray:
+    """Number the cells of `shape` by their index along `axes`, from 0 in the order of memory."""
     kept = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
-    labels = np.arange(math.prod(kept)).reshape(kept)
-    return np.broadcast_to(labels, shape).copy()
+    return np.broadcast_to(np.arange(math.prod(kept)).reshape(kept), shape).copy()

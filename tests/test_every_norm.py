@@ -24,7 +24,7 @@ def _id(value: object) -> str:
 def make_values(name: str, case: Case, *, shift: float = 0.5) -> dict[str, Any]:
     """Input, upstream gradient and arguments by role, in NumPy."""
     rng = np.random.default_rng(0)
-    size, corrects = case.parameter_shape, NORMS[name].has_correction
+    size, corrects = case.parameter_shape, "r_max" in NORMS[name].signature
     return {
         "x": shift + rng.normal(size=case.shape),
         "dy": rng.normal(size=case.shape),

@@ -184,15 +184,12 @@ def test_wrong_norms_of_one_weight_and_of_none_die(bare, monkeypatch):
         assert conformance.check_layer(right, like="scale_norm").passed
 
 
-def test_labels_of_a_scalar_of_none_and_of_a_pointwise_map(monkeypatch):
+def test_labels_of_a_scalar_and_of_none(monkeypatch):
     monkeypatch.setitem(NORMS, "scale_norm", SCALE)
     assert (label_parameters("scale_norm", (2, 3)) == 0).all()
     monkeypatch.setitem(NORMS, "bare", dataclasses.replace(SCALE, parameters="none"))
     with pytest.raises(ValueError, match="bare has no weight"):
         label_parameters("bare", (2, 3))
-    monkeypatch.setitem(NORMS, "pointwise", dataclasses.replace(SCALE, spread=None))
-    assert reduced_axes("pointwise", 3) == ()
-    assert len(np.unique(label_cells("pointwise", (2, 3)))) == 6
 
 
 @pytest.mark.parametrize(

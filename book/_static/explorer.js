@@ -7,13 +7,13 @@
   const EPS = 1e-5;
   // generated: norms
   const NORMS = {
-    batch_norm: {"name": "Batch norm", "color": "#0072b2", "trailing": false, "overBatch": true, "grouped": false, "needsPositions": false, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside", "epsBounds": "square"},
-    layer_norm: {"name": "Layer norm", "color": "#d55e00", "trailing": true, "overBatch": false, "grouped": false, "needsPositions": false, "centered": true, "spread": "mean square", "parameters": "shape", "epsPlacement": "inside", "epsBounds": "square"},
-    rms_norm: {"name": "RMS norm", "color": "#009e73", "trailing": true, "overBatch": false, "grouped": false, "needsPositions": false, "centered": false, "spread": "mean square", "parameters": "shape", "epsPlacement": "inside", "epsBounds": "square"},
-    group_norm: {"name": "Group norm", "color": "#cc79a7", "trailing": false, "overBatch": false, "grouped": true, "needsPositions": false, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside", "epsBounds": "square"},
-    instance_norm: {"name": "Instance norm", "color": "#e69f00", "trailing": false, "overBatch": false, "grouped": false, "needsPositions": true, "centered": true, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside", "epsBounds": "square"},
-    filter_response_norm: {"name": "Filter response norm", "color": "#885500", "trailing": false, "overBatch": false, "grouped": false, "needsPositions": true, "centered": false, "spread": "mean square", "parameters": "channel", "epsPlacement": "inside", "epsBounds": "square"},
-    scale_norm: {"name": "ScaleNorm", "color": "#00bbcc", "trailing": true, "overBatch": false, "grouped": false, "needsPositions": false, "centered": false, "spread": "sum of squares", "parameters": "scalar", "epsPlacement": "clamp", "epsBounds": "root"},
+    batch_norm: {"name": "Batch norm", "color": "#0072b2", "over": {"N, D": "N", "N, C, H, W": "NHW", "N, T, D": "NT"}, "weight": {"N, D": "D", "N, C, H, W": "C", "N, T, D": "D"}, "grouped": false, "centered": true, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
+    layer_norm: {"name": "Layer norm", "color": "#d55e00", "over": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "weight": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "grouped": false, "centered": true, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
+    rms_norm: {"name": "RMS norm", "color": "#009e73", "over": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "weight": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "grouped": false, "centered": false, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
+    group_norm: {"name": "Group norm", "color": "#cc79a7", "over": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "DT"}, "weight": {"N, D": "D", "N, C, H, W": "C", "N, T, D": "D"}, "grouped": true, "centered": true, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
+    instance_norm: {"name": "Instance norm", "color": "#e69f00", "over": {"N, D": "", "N, C, H, W": "HW", "N, T, D": "T"}, "weight": {"N, D": "D", "N, C, H, W": "C", "N, T, D": "D"}, "grouped": false, "centered": true, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
+    filter_response_norm: {"name": "Filter response norm", "color": "#885500", "over": {"N, D": "", "N, C, H, W": "HW", "N, T, D": "T"}, "weight": {"N, D": "D", "N, C, H, W": "C", "N, T, D": "D"}, "grouped": false, "centered": false, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
+    scale_norm: {"name": "ScaleNorm", "color": "#00bbcc", "over": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "weight": {"N, D": "", "N, C, H, W": "", "N, T, D": ""}, "grouped": false, "centered": false, "spread": "sum of squares", "epsPlacement": "clamp", "epsBounds": "root"},
   };
   // end
   // The axes of a layout in the order of memory; channels are C, or D where there is no C.
@@ -31,29 +31,21 @@
     return all;
   }
 
-  /* Labels of the cells: equal labels share one mean, or one weight. Null: not defined. */
-  function shareMean(norm, axes, index, groups, sizes) {
-    const channel = axes.findIndex((a) => a === "C" || a === "D");
-    if (norm.trailing) {
-      // Over the features of a token; an image has no tokens, so over (C, H, W).
-      return axes.includes("T") ? `${index[0]},${index[1]}` : `${index[0]}`;
-    }
-    if (norm.needsPositions && axes.length < 3) return null;
-    const size = norm.grouped ? sizes[channel] / groups : 1;
-    const group = Math.floor(index[channel] / size);
-    return norm.overBatch ? `${group}` : `${index[0]},${group}`;
+  /* Labels of the cells: equal labels share one mean, or one weight. */
+  function shareMean(norm, layout, index, groups, sizes) {
+    const { axes } = LAYOUTS[layout];
+    const block = (axis, k) => norm.grouped && "CD".includes(axis)
+      ? Math.floor(index[k] / (sizes[k] / groups)) : "all";
+    return axes.map((axis, k) => norm.over[layout].includes(axis) ? block(axis, k) : index[k]).join();
   }
 
-  function shareWeight(norm, axes, index) {
-    const channel = axes.findIndex((a) => a === "C" || a === "D");
-    if (norm.parameters === "channel") return `${index[channel]}`;
-    if (norm.parameters !== "shape") return "";
-    return axes.includes("T") ? `${index[2]}` : index.slice(1).join(",");
+  function shareWeight(norm, layout, index) {
+    return LAYOUTS[layout].axes.map((axis, k) => norm.weight[layout].includes(axis) ? index[k] : "all")
+      .join();
   }
 
   /* What is divided by, before eps. */
   function root(norm, average, shift, count) {
-    if (norm.spread === "mean magnitude") return average((v) => Math.abs(v - shift));
     const times = norm.spread === "sum of squares" ? count : 1;
     return Math.sqrt(times * average((v) => (v - shift) ** 2));
   }
@@ -67,11 +59,10 @@
   /* Standardize a tensor, given as its values in the order of memory. */
   function normalize(values, layout, name, { sizes = LAYOUTS[layout].sizes, groups = 2 } = {}) {
     const norm = NORMS[name];
-    const axes = LAYOUTS[layout].axes;
     const cells = indices(sizes);
-    const labels = cells.map((index) => shareMean(norm, axes, index, groups, sizes));
-    const weights = cells.map((index) => shareWeight(norm, axes, index));
-    if (labels.includes(null)) {
+    const labels = cells.map((index) => shareMean(norm, layout, index, groups, sizes));
+    const weights = cells.map((index) => shareWeight(norm, layout, index));
+    if (!norm.over[layout]) {
       const left = norm.centered ? "nothing" : "only its sign";
       return { error: `${norm.name} needs positions: over one value per channel ${left} is left.` };
     }
@@ -90,7 +81,7 @@
       }
     }
     const perMean = members.values().next().value.length;
-    const refused = perMean === 1 && norm.overBatch
+    const refused = perMean === 1 && norm.over[layout].includes("N")
       ? "One value per channel: every output is 0. In training, torch refuses this batch." : "";
     return {
       labels, weights, mean, rstd, output, perMean, refused,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from normlab import layers
 from normlab.checks.invariances import INVARIANCES
-from normlab.norms import NORMS, Norm
+from normlab.norms import NORMS, Norm, parameter_axes, reduced_axes
 
 BOOK = Path(__file__).resolve().parents[1]
 ROWS = {
@@ -30,7 +30,8 @@ ROWS = {
     "take it for": "{ref}`take it for <bvl-rule>`",
     "think twice": "think twice",
 }
-LAYOUTS = {"vectors": ("D", []), "images": ("C", ["H", "W"]), "tokens": ("D", ["T"])}
+# Axes in the order of memory; the channels are C, or D where there is no C.
+LAYOUTS = {"vectors": "ND", "images": "NCHW", "tokens": "NTD"}
 CHANGES = {
     "λW": "weight_rescale",
     "λ row": "row_rescale",
@@ -53,9 +54,6 @@ def write_formula(norm: Norm) -> str:
     if norm.spread == "sum of squares":
         squares = f"sum({shifted}**2)"
     root = f"sqrt({squares})"
-    if norm.spread == "mean magnitude":
-        root = f"mean(abs({shifted}))"
-        squares = f"{root}**2"
     below = {
         "inside": f"sqrt({squares} + eps)",
         "outside": f"({root} + eps)",
@@ -65,42 +63,71 @@ def write_formula(norm: Norm) -> str:
     return f"`{shifted} / {below}{weight}{' + bias' if norm.has_bias else ''}`"
 
 
-def _letters(norm: Norm, layout: str) -> str:
-    feature, positions = LAYOUTS[layout]
+def letters_over(name: str, layout: str) -> str:
+    """Axes of a layout that one mean is taken over; of channels in groups, those of one group.
+
+    Norms of shapes read a whole image, or the features of a token; norms of channels have these
+    on axis 1.
+    """
+    norm, axes = NORMS[name], LAYOUTS[layout]
     if norm.trailing:
-        return ", ".join([feature, *positions] if layout == "images" else [feature])
-    first = (["N"] if norm.over_batch else []) + ([f"{feature}/G"] if norm.grouped else [])
-    return ", ".join(first + positions)
+        over = reduced_axes(name, len(axes), normalized_ndim=3 if layout == "images" else 1)
+        return "".join(axes[axis] for axis in over)
+    axes = _channels_second(axes)
+    view = f"N.{axes[1:]}" if norm.grouped else axes
+    return "".join(view[axis] for axis in reduced_axes(name, len(view)))
+
+
+def letters_of_weight(name: str, layout: str) -> str:
+    """Axes of a layout along which the weight varies."""
+    axes = LAYOUTS[layout]
+    ordered = axes if NORMS[name].trailing else _channels_second(axes)
+    ndim = 3 if layout == "images" else 1
+    return "".join(ordered[a] for a in parameter_axes(name, len(axes), normalized_ndim=ndim))
+
+
+def _feature(layout: str) -> str:
+    return "C" if "C" in LAYOUTS[layout] else "D"
+
+
+def _channels_second(axes: str) -> str:
+    return "NDT" if axes == "NTD" else axes
+
+
+def _letters(name: str, layout: str) -> str:
+    over, feature = letters_over(name, layout), _feature(layout)
+    return ", ".join(f"{c}/G" if NORMS[name].grouped and c == feature else c for c in over)
 
 
 def _call(norm: Norm, layout: str) -> str:
-    feature, _ = LAYOUTS[layout]
     rank = "2d" if layout == "images" else "1d"
     module = next((m for m in norm.modules if m.endswith(rank)), norm.modules[0])
-    size = "(C, H, W)" if norm.trailing and layout == "images" else feature
+    size = "(C, H, W)" if norm.trailing and layout == "images" else _feature(layout)
     groups = "G, " if norm.grouped else ""
     turned = " on `x.mT`" if layout == "tokens" and not norm.trailing else ""
     return f"`{'nn' if norm.torch else 'layers'}.{module}({groups}{size})`{turned}"
 
 
-def _picture(norm: Norm, layout: str) -> str:
+def _picture(name: str, layout: str) -> str:
     """The alternative text of a block: which cells share a mean."""
-    if norm.trailing:
-        whole = {"vectors": "all features of one sample", "images": "one whole sample"}
-        return whole.get(layout, "all features of one token")
+    over, feature = letters_over(name, layout), _feature(layout)
+    if over == "CHW" and not NORMS[name].grouped:
+        return "one whole sample"
     noun = "channel" if layout == "images" else "feature"
-    cells = f"half of the {noun}s" if norm.grouped else f"one {noun}"
-    tokens = " of all tokens" if layout == "tokens" else ""
-    samples = " of all samples" if norm.over_batch else " of one sample"
-    positions = ", all positions" if layout == "images" and not norm.needs_positions else ""
-    return cells + tokens + samples + positions
+    share = "half of the" if NORMS[name].grouped else "all"
+    cells = f"{share} {noun}s" if feature in over else f"one {noun}"
+    samples = "all samples" if "N" in over else "one sample"
+    if layout == "tokens":
+        samples = f"all tokens of {samples}" if "T" in over else "one token"
+    positions = "" if layout != "images" else ", all positions" if "H" in over else ", one position"
+    return f"{cells} of {samples}{positions}"
 
 
 def _layout_cell(name: str, norm: Norm, layout: str) -> str:
-    if norm.needs_positions and layout == "vectors":
+    if not letters_over(name, layout):
         return "none: one value per mean, {ref}`refused <numerics-one>`"
-    picture = f"![{_picture(norm, layout)}](_static/axes/{name}-{layout}.svg)"
-    return f"{picture} over {_letters(norm, layout)}: {_call(norm, layout)}"
+    picture = f"![{_picture(name, layout)}](_static/axes/{name}-{layout}.svg)"
+    return f"{picture} over {_letters(name, layout)}: {_call(norm, layout)}"
 
 
 def _state_cells(norm: Norm) -> dict[str, str]:
@@ -167,23 +194,23 @@ def write_invariances() -> str:
 
 
 def write_explorer() -> str:
-    """The data of the explorer, as a constant of JavaScript."""
+    """The data of the explorer, as a constant of JavaScript: its cells, given by axes."""
     shown = {
         name: {
             "name": norm.label[0].upper() + norm.label[1:],
             "color": norm.color,
-            "trailing": norm.trailing,
-            "overBatch": norm.over_batch,
+            "over": {", ".join(LAYOUTS[layout]): letters_over(name, layout) for layout in LAYOUTS},
+            "weight": {
+                ", ".join(LAYOUTS[layout]): letters_of_weight(name, layout) for layout in LAYOUTS
+            },
             "grouped": norm.grouped,
-            "needsPositions": norm.needs_positions,
             "centered": norm.centered,
             "spread": norm.spread,
-            "parameters": norm.parameters,
             "epsPlacement": norm.eps_placement,
             "epsBounds": norm.eps_bounds,
         }
         for name, norm in NORMS.items()
-        if "explorer" not in norm.absent and norm.spread is not None
+        if "explorer" not in norm.absent
     }
     lines = ",\n".join(f"    {name}: {json.dumps(data)}" for name, data in shown.items())
     return f"  const NORMS = {{\n{lines},\n  }};"
@@ -198,7 +225,7 @@ def write_api() -> str:
         theirs = f"{{py:func}}`{norm.torch}`" if norm.torch else "none"
         target = norm.page.partition("#")[2]
         first = [f"{{ref}}`{name} <{target}>`", norm.reads]
-        rows.append([*first, norm.spread or "none", eps, weights[norm.parameters], theirs])
+        rows.append([*first, norm.spread, eps, weights[norm.parameters], theirs])
     return _table(rows)
 
 

@@ -1,7 +1,8 @@
 """The norms as one formula with named conventions: the float64 oracle of the checks.
 
-It shares no code with `normlab.layers` and `normlab.reference`, and it can be told to make a
-known mistake, which is how a failed check is traced to its likely cause.
+It shares no arithmetic with `normlab.layers` and `normlab.reference`, and it can be told to make a
+known mistake, which is how a failed check is traced to its likely cause. Which cells share a mean
+is the record's to say, in `normlab.norms`; that it is true is what `tests/test_norms.py` shows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from normlab.norms import NORMS
+from normlab.norms import NORMS, parameter_axes, reduced_axes, split_channels
 
 # those of shapes first
 FAMILIES = tuple(
@@ -72,30 +73,24 @@ class Formula:
         """`x`, or its grouped view, and the axes of it that share statistics."""
         if self.dims is not None:
             return x, self.dims
-        norm = NORMS[self.like]
-        if norm.trailing:
-            if self.channels_first:
-                return x, (1,)
-            return x, tuple(range(x.dim() - self.normalized_ndim, x.dim()))
-        if not norm.grouped:
-            return x, (*((0,) if norm.over_batch else ()), *range(2, x.dim()))
-        n, c = x.shape[:2]
-        size = c // self.num_groups
+        if self.channels_first:
+            return x, (1,)
+        if not NORMS[self.like].grouped:
+            return x, reduced_axes(self.like, x.dim(), normalized_ndim=self.normalized_ndim)
+        shape = split_channels(x.shape, self.num_groups)
         if self.grouping == "interleaved":
-            view = x.reshape(n, size, self.num_groups, *x.shape[2:])
+            view = x.reshape(shape[0], shape[2], shape[1], *shape[3:])
             return view, (1, *range(3, view.dim()))
-        view = x.reshape(n, self.num_groups, size, *x.shape[2:])
-        return view, (2,) if self.grouping == "per position" else tuple(range(2, view.dim()))
+        view = x.reshape(shape)
+        per_position = self.grouping == "per position"
+        return view, (2,) if per_position else reduced_axes(self.like, view.dim())
 
     def parameter_view(self, x: Tensor) -> tuple[int, ...]:
         """Shape in which weight and bias are broadcast against `x`."""
-        norm = NORMS[self.like]
-        if norm.parameters == "scalar":
-            return (1,) * x.dim()
-        if norm.trailing and not self.channels_first:
-            kept = x.dim() - self.normalized_ndim
-            return (1,) * kept + tuple(x.shape[kept:])
-        return (1, x.shape[1]) + (1,) * (x.dim() - 2)
+        axes: tuple[int, ...] = (1,)
+        if not self.channels_first:
+            axes = parameter_axes(self.like, x.dim(), normalized_ndim=self.normalized_ndim)
+        return tuple(size if axis in axes else 1 for axis, size in enumerate(x.shape))
 
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor, int]:
         """Mean, squared spread (by this formula's divisor) and count; reduced axes have size 1."""
@@ -103,14 +98,9 @@ class Formula:
         count = math.prod(view.shape[d] for d in dims)
         mean = view.mean(dims, keepdim=True)
         centered = view - mean if self._centered(self.center_variance) else view
-        spread = NORMS[self.like].spread
-        magnitudes = spread == "mean magnitude"
-        if magnitudes:
-            var = centered.abs().mean(dims, keepdim=True).square()
-        else:
-            var = centered.square().mean(dims, keepdim=True)
-        if self.sum_not_mean != (spread == "sum of squares"):
-            var = var * (count**2 if magnitudes else count)
+        var = centered.square().mean(dims, keepdim=True)
+        if self.sum_not_mean != (NORMS[self.like].spread == "sum of squares"):
+            var = var * count
         if self.divisor == "n-1":
             var = var * (count / (count - 1)) if count > 1 else var * torch.nan
         return mean, var, count

@@ -95,7 +95,7 @@ def compare_backwards(
         "num_groups": num_groups,
         "eps": eps,
     }
-    if norm.has_correction:
+    if "r_max" in norm.signature:
         # so far off that both bounds bind: then r and d, of which there is no gradient, do not
         # move under differences either
         values |= {

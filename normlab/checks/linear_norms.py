@@ -109,7 +109,7 @@ def _behind_a_linear_map(name: str, positions: int = 1) -> LinearNorm:
     def call(a: Tensor, shape: tuple[int, ...], eps: float) -> Tensor:
         eps = max(eps, SMALLEST_EPS) if record.over_batch else eps
         known: dict[str, Tensor] = {}
-        if record.has_correction:
+        if "r_max" in record.signature:
             size = a.shape[1]
             known = {"running_mean": a.new_zeros(size), "running_var": a.new_ones(size)}
         arguments = record.arguments(normalized_shape=shape, num_groups=2, eps=eps, **known)

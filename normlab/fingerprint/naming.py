@@ -1,34 +1,51 @@
-"""From the axes of the statistics and of the weight to the name of a norm."""
+"""From the axes of the statistics and of the weight to the norm whose record has them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from normlab.fingerprint.evidence import Evidence
-from normlab.norms import NORMS, reduced_axes
+from normlab.norms import NORMS, Norm, parameter_axes, reduced_axes
 from normlab.probing.groups import find_groups
 from normlab.probing.layer import ForeignLayer
 from normlab.probing.parameters import varying_axes
 
 
+@dataclass(frozen=True)
+class _Arrangement:
+    """One way in which a norm may lie in an input: with its channels on some axis."""
+
+    name: str
+    over: frozenset[int]  #: axes that share statistics
+    weight: frozenset[int]  #: axes along which its weight varies
+    channel: int | None = None  #: axis of the channels; None of a norm of trailing axes
+    usual: bool = True  #: as the record has it, and not with the channels elsewhere
+
+    @property
+    def record(self) -> Norm:
+        return NORMS[self.name]
+
+
 def name_family(found: Evidence) -> str:
     """The family, or "none: " and the reason.
 
-    Where axes and weight leave two names, a call with another shape decides: a layer norm keeps
-    its normalized shape, a group or instance norm takes any number of positions. Factors that vary
-    along an axis along which no parameter does come from a condition; statistics alone name the
-    norm then.
+    Factors that vary along an axis along which no parameter does come from a condition; statistics
+    alone name the norm then.
     """
     carried = _carried(found)
-    known = {axis for role in found.roles.values() for axis in role.axes}
-    usual = _by_axes(found, carried)
-    if usual.startswith("none: ") or (carried - known and not carried <= found.reduced):
-        named = _by_record(found, carried)
-        if named:
-            return named
-        alone = _modulated(found, carried) if carried - known else ""
+    name = _name(found, carried)
+    if name:
+        return name
+    if carried - {axis for role in found.roles.values() for axis in role.axes}:
+        alone = _modulated(found, carried)
         if alone:
             found.report.modulated = True
             return alone
-    return usual
+    # a weight that varies along further axes, too, is one of a layer or RMS norm still
+    loose = [a.name for a in _arrangements(found) if carried & a.over]
+    loose = [name for name in loose if NORMS[name].parameters == "shape"]
+    return loose[0] if loose and not found.is_scalar else f"none: {_reason(found)}"
 
 
 def _carried(found: Evidence) -> set[int]:
@@ -41,6 +58,82 @@ def _carried(found: Evidence) -> set[int]:
     return {axis for axes in varying for axis in axes}
 
 
+def _arrangements(found: Evidence) -> Iterator[_Arrangement]:
+    """Norms over the cells that share statistics here, with this spread."""
+    split = found.groups.split
+    for name, record in NORMS.items():
+        if "identify" in record.absent:
+            continue
+        if (record.centered, record.spread) != (found.affine.centered, found.spread):
+            continue
+        for a in _layouts(name, len(found.probe.shape)):
+            grouped = split is not None and record.grouped and split == a.channel
+            if a.over == found.reduced and (split is None or grouped):
+                yield a
+
+
+def _layouts(name: str, ndim: int) -> Iterator[_Arrangement]:
+    if NORMS[name].trailing:
+        for n in range(1, max(ndim, 2)):
+            over = frozenset(reduced_axes(name, ndim, normalized_ndim=n))
+            weight = frozenset(parameter_axes(name, ndim, normalized_ndim=n))
+            yield _Arrangement(name, over, weight)
+        for axis in range(1, ndim - 1):  # features that do not come last
+            weight = frozenset({axis} if NORMS[name].parameters == "shape" else ())
+            yield _Arrangement(name, frozenset({axis}), weight, usual=False)
+        return
+    for channel in range(1, ndim):
+        order = [0, channel, *(axis for axis in range(1, ndim) if axis != channel)]
+        over = frozenset(order[axis] for axis in _reduced_by(name, ndim))
+        weight = frozenset(order[axis] for axis in parameter_axes(name, ndim))
+        yield _Arrangement(name, over, weight, channel, channel == 1)
+
+
+def _reduced_by(name: str, ndim: int) -> set[int]:
+    """Axes of the input that a channel norm reduces; groups of channels are on axis 1."""
+    if NORMS[name].grouped:
+        return {axis - 1 for axis in reduced_axes(name, ndim + 1)}
+    return set(reduced_axes(name, ndim))
+
+
+def _name(found: Evidence, carried: set[int]) -> str:
+    """The norm of these cells whose weight may vary as it does here; empty if none is.
+
+    Where several are, the record's own layout comes before another, then the weight that varies
+    along the fewest axes, and then a call with another shape decides.
+    """
+    scalar = found.is_scalar
+    fits = [
+        a
+        for a in _arrangements(found)
+        if carried <= a.weight and scalar == (a.record.parameters == "scalar" and found.has_weight)
+    ]
+    usual = [a for a in fits if a.usual] or fits
+    if carried:
+        fewest = min((len(a.weight) for a in usual), default=0)
+        usual = [a for a in usual if len(a.weight) == fewest]
+    names = dict.fromkeys(a.name for a in usual)
+    return _ask(found, names) if len(names) > 1 else next(iter(names), "")
+
+
+def _ask(found: Evidence, names: dict[str, None]) -> str:
+    """The one of several norms that is over its cells at another shape, too.
+
+    A norm of trailing axes keeps its normalized shape, one of channels takes any number of
+    positions.
+    """
+    probe, ndim = found.probe, len(found.probe.shape)
+    channel = [name for name in names if not NORMS[name].trailing]
+    trailing = [name for name in names if NORMS[name].trailing]
+    more = ndim == 2 or (ndim == 3 and 1 not in found.reduced)
+    shape = (*probe.shape, 3) if more else (*probe.shape[:-1], probe.shape[-1] + 1)
+    over = _reduced(probe, shape)
+    if over is None and more and ndim > 2:
+        over = _reduced(probe, shape := (*probe.shape[:-1], probe.shape[-1] + 1))
+    there = [name for name in channel if over == _reduced_by(name, len(shape))]
+    return (there + trailing + channel)[0]
+
+
 def _modulated(found: Evidence, carried: set[int]) -> str:
     """The norm whose factors come from a condition; empty where only a usual weight is seen."""
     over, ndim = found.reduced, len(found.probe.shape)
@@ -49,101 +142,32 @@ def _modulated(found: Evidence, carried: set[int]) -> str:
         if per_channel and 1 in carried and not (ndim == 3 and carried <= over):
             return "" if carried <= {1} else "instance_norm"
     usual = carried <= ({1} if 0 in over or found.groups.split is not None else over)
-    name = "" if usual else _by_axes(found, set())
-    return "" if name.startswith("none: ") else name
+    return "" if usual else _name(found, set())
 
 
-def _by_record(found: Evidence, carried: set[int]) -> str:
-    """A norm whose record has these cells, this spread and these parameters; empty if none has."""
-    ndim, scalar = len(found.probe.shape), found.is_scalar
-    for name, record in NORMS.items():
-        if record.grouped or record.spread is None or found.groups.split is not None:
-            continue
-        if (record.centered, record.spread) != (found.affine.centered, found.spread):
-            continue
-        sizes = range(1, ndim) if record.trailing else (1,)
-        allowed = {
-            "channel": {1},
-            "shape": found.reduced,
-            "scalar": set[int](),
-            "none": set[int](),
-        }[record.parameters]
-        fits = carried <= allowed and scalar == (record.parameters == "scalar" and found.has_weight)
-        # whichever holds the features; those of torch were looked for by their axes
-        one_axis = record.torch is None and record.trailing and len(found.reduced) == 1
-        one_axis = one_axis and 0 not in found.reduced
-        if fits and (
-            one_axis
-            or any(set(reduced_axes(name, ndim, normalized_ndim=n)) == found.reduced for n in sizes)
-        ):
-            return name
-    return ""
-
-
-def _by_axes(found: Evidence, carried: set[int]) -> str:
-    probe, groups, affine = found.probe, found.groups, found.affine
-    ndim, centered = len(probe.shape), affine.centered
-    over = found.reduced
+def _reason(found: Evidence) -> str:
+    """Why no norm has these cells and this weight."""
+    over, ndim = found.reduced, len(found.probe.shape)
     if found.is_scalar:
         return (
-            "none: one number multiplies all entries, as the weight of ScaleNorm does, but what it "
+            "one number multiplies all entries, as the weight of ScaleNorm does, but what it "
             "multiplies is not the input over the root of its sum of squares"
         )
     if found.spread == "sum of squares":
         return (
-            "none: the input is divided by the root of the sum of squares, not of their mean: "
+            "the input is divided by the root of the sum of squares, not of their mean: "
             "an L2 normalization"
         )
-    if groups.split is not None:
-        positions = set(range(1, ndim)) - {groups.split}
-        if centered and over == positions | {groups.split} and carried <= {groups.split}:
-            return "group_norm"
-        return "none: blocks of one axis share statistics, but not as those of a group norm do"
+    if found.groups.split is not None:
+        return "blocks of one axis share statistics, but not as those of a group norm do"
     if 0 in over:
-        kept = set(range(ndim)) - over
-        if ndim > 1 and centered and len(kept) == 1 and carried <= kept:
-            return "batch_norm"
-        if ndim > 1 or not carried <= over:
-            what = "mean and variance" if centered else "mean square"
-            return f"none: one {what} over axes {tuple(sorted(over))}; no named norm takes these"
-    trailing = over == set(range(min(over), ndim))
-    if not centered:
-        if (trailing or len(over) == 1) and (not carried or carried & over):
-            return "rms_norm"
-        return "none: a mean square over these axes with these weights has no name"
-    if trailing and ndim > 1:
-        return _trailing(probe, over, carried)
-    if trailing:
-        return "layer_norm"
-    if len(over) == 1 and (not carried or carried & over):
-        return "layer_norm"
-    if over == set(range(1, ndim - 1)) and carried <= {ndim - 1}:
-        return "instance_norm"
-    return f"none: statistics over axes {tuple(sorted(over))} with these weights have no name"
-
-
-def _trailing(probe: ForeignLayer, over: set[int], carried: set[int]) -> str:
-    shape, ndim = probe.shape, len(probe.shape)
-    per_channel = {*range(1, ndim)} == over or {*range(2, ndim)} == over
-    other = "group_norm" if 1 in over else "instance_norm"
-    if carried and not carried & over:
-        if per_channel and carried == {1}:
-            return other
-        return "none: the weight varies along axes that are not normalized"
-    if not per_channel:
-        return "layer_norm"
-    if 1 in over and ndim > 2 and carried == {1}:
-        return "group_norm"
-    if carried and not (1 in over and ndim == 2):
-        return "layer_norm"
-    if ndim == 2 or (ndim == 3 and 1 not in over):  # one more axis of positions
-        found = _reduced(probe, (*shape, 3))
-        if found is not None:
-            return other if found == over | {ndim} else "layer_norm"
-        if ndim == 2:
-            return "layer_norm"
-    found = _reduced(probe, (*shape[:-1], shape[-1] + 1))
-    return other if found == over else "layer_norm"
+        what = "mean and variance" if found.affine.centered else "mean square"
+        return f"one {what} over axes {tuple(sorted(over))}; no named norm takes these"
+    if not found.affine.centered:
+        return "a mean square over these axes with these weights has no name"
+    if over == set(range(min(over), ndim)):
+        return "the weight varies along axes that are not normalized"
+    return f"statistics over axes {tuple(sorted(over))} with these weights have no name"
 
 
 def _reduced(probe: ForeignLayer, shape: tuple[int, ...]) -> set[int] | None:

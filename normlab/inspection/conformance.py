@@ -17,7 +17,7 @@ def _can_be_checked(norm: FoundNorm) -> bool:
     found, record, layer = norm.fingerprint, norm.record, norm.layer
     usual = found.nearest_torch is not None or found.eps_placement != "inside"
     usual |= record.torch is None  # so that none of torch's layers comes nearest
-    own = "threshold" if record.has_threshold else None  # a part of the norm
+    own = "threshold" if "threshold" in record.signature else None  # a part of the norm
     after = found.followed_by not in (None, own) or found.modulated
     alone = not (isinstance(layer, OneTensor) and layer.has_others)
     return usual and not after and found.eps is not None and alone

@@ -88,7 +88,7 @@ class ForeignFunction:
         self.function = function
         self.like = like
         self.expected_eps = eps
-        self.needs_running = NORMS[like].has_correction
+        self.needs_running = "r_max" in NORMS[like].signature
         self._order = tuple(order or NORMS[like].roles)
         self._parameters = _signature(function)
         self._before = 0  # how many parameters stand in front of the input

@@ -138,9 +138,8 @@ class ParameterMismatch(ValueError):
 def _check_fit(
     shape: tuple[int, ...], parameter_shape: tuple[int, ...], like: str, channels_first: bool
 ) -> None:
-    if NORMS[like].trailing and not channels_first:
-        axes = shape[len(shape) - len(parameter_shape) :]
-    else:
+    axes = NORMS[like].parameter_shape(shape, len(parameter_shape))
+    if channels_first:
         axes = shape[1:2]
     if axes != parameter_shape:
         raise ParameterMismatch(

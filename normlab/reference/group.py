@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from normlab.norms import reduced_axes
+from normlab.norms import reduced_axes, split_channels
 from normlab.reference.standardization import (
     Gradients,
     affine,
@@ -80,7 +80,7 @@ def group_norm(
             f"input: got shape {x.shape}, one value per group, whose variance is 0; expected "
             "more. Use fewer groups"
         )
-    grouped_shape = (batch, num_groups, channels // num_groups, *positions)
+    grouped_shape = split_channels(x.shape, num_groups)
     w, b = as_channel_vector("weight", weight, x), as_channel_vector("bias", bias, x)
     axes = reduced_axes("group_norm", len(grouped_shape))
     x_hat, rstd, _, _ = standardize(x.reshape(grouped_shape), axes, eps)
