@@ -240,7 +240,7 @@ CHANGED = [
     ("cases", "layer_norm", {"cases": NORMS["layer_norm"].cases[:3]}, "and without"),
     ("cases", "layer_norm", {"cases": NORMS["batch_norm"].cases}, "(3, 5, 7)"),
     ("check", "layer_norm", {"centered": False}, "rejects"),
-    ("check", "layer_norm", {"spread": "mean magnitude"}, "rejects"),
+    ("check", "layer_norm", {"spread": "sum of squares"}, "rejects"),
     ("check", "rms_norm", {"spread": "sum of squares"}, "rejects"),
     ("check", "layer_norm", {"eps": 0.1}, "rejects"),
     ("invariances", "layer_norm", {"invariances": ()}, "measured ('weight_rescale'"),

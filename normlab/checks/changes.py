@@ -115,7 +115,9 @@ def other_axes(call: Call) -> tuple[int, ...]:
         return (call.x.dim() - call.normalized_ndim - 1,)
     if call.norm.grouped:
         return (0, *positions)
-    return (0, 1) if call.norm.over_batch else (1,)
+    if call.norm.over_batch:
+        return (0, 1)
+    return (0,) if call.norm.over_channels == "all" else (1,)
 
 
 # Changes of an output.

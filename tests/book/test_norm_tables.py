@@ -56,8 +56,8 @@ def test_another_record_gives_other_pages(change, pages, monkeypatch) -> None:
             "`x / sqrt(sum(x**2) + eps) * weight + bias`",
         ),
         (
-            {"spread": "mean magnitude", "eps_placement": "outside", "signature": ("eps",)},
-            "`(x - mean(x)) / (mean(abs((x - mean(x)))) + eps)`",
+            {"centered": False, "eps_placement": "outside", "signature": ("eps",)},
+            "`x / (sqrt(mean(x**2)) + eps)`",
         ),
     ],
 )

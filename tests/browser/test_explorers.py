@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+
 import built_pages as site
 import numpy as np
 import pytest
+from loading import load
 
 from normlab import reference
+from normlab.norms import NORMS
 
 PAGE = "book/explorer.html"
+SHOWN = [name for name, norm in NORMS.items() if "explorer" not in norm.absent]
+tables = load(site.ROOT / "book/_tools/norm_tables.py")
 SIZES = {"N, C, H, W": (3, 4, 2, 2), "N, T, D": (3, 3, 4), "N, D": (3, 4)}
 
 
@@ -31,51 +38,69 @@ def tab(context):
     opened.close()
 
 
-def _expected(norm: str, layout: str, x: np.ndarray, groups: int) -> np.ndarray:
-    """What normlab.reference gives, with the channel where the layout has it."""
-    channels_first = np.moveaxis(x, -1, 1) if layout == "N, T, D" else x
-    if norm in ("layer_norm", "rms_norm"):
-        shape = x.shape[2:] if layout == "N, T, D" else x.shape[1:]
-        return getattr(reference, norm)(x, shape, eps=1e-5)[0]
-    if norm == "scale_norm":
-        rows = x if layout == "N, T, D" else x.reshape(len(x), -1)
-        return reference.scale_norm(rows)[0].reshape(x.shape)
-    if norm == "batch_norm":
-        y, _ = reference.batch_norm(channels_first, None, None, training=True)
-    elif norm == "group_norm":
-        y, _ = reference.group_norm(channels_first, groups)
-    elif norm == "filter_response_norm":
-        y, _ = reference.filter_response_norm(channels_first, eps=1e-5)
-    else:
-        y, _ = reference.instance_norm(channels_first)
-    return np.moveaxis(y, 1, -1) if layout == "N, T, D" else y
+def _cells(layout: str, values: np.ndarray) -> np.ndarray:
+    """One entry for each cell of a layout, with the channels on axis 1, turned to its order."""
+    return np.moveaxis(values, 1, -1) if layout == "N, T, D" else values
+
+
+def _expected(name: str, layout: str, x: np.ndarray) -> np.ndarray:
+    """What normlab.reference gives: over whole images, or the features of a token."""
+    function = getattr(reference, name)
+    taken = inspect.signature(function).parameters
+    features = x.shape[2:] if layout == "N, T, D" else x.shape[1:]
+    if not NORMS[name].trailing:
+        x = np.moveaxis(x, -1, 1) if layout == "N, T, D" else x
+    elif "normalized_shape" not in taken:
+        x = x.reshape(*x.shape[: x.ndim - len(features)], -1)
+    given = {
+        "normalized_shape": features,
+        "num_groups": 2,
+        "running_mean": None,
+        "running_var": None,
+        "training": True,
+        "eps": 1e-5,
+    }
+    y, _ = function(x, **{role: value for role, value in given.items() if role in taken})
+    return (y if NORMS[name].trailing else _cells(layout, y)).reshape(SIZES[layout])
 
 
 @pytest.mark.parametrize("layout", SIZES)
-@pytest.mark.parametrize(
-    "norm",
-    [
-        "batch_norm",
-        "layer_norm",
-        "rms_norm",
-        "group_norm",
-        "instance_norm",
-        "filter_response_norm",
-        "scale_norm",
-    ],
-)
-def test_agrees_with_the_reference(script, norm, layout):
+@pytest.mark.parametrize("name", SHOWN)
+def test_agrees_with_the_reference(script, name, layout):
     x = np.random.default_rng(0).normal(1.0, 2.0, SIZES[layout])
     found = script.evaluate(
         "([x, layout, norm]) => normlabExplorer.normalize(x, layout, norm)",
-        [x.ravel().tolist(), layout, norm],
+        [x.ravel().tolist(), layout, name],
     )
-    if norm in ("instance_norm", "filter_response_norm") and layout == "N, D":
+    if NORMS[name].needs_positions and layout == "N, D":
         assert "needs positions" in found["error"]
         return
     np.testing.assert_allclose(
-        np.reshape(found["output"], x.shape), _expected(norm, layout, x, 2), atol=1e-12
+        np.reshape(found["output"], x.shape), _expected(name, layout, x), atol=1e-12
     )
+
+
+def test_draws_a_norm_by_its_record(context, monkeypatch):
+    """PixelNorm's means are over the channels of one position, in every layout."""
+    record = dataclasses.replace(
+        NORMS["instance_norm"], over_channels="all", over_positions=False, parameters="none"
+    )
+    monkeypatch.setitem(NORMS, "pixel_norm", record)
+    script = (site.ROOT / "book/_static/explorer.js").read_text(encoding="utf-8")
+    tab = context.new_page()
+    tab.add_script_tag(content=tables.fill(script, "norms", tables.write_explorer()))
+    for layout, sizes in SIZES.items():
+        found = tab.evaluate(
+            "([x, layout]) => normlabExplorer.normalize(x, layout, 'pixel_norm')",
+            [list(range(int(np.prod(sizes)))), layout],
+        )
+        where = np.indices(sizes)
+        positions = np.delete(where, 2 if layout == "N, T, D" else 1, axis=0)  # all but channels
+        wanted = ["".join(map(str, cell)) for cell in positions.reshape(len(positions), -1).T]
+        pairs = set(zip(found["labels"], wanted, strict=True))
+        assert len(pairs) == len(set(wanted)) == len(set(found["labels"]))
+        assert len(set(found["weights"])) == 1
+    tab.close()
 
 
 def test_keyboard_moves_between_cells(tab):
