@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from normlab.checks.report import CheckFailed, Failure, Report
 from normlab.checks.tolerances import error_budget, max_error
 from normlab.norms import NORMS
-from normlab.parallel import mistakes
 from normlab.parallel.division import (
     HEAD_DIM,
     Divided,
@@ -25,7 +24,9 @@ from normlab.parallel.division import (
     one_process,
 )
 from normlab.parallel.gradients import reduce_norm_gradients
+from normlab.parallel.mistakes import MISTAKES
 from normlab.parallel.processes import Processes, RankFailed
+from normlab.parallel.symptoms import Summands, split_parameter_gradient
 from normlab.probing import ForeignFunction, ForeignModule, ForeignNorm
 
 _LIMIT = 1e-12
@@ -171,7 +172,7 @@ def _examine(
         in_evaluation = "in evaluate" in str(error)
         kind = "sends_in_evaluation" if in_evaluation else "skips_collective"
         kind = kind if waited else "raises"
-        _note(report, "runs", division, f"{name}: {mistakes.SENTENCES[kind]}. {error}", kind)
+        _note(report, "runs", division, f"{name}: {MISTAKES[kind].says}. {error}", kind)
         return not waited
     if division.offset and report.failures:
         return True  # what is wrong around zero says nothing new around a large mean
@@ -211,15 +212,21 @@ def _compare(
         singles = [one_process(division, eps, torchs=t) for t in (False, True)]
         near = _near(y, right.y, [s.y for s in singles])
         near = near and _near(dx, right.dx, [s.dx for s in singles])
-        named = mistakes.SENTENCES["cancellation"], "cancellation"
+        named = MISTAKES["cancellation"].says, "cancellation"
         yield ("output", *(("", None) if near else named))
         return
     number = torch.finfo(division.x.dtype).eps if eps is None else eps
-    yield ("output", *_verdict(y, right.y, mistakes.wrong_outputs(exact, number)))
+    possible = {n: m for n, m in MISTAKES.items() if exact.over in m.over}
+    outputs = ((n, m.output(exact, number)) for n, m in possible.items() if m.output)
+    yield ("output", *_verdict(y, right.y, outputs))
     if not _near(y, right.y):
         return
-    wrong = mistakes.wrong_input_gradients(exact, right.dx, number)
-    yield ("input gradient", *_verdict(dx, right.dx, wrong))
+    gradients = (
+        (n, gradient(exact, right.dx, number))
+        for n, m in possible.items()
+        for gradient in m.input_gradients
+    )
+    yield ("input gradient", *_verdict(dx, right.dx, gradients))
     for name in ("dweight", "dbias"):
         if getattr(answers[0].values, name) is not None:
             yield _compare_parameter(name, exact, answers, right, number)
@@ -245,8 +252,14 @@ def _verdict(
         return "", None
     for mistake, value in wrong:
         if got.shape == value.shape and max_error(got, value) <= 1e-6 * max_error(value, right):
-            return mistakes.SENTENCES[mistake], mistake
+            return MISTAKES[mistake].says, mistake
     return "it differs from that of one process, by no mistake that is known here", None
+
+
+def _summed(given: Summands, *names: str) -> Iterator[tuple[str, Tensor]]:
+    """Mistakes, and the gradient that each gives."""
+    known = ((name, MISTAKES[name].summed) for name in names)
+    return ((name, summed(given)) for name, summed in known if summed)
 
 
 def _compare_parameter(
@@ -255,15 +268,15 @@ def _compare_parameter(
     check = {"dweight": "weight gradient", "dbias": "bias gradient"}[name]
     expected: Tensor = getattr(right, name)
     parts = [getattr(a.values, name) for a in answers]
-    size = len(parts)
     if not answers[0].reduced:
         together = torch.cat(parts) if whole.axis == 1 else torch.stack(parts).sum(0)
-        factors = {"reduced_twice": size * expected, "averaged": expected / size}
-        return check, *_verdict(together, expected, iter(factors.items()))
-    known = dict(mistakes.wrong_sums(whole, expected, eps, name[1:]))
+        given = Summands(expected, parts, 0)
+        return check, *_verdict(together, expected, _summed(given, "averaged", "reduced_twice"))
+    mine = [split_parameter_gradient(whole, r, eps)[name == "dbias"] for r in range(len(parts))]
     for rank, got in enumerate(parts):
-        known["partial"] = mistakes.part_of_weight_gradient(whole, rank, eps)[name == "dbias"]
-        sentence, mistake = _verdict(got, expected, iter(known.items()))
+        sentence, mistake = _verdict(
+            got, expected, _summed(Summands(expected, mine, rank), *MISTAKES)
+        )
         if sentence:
             return check, f"on rank {rank}: {sentence}", mistake
     return check, "", None
@@ -277,8 +290,8 @@ def _compare_running(
         return torch.cat([values.running_mean, values.running_var])
 
     for rank, one in enumerate(answers):
-        wrong = mistakes.wrong_running(whole, rank, right)
-        known = ((mistake, torch.cat([mean, var])) for mistake, mean, var in wrong)
+        found = ((n, m.running(whole, rank, right)) for n, m in MISTAKES.items() if m.running)
+        known = ((n, torch.cat(statistics)) for n, statistics in found if statistics)
         sentence, mistake = _verdict(joined(one.values), joined(right), known)
         if sentence:
             return "running statistics", f"on rank {rank}: {sentence}", mistake

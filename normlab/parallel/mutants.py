@@ -1,4 +1,7 @@
-"""Wrong norms over several processes, for the tests of the checks and for the book."""
+"""Wrong norms over several processes, each made from one mistake of `mistakes`.
+
+They are called by the name of a mistake, which other processes can be sent; "" makes none.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from normlab.layers import LayerNorm, RMSNorm
-from normlab.parallel.collectives import group_size, sum_over_group
+from normlab.norms import NORMS
 from normlab.parallel.division import Divided
 from normlab.parallel.gradients import reduce_norm_gradients
+from normlab.parallel.mistakes import MISTAKES, Mistake
+
+CONSTRUCTED = "constructed"
+_RIGHT = Mistake("")
 
 
 @dataclass(frozen=True)
@@ -35,44 +41,11 @@ class ParallelMutant:
     mistake: str
     layer: Any
     reduce: Any = reduce_norm_gradients
-    source: str = "constructed"
+    source: str = CONSTRUCTED
 
 
-def _sum(x: Tensor, mistake: str) -> Tensor:
-    """An all-reduce, right or with one of the wrong backwards."""
-    total = sum_over_group(x)
-    if mistake == "identity_backward":
-        return total.detach() + x - x.detach()
-    if mistake == "reduced_twice":
-        return total + (group_size() - 1) * (total - total.detach())
-    return total.detach() if mistake == "detached_statistics" else total
-
-
-def _moments(x: Tensor, axis: int, mistake: str, centered: bool) -> tuple[Tensor, Tensor, float]:
-    """Mean, variance and count of all processes, with a mistake."""
-    if mistake != "cancellation":
-        x = x.double()  # so that only the mistake is wrong
-    count = x.new_full((1,), x.shape[axis])
-    total = count if mistake == "local_statistics" else sum_over_group(count)
-    some = total.clamp(min=1)
-
-    def mean(v: Tensor) -> Tensor:
-        summed = v.sum(axis, keepdim=True)
-        if mistake == "local_statistics":
-            return summed / some
-        if mistake == "count_ignored":
-            return _sum(summed / count.clamp(min=1), mistake) / group_size()
-        return _sum(summed, mistake) / some
-
-    if not centered:
-        return x.new_zeros(()), mean(x.square()), float(total)
-    m = mean(x)
-    if mistake == "cancellation":
-        return m, mean(x.square()) - m.square(), float(total)
-    if mistake == "spread_missing":
-        own = x.sum(axis, keepdim=True) / count.clamp(min=1)
-        return m, mean((x - own).square()), float(total)
-    return m, mean((x - m).square()), float(total)
+def _named(mistake: str) -> Mistake:
+    return MISTAKES[mistake] if mistake else _RIGHT
 
 
 def wrong_sync_batch_norm(
@@ -87,43 +60,40 @@ def wrong_sync_batch_norm(
     eps: float = 1e-5,
     group: Any = None,
 ) -> Tensor:
-    """Batch norm of (n, C) over all processes, with one mistake, or with none where it is ""."""
-    if mistake == "skips_collective" and not len(input):
+    """Batch norm of (n, C) over all processes."""
+    wrong = _named(mistake)
+    if wrong.skips_empty and not len(input):
         return input * weight + bias  # nothing to normalize; but the others wait
-    if training or mistake == "sends_in_evaluation":
-        mean, var, count = _moments(input, 0, mistake, True)
-    else:
-        mean, var, count = running_mean, running_var, 0.0
+    mean, var, count = running_mean, running_var, 0.0
+    if training or wrong.sends_in_evaluation:
+        mean, var, count = wrong.moments(input, 0, wrong.sums, True)
     if training:
-        kept, kept_var = mean.detach(), var.detach()
-        if mistake == "running_local":
-            kept, kept_var, count = _moments(input.detach(), 0, "local_statistics", True)
-        if mistake == "running_local_count":
-            count = len(input)
-        bessel = 1.0 if mistake == "running_var_biased" else count / max(1.0, count - 1)
-        running_mean.lerp_(kept.flatten().to(running_mean), momentum)
-        running_var.lerp_((kept_var.flatten() * bessel).to(running_var), momentum)
+        recorded = wrong.record(input.detach(), (mean.detach(), var.detach(), count))
+        for running, new in zip((running_mean, running_var), recorded, strict=True):
+            running.lerp_(new.flatten().to(running), momentum)
     return ((input - mean) * torch.rsqrt(var + eps) * weight + bias).to(input.dtype)
 
 
 def wrong_rms_norm(
     mistake: str, input: Tensor, weight: Tensor, eps: float = 1e-5, group: Any = None
 ) -> Tensor:
-    """RMS norm of (T, h) over features on all processes, with one mistake."""
-    _, square, _ = _moments(input, 1, mistake, False)
+    """RMS norm of (T, h) over features on all processes."""
+    wrong = _named(mistake)
+    _, square, _ = wrong.moments(input, 1, wrong.sums, False)
     return (input * torch.rsqrt(square + eps) * weight).to(input.dtype)
 
 
 def wrong_layer_norm(
     mistake: str, input: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5, group: Any = None
 ) -> Tensor:
-    """Layer norm of (T, h) over features on all processes, with one mistake."""
-    mean, var, _ = _moments(input, 1, mistake, True)
+    """Layer norm of (T, h) over features on all processes."""
+    wrong = _named(mistake)
+    mean, var, _ = wrong.moments(input, 1, wrong.sums, True)
     return ((input - mean) * torch.rsqrt(var + eps) * weight + bias).to(input.dtype)
 
 
 class WrongQKNorm(nn.Module):
-    """RMS norm of queries or keys whose heads lie on several processes, with one mistake.
+    """RMS norm of queries or keys whose heads lie on several processes.
 
     With `heads`, those of this process, all are normalized together, else each by itself.
     """
@@ -138,108 +108,39 @@ class WrongQKNorm(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize (N, heads, T, head_dim)."""
-        if self.heads is None:
-            axes = (1, 3) if self.mistake == "heads_together" else (3,)
-            square = input.square().mean(axes, keepdim=True)
-            return input * torch.rsqrt(square + self.eps) * self.weight
-        if self.mistake == "each_head_by_itself":
-            square = input.square().mean(3, keepdim=True)
-            return input * torch.rsqrt(square + self.eps) * self.weight[:, None]
+        wrong = _named(self.mistake)
+        if self.heads is None or wrong.head_axes is not None:
+            square = input.square().mean(wrong.head_axes or (3,), keepdim=True)
+            weight = self.weight if self.heads is None else self.weight[:, None]
+            return input * torch.rsqrt(square + self.eps) * weight
         weight = self.weight.flatten()
-        if self.mistake == "weight_misplaced":  # each loads the first of all weights
-            everyone: list[Any] = [None] * group_size()
-            dist.all_gather_object(everyone, weight.detach())
-            weight = weight + (torch.cat(everyone)[: len(weight)] - weight).detach()
+        if wrong.weights is not None:
+            weight = wrong.weights(weight)
         tokens = input.transpose(1, 2)  # (N, T, heads, head_dim)
         joined = tokens.reshape(-1, len(weight)) if len(weight) else tokens.flatten(0, 1).flatten(1)
         y = wrong_rms_norm(self.mistake, joined, weight, self.eps)
         return y.view(tokens.shape).transpose(1, 2)
 
 
-def average_gradients(module: nn.Module) -> None:
-    """The reduction of data parallel training where a sum is needed."""
-    for p in module.parameters():
-        if p.grad is not None:
-            dist.all_reduce(p.grad)
-            p.grad /= group_size()
-
-
-def sum_gradients_twice(module: nn.Module) -> None:
-    """A hook and a finalizer that both sum."""
-    for p in module.parameters():
-        if p.grad is not None:
-            dist.all_reduce(p.grad)
-            dist.all_reduce(p.grad)
-
-
-def sum_gradients_in_bfloat16(module: nn.Module) -> None:
-    """A reduction in the dtype of the activations."""
-    for p in module.parameters():
-        if p.grad is not None:
-            rounded = p.grad.bfloat16()
-            dist.all_reduce(rounded)
-            p.grad.copy_(rounded)
-
-
-def forget_gradients(module: nn.Module) -> None:
-    """A training step that leaves the reduction out."""
-
-
-_FEATURES = {
-    "identity_backward": "FlashAttention issue 1244 asks about this all-reduce",
-    "reduced_twice": "constructed",
-    "local_statistics": "proposed in vLLM pull request 39298",
-    "count_ignored": "vLLM's RMS norm of MiniMax averages means, right for equal shares",
-    "detached_statistics": "constructed",
-}
-_SAMPLES = dict.fromkeys(
-    (
-        *_FEATURES,
-        "spread_missing",
-        "cancellation",
-        "running_local",
-        "running_local_count",
-        "running_var_biased",
-        "sends_in_evaluation",
-        "skips_collective",
-    ),
-    "constructed",
-) | {"local_statistics": "batch norm under data parallel training, without synchronization"}
-_TOKENS = {
-    "averaged": (average_gradients, "GPT-NeoX pull request 1259 mends it"),
-    "reduced_twice": (sum_gradients_twice, "constructed"),
-    "rounded_sum": (sum_gradients_in_bfloat16, "PyTorch issue 190626"),
-    "partial": (
-        forget_gradients,
-        "NeMo RL issue 3716; Megatron-LM issue 7452; GPT-NeoX pull request 1257",
-    ),
-}
-
-
-_ALL_HEADS = _FEATURES | {
-    "each_head_by_itself": "constructed",
-    "weight_misplaced": "vLLM pull request 38191; SGLang pull request 20967",
+# Functions and classes of each norm by what is divided. Where each process has whole samples,
+# tokens or heads of a norm, the layer is right and what is done to its gradients is not.
+_NORMS: dict[tuple[str, Divided], Any] = {
+    ("batch_norm", "samples"): wrong_sync_batch_norm,
+    ("rms_norm", "features"): wrong_rms_norm,
+    ("layer_norm", "features"): wrong_layer_norm,
+    ("rms_norm", "all heads"): WrongQKNorm,
+    ("rms_norm", "heads"): WrongQKNorm,
+    ("layer_norm", "tokens"): LayerNorm,
+    ("rms_norm", "tokens"): RMSNorm,
 }
 
 
 def parallel_mutants() -> Iterator[ParallelMutant]:
     """Every wrong norm over several processes, with the name that it must fail under."""
-    for mistake, source in _SAMPLES.items():
-        layer: Any = functools.partial(wrong_sync_batch_norm, mistake)
-        yield ParallelMutant("batch_norm", "samples", mistake, layer, source=source)
-    for mistake, source in _FEATURES.items():
-        layer = functools.partial(wrong_rms_norm, mistake)
-        yield ParallelMutant("rms_norm", "features", mistake, layer, source=source)
-    for mistake in (*_FEATURES, "spread_missing", "cancellation"):
-        layer = functools.partial(wrong_layer_norm, mistake)
-        yield ParallelMutant("layer_norm", "features", mistake, layer)
-    for mistake, source in _ALL_HEADS.items():
-        layer = functools.partial(WrongQKNorm, mistake)
-        yield ParallelMutant("rms_norm", "all heads", mistake, layer, source=source)
-    layer = functools.partial(WrongQKNorm, "heads_together")
-    yield ParallelMutant("rms_norm", "heads", "heads_together", layer)
-    for mistake, (reduce, source) in _TOKENS.items():
-        yield ParallelMutant("rms_norm", "heads", mistake, RMSNorm, reduce, source)
-    for like, kind in (("layer_norm", LayerNorm), ("rms_norm", RMSNorm)):
-        for mistake, (reduce, source) in _TOKENS.items():
-            yield ParallelMutant(like, "tokens", mistake, kind, reduce, source)
+    for (like, over), norm in _NORMS.items():
+        for name, mistake in MISTAKES.items():
+            if over in mistake.over and mistake.wrong_norm(NORMS[like]):
+                layer = norm if over == "tokens" else functools.partial(norm, name)
+                reduce = mistake.reduce if over in ("tokens", "heads") else reduce_norm_gradients
+                source = mistake.met.get((like, over), CONSTRUCTED)
+                yield ParallelMutant(like, over, name, layer, reduce, source)

@@ -11,7 +11,7 @@ from torch import nn
 from normlab import layers, parallel
 from normlab.checks import CheckFailed
 from normlab.parallel import Processes, check_parallel, mutants, parallel_mutants
-from normlab.parallel.mistakes import SENTENCES
+from normlab.parallel.mistakes import MISTAKES
 
 RIGHT = [
     (parallel.sync_batch_norm, "batch_norm"),
@@ -85,7 +85,7 @@ MUTANTS = list(parallel_mutants())
 def test_the_museum_is_whole():
     assert len(MUTANTS) >= 30
     named = {m.mistake for m in MUTANTS}
-    assert named == set(SENTENCES) - {"local_count", "raises"}
+    assert named == set(MISTAKES) - {"local_count", "raises"}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.like}-{m.over}-{m.mistake}")
@@ -99,7 +99,7 @@ def test_each_mistake_is_named(impatient, mutant):
     )
     assert not report.passed
     assert {f.mistake for f in report.failures} == {mutant.mistake}
-    assert SENTENCES[mutant.mistake] in str(report)
+    assert MISTAKES[mutant.mistake].says in str(report)
 
 
 def test_a_skipped_collective_names_layer_and_ranks(impatient):

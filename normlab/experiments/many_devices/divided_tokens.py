@@ -15,18 +15,14 @@ from torch.nn.functional import rms_norm
 
 from normlab.layers import RMSNorm
 from normlab.parallel import plain, reduce_norm_gradients, sum_over_group
-from normlab.parallel.mutants import (
-    average_gradients,
-    forget_gradients,
-    sum_gradients_twice,
-    wrong_rms_norm,
-)
+from normlab.parallel.mistakes import MISTAKES
+from normlab.parallel.mutants import wrong_rms_norm
 
 REDUCTIONS: dict[str, Callable[[nn.Module], object]] = {
-    "not reduced": forget_gradients,
-    "averaged": average_gradients,
+    "not reduced": MISTAKES["partial"].reduce,
+    "averaged": MISTAKES["averaged"].reduce,
     "summed": reduce_norm_gradients,
-    "summed twice": sum_gradients_twice,
+    "summed twice": MISTAKES["reduced_twice"].reduce,
 }
 
 
