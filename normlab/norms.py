@@ -54,11 +54,6 @@ class Case:
     bias: bool = True
     channels_first: bool = False
 
-    @property
-    def lacks_parameters(self) -> bool:
-        """Whether a weight or bias that functions of this family may get is None."""
-        return not self.weight
-
 
 @dataclass(frozen=True, kw_only=True)
 class Norm:
