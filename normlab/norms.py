@@ -79,7 +79,7 @@ class Norm:
         torch: dotted name of torch's function, or None where torch has none.
         modules: names in `normlab.layers`, and in `torch.nn` where torch has the norm.
         cases: inputs of the checks, with distinct sizes of the axes.
-        not_demanded: check of `check_layer` -> why a right layer may fail it.
+        may_fail: check of `check_layer` -> why a right layer may fail it.
         invariances: keys of `normlab.checks.invariances.TRANSFORMATIONS` that leave the norm of
             W x alone, for eps = 0.
         color: the same in every figure.
@@ -89,8 +89,8 @@ class Norm:
         in_chapters: the tables and records of the main chapters, which compare all norms, have it;
             the explorer, the checks and the API page have every norm.
         page: chapter#target that explains the norm.
-        take_it_for: what it is good for, in the cheat sheet; text of MyST.
-        think_twice: where it fails, in the cheat sheet; text of MyST.
+        use_for: what it is good for, in the cheat sheet; text of MyST.
+        caution: where it fails, in the cheat sheet; text of MyST.
         source: key in `references.bib`.
         absent: part of the package or the book that this norm does not have -> why.
     """
@@ -111,7 +111,7 @@ class Norm:
     torch: str | None = None
     modules: tuple[str, ...]
     cases: tuple[Case, ...]
-    not_demanded: Mapping[str, str] = field(default_factory=dict)
+    may_fail: Mapping[str, str] = field(default_factory=dict)
     invariances: tuple[str, ...]
     color: str
     linestyle: LineStyle
@@ -119,8 +119,8 @@ class Norm:
     label: str
     in_chapters: bool = True
     page: str
-    take_it_for: str = ""
-    think_twice: str = ""
+    use_for: str = ""
+    caution: str = ""
     source: str
     absent: Mapping[str, str] = field(default_factory=dict)
 
@@ -218,7 +218,7 @@ NORMS: dict[str, Norm] = {
             Case((4, 3, 6, 5), (3,)),
             Case((6, 9), (9,), weight=False, bias=False),
         ),
-        not_demanded={
+        may_fail={
             "empty input": "a batch without samples has no statistics",
             "batch of one": "one sample without positions has no spread",
         },
@@ -228,11 +228,11 @@ NORMS: dict[str, Norm] = {
         marker="o",
         label="batch norm",
         page="batch_norm#bn-axes",
-        take_it_for=(
+        use_for=(
             "convolutional nets with large, mixed batches; {ref}`free inference "
             "<bn-folding>`, folded into the matrix before it"
         ),
-        think_twice=(
+        caution=(
             "{ref}`batches of few <bn-batch-sizes>` or {ref}`of one class <bn-composition>`; "
             "{ref}`causal models <bvl-leak>`; {ref}`accumulation <debugging-accumulation>`; "
             "{ref}`padding <numerics-masks>`"
@@ -262,8 +262,8 @@ NORMS: dict[str, Norm] = {
         marker="s",
         label="layer norm",
         page="layer_norm#layer-norm-axes",
-        take_it_for="Transformers, recurrent nets, small batches; in doubt",
-        think_twice=(
+        use_for="Transformers, recurrent nets, small batches; in doubt",
+        caution=(
             "{ref}`the size of a sample <layer-norm-units>` carries the answer; {ref}`a "
             "convnet <layer-norm-convnet>` with large batches"
         ),
@@ -292,8 +292,8 @@ NORMS: dict[str, Norm] = {
         marker="^",
         label="RMS norm",
         page="rms_norm#rms-norm-formula",
-        take_it_for="Transformers: {ref}`close in loss <rms-norm-quality>` here, one vector less",
-        think_twice="as layer norm; {ref}`unfused on a CPU <rms-norm-speed>`, so torch's is slower",
+        use_for="Transformers: {ref}`close in loss <rms-norm-quality>` here, one vector less",
+        caution="as layer norm; {ref}`unfused on a CPU <rms-norm-speed>`, so torch's is slower",
         source="zhang2019root",
     ),
     "group_norm": Norm(
@@ -318,8 +318,8 @@ NORMS: dict[str, Norm] = {
         marker="D",
         label="group norm",
         page="bn_vs_ln#bvl-axes",
-        take_it_for="images at {ref}`few samples <bn-batch-sizes>` per device",
-        think_twice="{ref}`padded positions <numerics-masks>` enter the mean",
+        use_for="images at {ref}`few samples <bn-batch-sizes>` per device",
+        caution="{ref}`padded positions <numerics-masks>` enter the mean",
         source="wu2018group",
     ),
     "instance_norm": Norm(
@@ -349,8 +349,8 @@ NORMS: dict[str, Norm] = {
         marker="v",
         label="instance norm",
         page="bn_vs_ln#bvl-axes",
-        take_it_for="style transfer {cite:p}`ulyanov2016instance`; not measured here",
-        think_twice=(
+        use_for="style transfer {cite:p}`ulyanov2016instance`; not measured here",
+        caution=(
             "{ref}`contrast of a channel <inv-table>` carries the answer; {ref}`padding "
             "<numerics-masks>`"
         ),
@@ -488,7 +488,7 @@ NORMS: dict[str, Norm] = {
             Case((4, 3, 6, 5), (3,)),
             Case((6, 9), (9,), weight=False, bias=False),
         ),
-        not_demanded={
+        may_fail={
             "empty input": "a batch without samples has no statistics",
             "batch of one": "one sample without positions has no spread",
         },

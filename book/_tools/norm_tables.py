@@ -162,8 +162,8 @@ def write_column(name: str, norm: Norm) -> dict[str, str]:
         **_state_cells(norm),
         "modes": modes,
         "depends": "the batch, in train" if norm.over_batch else "itself",
-        "take it for": norm.take_it_for,
-        "think twice": norm.think_twice,
+        "take it for": norm.use_for,
+        "think twice": norm.caution,
     }
 
 

@@ -461,7 +461,7 @@ _INPUTS = (
         "batch_of_one",
         reported=lambda norm: "",
         after=lambda call, y: y.squeeze(0),
-        wrong_norm=lambda norm: "batch of one" not in norm.not_demanded,
+        wrong_norm=lambda norm: "batch of one" not in norm.may_fail,
     ),
     Mistake(
         "factor_of_0",

@@ -12,7 +12,7 @@ from normlab.sources.callpaths import (
     trace_errors,
 )
 from normlab.sources.listing import show, source_of
-from normlab.sources.notebook import glue, setup, tally, wrap
+from normlab.sources.notebook import glue, print_counts, setup, wrap
 from normlab.sources.operators import (
     Derivative,
     Operator,
@@ -57,6 +57,7 @@ __all__ = [
     "list_saved",
     "locate",
     "locate_header",
+    "print_counts",
     "read_derivative",
     "read_dispatch_table",
     "read_error",
@@ -65,7 +66,6 @@ __all__ = [
     "setup",
     "show",
     "source_of",
-    "tally",
     "torch_release",
     "trace_calls",
     "trace_errors",

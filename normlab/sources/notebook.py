@@ -82,7 +82,7 @@ def glue(name: str, value: str | int) -> None:
     )
 
 
-def tally(counts: Mapping[str, tuple[str, Sequence[bool]]]) -> None:
+def print_counts(counts: Mapping[str, tuple[str, Sequence[bool]]]) -> None:
     """Print in how many runs each statement holds, and bind the counts for prose.
 
     A name gets three bindings: `NAME` prints "5 of 5", `NAME-n` and `NAME-of` its two numbers.
@@ -94,7 +94,7 @@ def tally(counts: Mapping[str, tuple[str, Sequence[bool]]]) -> None:
         ValueError: a statement has no run.
 
     Example:
-        >>> tally({"ahead": ("layer norm is ahead", [])})
+        >>> print_counts({"ahead": ("layer norm is ahead", [])})
         Traceback (most recent call last):
             ...
         ValueError: counts: 'ahead' has no run; give one bool for each

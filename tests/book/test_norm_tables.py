@@ -28,7 +28,7 @@ def test_pages_are_those_of_the_records() -> None:
         ({"eps": 1e-3}, {"norms.md"}),
         ({"centered": False}, {"explorer.js", "cheat_sheet.md"}),
         ({"reads": "nothing"}, {"norms.md"}),
-        ({"think_twice": "never"}, {"cheat_sheet.md"}),
+        ({"caution": "never"}, {"cheat_sheet.md"}),
         ({"absent": {"explorer": "no place"}}, {"explorer.js"}),
         ({"absent": {"cheat sheet": "no place"}}, {"cheat_sheet.md"}),
     ],

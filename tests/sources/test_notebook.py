@@ -11,7 +11,7 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from normlab.sources import glue, setup, tally, wrap
+from normlab.sources import glue, print_counts, setup, wrap
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,9 @@ def test_glue_refuses_values_that_are_not_rounded(value: object) -> None:
 def test_tally_prints_and_binds_the_counts(capsys: pytest.CaptureFixture[str]) -> None:
     InteractiveShell.instance()
     with capture_output() as captured:
-        tally({"ahead": ("layer norm is ahead", [True, False, True]), "never": ("x", [False])})
+        print_counts(
+            {"ahead": ("layer norm is ahead", [True, False, True]), "never": ("x", [False])}
+        )
     bound = {
         output.metadata["scrapbook"]["name"]: next(iter(output.data.values()))
         for output in captured.outputs
@@ -109,7 +111,7 @@ def test_tally_prints_and_binds_the_counts(capsys: pytest.CaptureFixture[str]) -
 
 def test_tally_refuses_a_statement_without_runs() -> None:
     with pytest.raises(ValueError, match="'ahead' has no run"):
-        tally({"ahead": ("layer norm is ahead", [])})
+        print_counts({"ahead": ("layer norm is ahead", [])})
 
 
 def test_wrapped_lines_fit_the_page() -> None:
