@@ -22,6 +22,7 @@ from normlab.sources.operators import (
     read_operator,
     run_default_kernel,
 )
+from normlab.sources.quoting import Finding, quote, read_findings
 from normlab.sources.symbols import Compiled, find_compiled
 from normlab.sources.tracing import (
     Call,
@@ -45,6 +46,7 @@ __all__ = [
     "CallPath",
     "Compiled",
     "Derivative",
+    "Finding",
     "Location",
     "MissingInTorchError",
     "Operator",
@@ -58,9 +60,11 @@ __all__ = [
     "locate",
     "locate_header",
     "print_counts",
+    "quote",
     "read_derivative",
     "read_dispatch_table",
     "read_error",
+    "read_findings",
     "read_operator",
     "run_default_kernel",
     "setup",

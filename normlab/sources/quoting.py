@@ -1,0 +1,78 @@
+"""Findings of other chapters, quoted in a notebook as a reader without the book sees them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_FINDING = re.compile(
+    r"^:::\{finding\} +(?P<name>[\w-]+)\n(?P<options>(?::\w+: [^\n]*\n)+)\n?(?P<text>.*?)\n:::$",
+    re.DOTALL | re.MULTILINE,
+)
+_OPTION = re.compile(r"^:(\w+): (.*)$", re.MULTILINE)
+_NUMBER = re.compile(r"\{glue:text\}`([\w-]+?)(?::s)?`")
+_RECORD = "application/papermill.record/text/plain"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence of a chapter that others quote."""
+
+    name: str
+    kind: str  #: "proved", "measured", "published" or "conjectured"
+    shown: str  #: label of the section that shows it
+    sentence: str  #: Markdown, its numbers in place
+    page: Path
+
+
+def read_findings(page: str | Path) -> Iterator[Finding]:
+    """The findings of a notebook or a page of Markdown, with the numbers that it stores.
+
+    Raises:
+        KeyError: a sentence names a number that no cell of the page binds.
+    """
+    page = Path(page)
+    text = page.read_text(encoding="utf-8")
+    if "{finding}" not in text:
+        return
+    texts, numbers = [text], dict[str, str]()
+    if page.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        texts = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
+        for output in (o for c in cells for o in c.get("outputs", ())):
+            if _RECORD in output.get("data", {}):
+                name = output["metadata"]["scrapbook"]["name"]
+                numbers[name] = "".join(output["data"][_RECORD]).strip("'")
+    for match in (m for t in texts for m in _FINDING.finditer(t)):
+        options = dict(_OPTION.findall(match["options"]))
+        if unbound := set(_NUMBER.findall(match["text"])) - set(numbers):
+            raise KeyError(f"{page}, {match['name']}: no cell binds {', '.join(sorted(unbound))}")
+        sentence = _NUMBER.sub(lambda number: numbers[number[1]], match["text"])
+        sentence = " ".join(sentence.split())
+        yield Finding(match["name"], options["kind"], options["shown"], sentence, page)
+
+
+def quote(*names: str, book: str | Path = ".") -> None:
+    """Display findings by the sentences of the chapters that show them.
+
+    Args:
+        names: of the findings.
+        book: the folder of the notebooks.
+
+    Raises:
+        ValueError: there is no such finding.
+    """
+    from IPython.display import Markdown, display
+
+    pages = sorted(p for p in Path(book).iterdir() if p.suffix in (".ipynb", ".md"))
+    found = {finding.name: finding for page in pages for finding in read_findings(page)}
+    if unknown := [name for name in names if name not in found]:
+        raise ValueError(f"names: no finding is called {', '.join(map(repr, unknown))}")
+    lines = [
+        f"{one.sentence} [{one.kind}]({one.page.as_posix()}#{one.shown})"
+        for one in map(found.__getitem__, names)
+    ]
+    display(Markdown("\n".join(f"* {line}" for line in lines) if len(lines) > 1 else lines[0]))
