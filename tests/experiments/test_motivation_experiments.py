@@ -255,7 +255,7 @@ def test_measures_are_finite_json_even_when_a_unit_dies() -> None:
 def test_a_run_is_solved_at_the_first_low_mean_of_ten_losses(monkeypatch) -> None:
     losses = [2.0] * 15 + [0.1] * 20
     looks = torch.rand(3, 3, 500, 100)
-    watched = shifting_inputs.Watched(losses, looks, [0.1, 0.54321, 0.9])
+    watched = shifting_inputs.Watched(losses, looks, [0.1, 0.54321, 0.9], [])
     monkeypatch.setattr(percentiles, "train_and_watch", lambda *_, **__: watched)
     found = percentiles.percentiles("none", 1.0, 0, every=10, steps=20)
     assert found["steps_to_solve"] == 23  # two of ten losses at 2 and eight at 0.1: 0.48

@@ -120,6 +120,7 @@ class Watched(NamedTuple):
     losses: list[float]  #: of each step
     looks: Tensor  #: (looks, layers, digits, units), what entered the nonlinearities
     accuracy: list[float]  #: on the 500 test digits at each look, in eval mode
+    train_mode_accuracy: list[float]  #: the same in train mode, by their own statistics
 
 
 def train_and_watch(
@@ -139,11 +140,15 @@ def train_and_watch(
     model = make_network(group, seed, activation=activation, depth=depth)
     looks: list[Tensor] = []
     accuracy: list[float] = []
+    train_mode: list[float] = []
 
     def look(step: int) -> None:
         if step % every == 0:
             looks.append(torch.stack(watch(model, data.x_train[:PROBE])))
             accuracy.append(evaluate(model, data.x_test, data.y_test).accuracy)
+            with torch.random.fork_rng(devices=[]):  # the noise of training goes on as it was
+                scored = evaluate(model, data.x_test, data.y_test, mode="train")
+            train_mode.append(scored.accuracy)
 
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=lr, momentum=momentum)
@@ -151,7 +156,7 @@ def train_and_watch(
         torch.manual_seed(seed)  # of the noise
         look(0)
         losses = fit(model, optimizer, data.batches(batch_size, seed), steps, after_step=look)
-    return Watched(losses, torch.stack(looks), accuracy)
+    return Watched(losses, torch.stack(looks), accuracy, train_mode)
 
 
 @experiment(group=("none", "batch_norm", "noisy_batch_norm"), seed=range(3), condition=check_every)
@@ -180,6 +185,8 @@ def shifting_inputs(
     Returns:
         steps: of the looks; the first is 0, before training.
         accuracy: on the 500 test digits at each look, in eval mode.
+        train_mode_accuracy: the same in train mode: with the digits' own statistics, and with the
+            noise, where there is any.
         shift: (layers, looks - 1), input side first: how far the mean moved since the last look,
             in standard deviations of then (but no less than a millionth), mean over units.
         spread: (layers, looks): standard deviation over the digits, mean over units.
@@ -201,5 +208,6 @@ def shifting_inputs(
     return {
         "steps": list(range(0, every * len(watched.looks), every)),
         "accuracy": watched.accuracy,
+        "train_mode_accuracy": watched.train_mode_accuracy,
         **summarize(watched.looks, activation),
     }
