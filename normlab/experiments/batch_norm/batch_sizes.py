@@ -54,6 +54,8 @@ def batch_sizes(
     Returns:
         train_loss: mean over the batches of the last epoch, in train mode; None for a run that
             diverged.
+        fitted_loss: of the trained network on the training digits, with the statistics of all of
+            them in place of those of a batch; None for a run that diverged.
         eval_accuracy: on the 500 test digits, with running statistics.
         eval_loss: cross-entropy there; None if it is not finite.
         batch_accuracy: on the test digits in batches of `batch_size`, with their statistics.
@@ -65,10 +67,12 @@ def batch_sizes(
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     losses = fit(model, optimizer, data.batches(batch_size, seed), steps)
     finished = len(losses) == steps and math.isfinite(losses[-1])
+    fitted = evaluate(model, data.x_train, data.y_train, mode="train")
     tested = evaluate(model, data.x_test, data.y_test)
     in_batches = evaluate(model, data.x_test, data.y_test, mode="train", batch_size=batch_size)
     return {
         "train_loss": sum(losses[-per_epoch:]) / per_epoch if finished else None,
+        "fitted_loss": fitted.loss if finished and math.isfinite(fitted.loss) else None,
         "eval_accuracy": tested.accuracy,
         "eval_loss": tested.loss if math.isfinite(tested.loss) else None,
         "batch_accuracy": in_batches.accuracy,
