@@ -290,14 +290,14 @@ def batch_renorm_backward(dy, cache):
 class DeepNormBlock(torch.nn.Module):
     """A Transformer block for x (N, T, D): norms after the sums, skips times alpha, gains beta."""
 
-    def __init__(self, width, heads, hidden, alpha, beta):
+    def __init__(self, width, heads, hidden, alpha, beta, norm=torch.nn.LayerNorm):
         super().__init__()
         self.heads, self.alpha = heads, alpha
         self.query, self.key, self.value, self.output = (
             torch.nn.Linear(width, width) for _ in range(4)
         )
         self.up, self.down = torch.nn.Linear(width, hidden), torch.nn.Linear(hidden, width)
-        self.norm_1, self.norm_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.norm_1, self.norm_2 = norm(width), norm(width)
         for layer in (self.query, self.key):
             torch.nn.init.xavier_normal_(layer.weight)
         for layer in (self.value, self.output, self.up, self.down):
@@ -337,10 +337,10 @@ class PreNormBlock(torch.nn.Module):
 class PreRMSNormBlock(torch.nn.Module):
     """A block as in Llama for x (N, T, D): norms before the sublayers, a gate in the second."""
 
-    def __init__(self, width, heads, hidden, eps=1e-5):
+    def __init__(self, width, heads, hidden, norm=torch.nn.RMSNorm, eps=1e-5):
         super().__init__()
         self.heads = heads
-        self.norm_1, self.norm_2 = (torch.nn.RMSNorm(width, eps) for _ in range(2))
+        self.norm_1, self.norm_2 = norm(width, eps), norm(width, eps)
         self.query, self.key, self.value, self.output = (
             torch.nn.Linear(width, width, bias=False) for _ in range(4)
         )

@@ -4,6 +4,7 @@ import ast
 import io
 import math
 import tokenize
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -498,7 +499,18 @@ def test_the_pre_norm_block_is_the_packages(seeded):
     assert not torch.allclose(y, expected(x), atol=0.01)
 
 
-def test_the_pre_norm_block_takes_another_norm(seeded):
-    bare = plain.PreNormBlock(8, 2, 12, norm=nn.Identity)
+@pytest.mark.parametrize(
+    ("make", "default"),
+    [
+        (plain.PreNormBlock, nn.LayerNorm),
+        (plain.PreRMSNormBlock, nn.RMSNorm),
+        (partial(plain.DeepNormBlock, alpha=1.0, beta=1.0), nn.LayerNorm),
+    ],
+)
+def test_a_block_takes_another_norm(seeded, make, default):
+    bare = make(8, 2, 12, norm=nn.Identity)
     assert not [name for name, _ in bare.named_parameters() if "norm" in name]
-    assert isinstance(plain.PreNormBlock(8, 2, 12, norm=nn.RMSNorm).norm_2, nn.RMSNorm)
+    for given, expected in (({}, default), ({"norm": LayerNorm}, LayerNorm)):
+        block = make(8, 2, 12, **given)
+        assert [type(m) for m in (block.norm_1, block.norm_2)] == [expected] * 2
+        assert block.norm_1 is not block.norm_2

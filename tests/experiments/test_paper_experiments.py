@@ -25,6 +25,7 @@ from normlab.experiments.paper_experiments import (
     stories,
     strokes,
 )
+from normlab.layers import BatchNorm1d
 
 
 def _random(*shape, seed=0, dtype=torch.float64):
@@ -339,7 +340,7 @@ def test_the_gain_of_batch_norm_starts_at_a_tenth():
         assert gains == {"none": set(), "layer_norm": {1.0}}.get(group, {0.1})
     everywhere = attentive_reader.make_reader("batch norm everywhere", 4, seed=0)
     assert torch.equal(everywhere.words.weight, reader.words.weight)
-    assert all(isinstance(norm, torch.nn.BatchNorm1d) for norm in everywhere.norms)
+    assert all(isinstance(norm, BatchNorm1d) for norm in everywhere.norms)
 
 
 def test_a_story_keeps_person_and_place_and_tells_its_mood_in_two_ways():

@@ -188,7 +188,7 @@ def test_both_norms_start_from_the_same_weights():
         language_model.make_model(norm, seed=0, **SMALL) for norm in ("layer_norm", "rms_norm")
     ]
     kinds = [type(m.norm) for m in models]
-    assert kinds == [torch.nn.LayerNorm, torch.nn.RMSNorm]
+    assert kinds == [LayerNorm, RMSNorm]
     assert [m.norm.eps for m in models] == [m.blocks[1].norm_2.eps for m in models] == [1e-5] * 2
     layer, rms = (dict(m.named_parameters()) for m in models)
     assert list(layer) == list(rms)

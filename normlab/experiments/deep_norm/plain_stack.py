@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from normlab import layers as norms
 from normlab.experiments.deep_norm.groups import make_batches
 from normlab.experiments.sequence_training import make_optimizer, train_on_sequences
 from normlab.plain import DeepNormBlock
@@ -15,9 +16,12 @@ class Reverser(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.places = nn.Parameter(torch.randn(length, width))
-        self.norm = nn.LayerNorm(width)
+        self.norm = norms.LayerNorm(width)
         self.blocks = nn.Sequential(
-            *(DeepNormBlock(width, 4, 2 * width, alpha, beta) for _ in range(layers))
+            *(
+                DeepNormBlock(width, 4, 2 * width, alpha, beta, norm=norms.LayerNorm)
+                for _ in range(layers)
+            )
         )
         self.head = nn.Linear(width, vocabulary)
 
@@ -38,7 +42,7 @@ class ScaledInput(nn.Module):
     def __init__(self, width, alpha=1.0, eps=1e-6):
         super().__init__()
         self.alpha = alpha
-        self.layer_norm = nn.LayerNorm(width, eps=eps)
+        self.layer_norm = norms.LayerNorm(width, eps=eps)
 
     def forward(self, x):
         return self.layer_norm(self.alpha * x)

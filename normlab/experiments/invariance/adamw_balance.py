@@ -15,6 +15,7 @@ from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.invariance.invariant_mlp import turned_by
 from normlab.experiments.sweep import experiment
 from normlab.experiments.training import fit
+from normlab.layers import LayerNorm
 
 SPANS = 5.0  # length of the training, in units of 1 / (ηλ) steps
 TIMES = tuple(SPANS * i / 50 for i in range(51))  # of the recorded lengths, in those units
@@ -61,7 +62,7 @@ def make_network(width: int, *, seed: int, start_scale: float = 1.0) -> nn.Seque
     torch.manual_seed(seed)
     layers: list[nn.Module] = []
     for inputs in (64, width):
-        layers += [nn.Linear(inputs, width, bias=False), nn.LayerNorm(width), nn.ReLU()]
+        layers += [nn.Linear(inputs, width, bias=False), LayerNorm(width), nn.ReLU()]
     network = nn.Sequential(*layers, nn.Linear(width, 10))
     for matrix in hidden_matrices(network):
         matrix.data.mul_(start_scale)
@@ -73,7 +74,7 @@ def hidden_matrices(network: nn.Sequential) -> list[Tensor]:
     return [
         layer.weight
         for layer, following in pairwise(list(network))
-        if isinstance(layer, nn.Linear) and isinstance(following, nn.LayerNorm)
+        if isinstance(layer, nn.Linear) and isinstance(following, LayerNorm)
     ]
 
 

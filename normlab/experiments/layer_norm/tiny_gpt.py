@@ -10,6 +10,7 @@ import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
+from normlab import layers as norms
 from normlab.experiments.data.numerals import ALPHABET, counting_text, decode, encode
 from normlab.experiments.rounding import rounded
 from normlab.experiments.sweep import experiment
@@ -20,8 +21,8 @@ LENGTH = 64  # T, of a piece of the text
 PROMPT = "seven hundred ninety-eight, "  # what each trained network goes on from
 BlockNorm = Literal["layer_norm", "rms_norm", "none"]
 NORMS: dict[str, type[nn.Module]] = {
-    "layer_norm": nn.LayerNorm,
-    "rms_norm": nn.RMSNorm,
+    "layer_norm": norms.LayerNorm,
+    "rms_norm": norms.RMSNorm,
     "none": nn.Identity,
 }
 
@@ -43,7 +44,7 @@ class TinyGPT(nn.Module):
     """
 
     def __init__(
-        self, layers: int, width: int, length: int, norm: type[nn.Module] = nn.LayerNorm
+        self, layers: int, width: int, length: int, norm: type[nn.Module] = norms.LayerNorm
     ) -> None:
         super().__init__()
         self.characters = nn.Embedding(len(ALPHABET), width)

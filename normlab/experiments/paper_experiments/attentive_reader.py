@@ -15,6 +15,7 @@ from normlab.experiments.paper_experiments import cloze
 from normlab.experiments.rounding import rounded, window_means
 from normlab.experiments.sweep import experiment
 from normlab.experiments.training import fit
+from normlab.layers import BatchNorm1d
 
 Group = Literal["none", "layer_norm", "batch_norm", "batch norm everywhere"]
 # the norm of the LSTMs, whether batch norm is in the attention as well, and the gain at the start
@@ -93,7 +94,7 @@ class Reader(nn.Module):
         self.question = Lstm(hidden, hidden, norm, 3)
         self.products = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(4))
         # Positions of the passage are samples to the norms of the attention.
-        kinds = [nn.BatchNorm1d(hidden) if everywhere else nn.Identity() for _ in range(4)]
+        kinds = [BatchNorm1d(hidden) if everywhere else nn.Identity() for _ in range(4)]
         self.norms = nn.ModuleList(kinds)
         self.attend = nn.Linear(hidden, 1, bias=False)
         self.output = nn.Linear(hidden, cloze.ENTITIES)

@@ -14,6 +14,7 @@ from normlab.experiments.data.sequences import SequenceBatches, Text, load_text,
 from normlab.experiments.sequence_training import make_optimizer, norm_inputs
 from normlab.experiments.sweep import experiment
 from normlab.experiments.training import fit, token_loss
+from normlab.layers import LayerNorm, RMSNorm
 from normlab.norms import NORMS
 from normlab.plain import PreRMSNormBlock
 
@@ -42,9 +43,9 @@ class LanguageModel(nn.Module):
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(length, width)
         self.blocks: Any = nn.ModuleList(
-            PreRMSNormBlock(width, heads, hidden) for _ in range(layers)
+            PreRMSNormBlock(width, heads, hidden, norm=RMSNorm) for _ in range(layers)
         )
-        self.norm = nn.RMSNorm(width, eps=1e-5)
+        self.norm = RMSNorm(width, eps=1e-5)
         self.head = nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -62,11 +63,11 @@ def replace_norms(model: LanguageModel, kind: Norm) -> LanguageModel:
     Args:
         kind: "layer_norm", without a bias, or "rms_norm".
     """
-    make: Any = partial(nn.LayerNorm, bias=False) if NORMS[kind].centered else nn.RMSNorm
+    make: Any = partial(LayerNorm, bias=False) if NORMS[kind].centered else RMSNorm
     model = copy.deepcopy(model)
     for module in list(model.modules()):
         for name, old in module.named_children():
-            if isinstance(old, nn.LayerNorm | nn.RMSNorm):
+            if isinstance(old, LayerNorm | RMSNorm):
                 new = make(old.normalized_shape, old.eps)
                 new.weight = old.weight
                 setattr(module, name, new)
@@ -92,7 +93,7 @@ def mean_shares(model: nn.Module, tokens: Tensor) -> list[float]:
         one share for each norm, in the order of the calls. A random vector of D independent
         features of mean 0 has the share 1/D.
     """
-    norms = [m for m in model.modules() if isinstance(m, nn.LayerNorm | nn.RMSNorm)]
+    norms = [m for m in model.modules() if isinstance(m, LayerNorm | RMSNorm)]
     seen = [x.double() for x in norm_inputs(model, norms, tokens)]
     return [(x.mean(-1).square().mean() / x.square().mean()).item() for x in seen]
 
