@@ -323,6 +323,26 @@ def numbers_come_from_cells(notebook: Notebook) -> Iterator[str]:
 
 
 @rule
+def no_prose_is_a_comment(notebook: Notebook) -> Iterator[str]:
+    """MyST drops a line that begins with a percent sign, wherever it stands in a paragraph."""
+    for cell in notebook.prose:
+        for line in without_code_blocks(cell.source).splitlines():
+            if line.lstrip().startswith("%"):
+                yield f"cell {cell.number}: MyST drops the line {line[:40]!r} as a comment"
+
+
+def lost_lines(markdown: str) -> list[str]:
+    """Lines of a page that MyST drops within a paragraph; a comment has a blank line above it."""
+    lines = without_code_blocks(markdown).splitlines()
+    above = ["", *lines]
+    return [
+        line
+        for line, before in zip(lines, above, strict=False)
+        if line.startswith("%") and before.strip() and not before.startswith(("%", ":::", "```"))
+    ]
+
+
+@rule
 def proofs_open_with_prose(notebook: Notebook) -> Iterator[str]:
     """sphinx-proof writes "Proof." before the first line, which breaks formulas and lists."""
     for cell in notebook.prose:

@@ -180,6 +180,7 @@ BAD: list[tuple[str, str, Any]] = [
     ("numbers_come_from_cells", "far from its source", [prose("{cite:p}`a`.\n\nIt is 0.5.")]),
     ("proofs_open_with_prose", "a formula", [prose("```{prf:proof}\n$$ x $$\n```")]),
     ("proofs_open_with_prose", "a list", [prose("```{prf:proof}\n:label: p\n\n- x\n```")]),
+    ("no_prose_is_a_comment", "an error rate", [prose("It is 23.6\n% with 32 images.")]),
 ]
 
 
@@ -189,6 +190,20 @@ BAD: list[tuple[str, str, Any]] = [
 def test_the_rule_rejects(rule: str, bad: Any) -> None:
     notebook = make_notebook(*bad) if isinstance(bad, list) else bad
     assert list(hygiene.RULES[rule](notebook)) != []
+
+
+@pytest.mark.parametrize(
+    "path", sorted(BOOK.rglob("*.md")), ids=lambda path: path.relative_to(BOOK).as_posix()
+)
+def test_no_line_of_a_page_is_lost(path: Path) -> None:
+    assert hygiene.lost_lines(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_lost_line_is_found() -> None:
+    assert hygiene.lost_lines("It is 23.6\n% with 32 images.\n\n% generated\n") == [
+        "% with 32 images."
+    ]
+    assert hygiene.lost_lines("```\na\n% b\n```\n") == []
 
 
 def test_every_rule_has_been_shown_to_reject() -> None:
