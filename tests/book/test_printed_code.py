@@ -108,8 +108,10 @@ def test_there_are_blocks_and_few_fragments():
 
 
 def test_blocks_are_found_wherever_they_stand():
-    page = "```python\na\n```\n\n:::{dropdown} B\n```python\nb\n```\n:::\n\n* c\n\n  ```python\n  c\n  ```\n"
-    nested = (
-        "````{tip}\n```python\nd\n```\n````\n\n```{code-cell} python\ne\n```\n\n```sh\nf\n```\n"
-    )
-    assert list(python_blocks(page + nested)) == ["a\n", "b\n", "c\n", "d\n"]
+    plain = "```python\na\n```\n\n"
+    dropdown = ":::{dropdown} B\n```python\nb\n```\n:::\n\n"
+    listed = "* c\n\n  ```python\n  c\n  ```\n\n"
+    nested = "````{tip}\n```python\nd\n```\n````\n\n"
+    others = "```{code-cell} python\ne\n```\n\n```sh\nf\n```\n"
+    found = python_blocks(plain + dropdown + listed + nested + others)
+    assert list(found) == ["a\n", "b\n", "c\n", "d\n"]
