@@ -67,7 +67,7 @@ def _backward(dy, x, dx, weight, stats, partial, rows, n, CENTERED: tl.constexpr
         row = i * tl.num_programs(0).to(tl.int64) + tl.program_id(0)
         # a mask instead of a bound that depends on the program: it runs in the interpreter, too
         here = row < rows
-        inside = (columns < n) & here
+        inside = columns < tl.where(here, n, 0)
         at = row * n + columns
         g = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
         t = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
