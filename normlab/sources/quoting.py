@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +28,12 @@ class Finding:
     page: Path
 
 
-def read_findings(page: str | Path) -> Iterator[Finding]:
+def read_findings(page: str | Path, names: Collection[str] | None = None) -> Iterator[Finding]:
     """The findings of a notebook or a page of Markdown, with the numbers that it stores.
+
+    Args:
+        page: the file.
+        names: of the findings that are wanted; all by default.
 
     Raises:
         KeyError: a sentence names a number that no cell of the page binds.
@@ -47,6 +51,8 @@ def read_findings(page: str | Path) -> Iterator[Finding]:
                 name = output["metadata"]["scrapbook"]["name"]
                 numbers[name] = "".join(output["data"][_RECORD]).strip("'")
     for match in (m for t in texts for m in _FINDING.finditer(t)):
+        if names is not None and match["name"] not in names:
+            continue
         options = dict(_OPTION.findall(match["options"]))
         if unbound := set(_NUMBER.findall(match["text"])) - set(numbers):
             raise KeyError(f"{page}, {match['name']}: no cell binds {', '.join(sorted(unbound))}")
@@ -68,7 +74,7 @@ def quote(*names: str, book: str | Path = ".") -> None:
     from IPython.display import Markdown, display
 
     pages = sorted(p for p in Path(book).iterdir() if p.suffix in (".ipynb", ".md"))
-    found = {finding.name: finding for page in pages for finding in read_findings(page)}
+    found = {finding.name: finding for page in pages for finding in read_findings(page, names)}
     if unknown := [name for name in names if name not in found]:
         raise ValueError(f"names: no finding is called {', '.join(map(repr, unknown))}")
     lines = [

@@ -55,7 +55,9 @@ def read_keys(cells: list[dict[str, Any]]) -> set[str]:
 
 
 def is_seen(cell: dict[str, Any]) -> bool:
-    """Whether the cell prints or shows something; what `glue` binds is seen elsewhere."""
+    """Whether the cell shows something; a Chinese page has what is glued or quoted in its text."""
+    if "".join(cell.get("source", "")).startswith("quote("):
+        return False
     return any("scrapbook" not in output.get("metadata", {}) for output in cell["outputs"])
 
 

@@ -10,7 +10,6 @@ from normlab.experiments.bn_vs_ln.transformer_norms import (
     TokenBatchNorm,
     _losses,
     gaps,
-    losses_on_both_texts,
     make_batches,
     make_model,
     make_texts,
@@ -89,17 +88,6 @@ def test_adjacent_windows_follow_one_another() -> None:
     text = train.tokens.unfold(0, 64, 1)
     assert not (text == x[:2].flatten()).all(-1).any()
     assert next(make_batches(train, "small", seed=0))[0].shape == (2, 32)
-
-
-def test_losses_on_both_texts_differ_in_mode_for_batch_norm_alone() -> None:
-    for norm in ("layer_norm", "batch_norm"):
-        losses = losses_on_both_texts(norm, lr=1e-2, seed=0, **SMALL)
-        assert list(losses) == ["training text", "held-out text"]
-        assert losses["training text"] != losses["held-out text"]
-        for by_running, by_batch in losses.values():
-            assert (by_running == by_batch) == (norm == "layer_norm")
-    outcome = transformer_norms("batch_norm", "pre_norm", 1e-2, "mixed", 0, **SMALL)
-    assert outcome["eval_loss"] == pytest.approx(losses["held-out text"][0], rel=1e-3)
 
 
 def test_held_out_text_is_not_trained_on() -> None:

@@ -207,20 +207,3 @@ def gaps(table: pd.DataFrame, **values: Any) -> list[float]:
     """Loss with running moments minus loss with those of the batch, on held-out text."""
     rows = where(table, **values)
     return list(rows.eval_loss - rows.batch_loss)
-
-
-def losses_on_both_texts(
-    norm: Norm, *, lr: float, seed: int, layers: int = 3, steps: int = 300, test_batches: int = 30
-) -> dict[str, tuple[float, float]]:
-    """Train a pre-norm model on mixed batches; its losses on the text it knows and on the other.
-
-    Returns:
-        "training text" and "held-out text" -> loss in evaluation mode and in training mode, on
-        the same batches.
-    """
-    model = make_model(norm, "pre_norm", seed=seed, layers=layers)
-    model, _ = _train(model, lr, "mixed", seed, steps)
-    known, new = (
-        _losses(model, _test_batches(text, "mixed", seed, test_batches)) for text in make_texts()
-    )
-    return {"training text": known, "held-out text": new}
