@@ -56,6 +56,8 @@ def names_of_the_reader() -> dict[str, Any]:
         "torch": torch,
         "model": model,
         "example_input": x,
+        "x": x,
+        "y": torch.zeros(4, dtype=torch.long),
         "MyLayerNorm": layers.LayerNorm,
         "my_norm": nn.LayerNorm(16, eps=1e-6),
         "their_norm": nn.LayerNorm(16),
