@@ -43,7 +43,10 @@ class Case:
         num_groups: of norms over groups of channels.
         weight: whether the layer gets, or has, a weight.
         bias: whether the layer gets, or has, a bias.
-        channels_first: a shape norm reduces axis 1, as for images of shape (N, C, H, W).
+        axis: what a shape norm reduces where that is not the last `normalized_ndim` axes, such as
+            (1,) for images of shape (N, C, H, W).
+        view: shape in which weight and bias are broadcast against the input; None: along the axes
+            that the family gives them.
     """
 
     shape: tuple[int, ...]
@@ -52,7 +55,13 @@ class Case:
     num_groups: int = 1
     weight: bool = True
     bias: bool = True
-    channels_first: bool = False
+    axis: tuple[int, ...] | None = None
+    view: tuple[int, ...] | None = None
+
+    @property
+    def is_one_row(self) -> bool:
+        """Whether the first axis is among those that are reduced, so that there are no rows."""
+        return self.normalized_ndim == len(self.shape) if self.axis is None else 0 in self.axis
 
 
 @dataclass(frozen=True, kw_only=True)

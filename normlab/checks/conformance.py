@@ -22,7 +22,7 @@ from normlab.checks.situations import check_situations
 from normlab.checks.state import check_evaluation, check_saved_state
 from normlab.norms import NORMS
 from normlab.probing.adapting import adapt
-from normlab.probing.inputs import ParameterMismatch
+from normlab.probing.inputs import Declared, ParameterMismatch
 from normlab.probing.modules import ForeignModule, ForeignNorm, as_norm
 from normlab.probing.state import preserve_state, uncompiled
 
@@ -94,6 +94,8 @@ def check_layer(
     *,
     like: str,
     shape: Sequence[int] | None = None,
+    axis: int | Sequence[int] | None = None,
+    weight_shape: Sequence[int] | None = None,
     double_backward: bool = False,
     raise_on_failure: bool = False,
     call: str | None = None,
@@ -126,14 +128,19 @@ def check_layer(
             its parameters fit is asked of it, but one rank alone of a batch or instance norm. A
             layer or RMS norm whose parameters fit axis 1 alone is one over the channels of
             (N, C, H, W).
+        axis: over what a layer or RMS norm takes its statistics, counted in `shape`, which it then
+            needs: 1 for the channels of (N, C, H, W), (1, 2) for all of a sample. The last axis, or
+            those that its parameters have, by default.
+        weight_shape: of its weight and bias, broadcast from the right against `shape`, such as
+            (heads, 1, features) for one weight a head; () for none.
         double_backward: also differentiate twice.
         raise_on_failure: raise instead of returning a report with failures.
         call: how the layer is called, as "f(x, weight)" or "f(x, torch.zeros_like(x))": an
             expression with `f`, the layer, `x`, the input, and, for a function, the parameters of
             its family.
         select: what stands behind the result to get the tensor that counts, as "[0]".
-        dtype: of the inputs; "bfloat16" or "float16" for a layer that takes no float32. Values and
-            gradients alone are compared then.
+        dtype: of the inputs; "float64", "bfloat16" or "float16", also as a torch.dtype, for a layer
+            that takes no float32. Values and gradients alone are compared then.
         dtypes: those to be tried, of "float32", "bfloat16" and "float16"; all by default.
         forward_only: compare no gradients.
         empty: give inputs without rows, too.
@@ -164,6 +171,7 @@ def check_layer(
         layer,
         like=like,
         shape=shape,
+        declared=Declared.of(like, shape, axis, weight_shape) if like in FAMILIES else None,
         double_backward=double_backward and scope.backward,
         scope=scope,
         **conventions,
@@ -178,6 +186,7 @@ def examine(
     *,
     like: str,
     shape: Sequence[int] | None = None,
+    declared: Declared | None = None,
     double_backward: bool = False,
     seeds: Sequence[int] = (0, 1, 2),
     scope: Scope | None = None,
@@ -196,7 +205,7 @@ def examine(
         torch.manual_seed(0)
         eps = conventions.get("eps", default_eps(like))
         try:
-            subject = as_norm(layer, like, shape, conventions.get("num_groups"), eps)
+            subject = as_norm(layer, like, shape, conventions.get("num_groups"), eps, declared)
         except ParameterMismatch as error:
             report.checks.append("parameters")
             report.failures.append(Failure("parameters", str(error), "parameter_shape"))

@@ -37,7 +37,10 @@ class Formula:
 
     like: str  #: family; its record says over which cells and by which spread it normalizes
     normalized_ndim: int = 1  #: trailing axes of layer and RMS norm
-    channels_first: bool = False  #: layer and RMS norm take axis 1 instead of trailing axes
+    #: axes that layer and RMS norm reduce in place of the trailing ones
+    axis: tuple[int, ...] | None = None
+    #: shape in which weight and bias are broadcast; None: along the axes that the family gives them
+    weight_view: tuple[int, ...] | None = None
     num_groups: int = 1  #: of group norm
     eps: float = 1e-5  #: units of x²
     #: "inside" the root, "outside" it (added to the root), or "clamp" (the root is at least
@@ -73,8 +76,8 @@ class Formula:
         """`x`, or its grouped view, and the axes of it that share statistics."""
         if self.dims is not None:
             return x, self.dims
-        if self.channels_first:
-            return x, (1,)
+        if self.axis is not None:
+            return x, self.axis
         if not NORMS[self.like].grouped:
             return x, reduced_axes(self.like, x.dim(), normalized_ndim=self.normalized_ndim)
         shape = split_channels(x.shape, self.num_groups)
@@ -87,9 +90,9 @@ class Formula:
 
     def parameter_view(self, x: Tensor) -> tuple[int, ...]:
         """Shape in which weight and bias are broadcast against `x`."""
-        axes: tuple[int, ...] = (1,)
-        if not self.channels_first:
-            axes = parameter_axes(self.like, x.dim(), normalized_ndim=self.normalized_ndim)
+        if self.weight_view is not None:
+            return (1,) * (x.dim() - len(self.weight_view)) + self.weight_view
+        axes = parameter_axes(self.like, x.dim(), normalized_ndim=self.normalized_ndim)
         return tuple(size if axis in axes else 1 for axis, size in enumerate(x.shape))
 
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor, int]:

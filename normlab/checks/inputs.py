@@ -97,7 +97,8 @@ def formula_for(formula: Formula, case: Case) -> Formula:
     return formula.replace(
         normalized_ndim=case.normalized_ndim,
         num_groups=case.num_groups,
-        channels_first=case.channels_first,
+        axis=case.axis,
+        weight_view=case.view,
     )
 
 
@@ -170,20 +171,26 @@ def torch_baseline(like: str, inputs: Inputs, *, backward: bool = True) -> Outco
         parameters = (None if t is None else t.to(wide) for t in (weight, bias))
         y = formula_for(torch_formula(like), case)(x.to(wide), *parameters).to(dtype)
     else:
+        last = tuple(range(-len(case.axis or ()), 0))
+        own = case.axis is not None  # then torch's function gets no weight, which it has elsewhere
         y = function(
-            x.movedim(1, -1) if case.channels_first else x,
+            x if case.axis is None else x.movedim(case.axis, last),
             *norm.arguments(
-                normalized_shape=list(case.parameter_shape),
+                normalized_shape=[case.shape[a] for a in case.axis or ()]
+                or [*case.parameter_shape],
                 num_groups=case.num_groups,
-                weight=weight,
-                bias=bias,
+                weight=None if own else weight,
+                bias=None if own else bias,
                 momentum=0.0,
                 eps=default_eps(like),
             ),
         )
-        if bias is not None and not norm.has_bias:
+        if case.axis is not None:
+            y = y.movedim(last, case.axis)
+            plain = formula_for(torch_formula(like), case)
+            y = plain.affine(x, y, weight, bias)
+        elif bias is not None and not norm.has_bias:
             y = y + bias  # torch has none; some models do
-        y = y.movedim(-1, 1) if case.channels_first else y
     if backward:
         y.backward(inputs.dy)
     return Outcome(y.detach(), _grad(x), _grad(weight), _grad(bias))

@@ -43,7 +43,7 @@ def _other_parameters(subject: ForeignNorm, case: Case) -> Iterator[tuple[Refusa
 def _at_rank(case: Case, like: str, other: Case) -> Case | None:
     """The same size with as many axes as another case, and with a weight and bias as there."""
     rank = len(other.shape)
-    if NORMS[like].trailing and not case.channels_first:
+    if NORMS[like].trailing:
         leading = rank - len(case.parameter_shape)
         shape = (*(5, 3, 2)[3 - leading :], *case.parameter_shape) if 0 < leading < 4 else None
     else:

@@ -32,7 +32,7 @@ def check_handling(subject: ForeignNorm, formula: Formula, report: Report) -> No
     by_rank = {len(c.shape): c for c in subject.cases}
     for case in dict.fromkeys((subject.cases[0], by_rank[max(by_rank)])):
         _check_strides(subject, formula, make_inputs(case, ORDINARY, torch.float32, 5), report)
-    if inputs.case.normalized_ndim == len(inputs.case.shape):  # one cell of statistics, no rows
+    if inputs.case.is_one_row:
         return
     level = 3.0 if norm.centered else 0.0  # nothing to divide by, but eps
     constant = dataclasses.replace(inputs, x=torch.full_like(inputs.x, level))

@@ -96,7 +96,7 @@ def _situations(subject: ForeignNorm, formula: Formula) -> Iterator[tuple[str, I
         one_off.view(-1)[signed.numel() // 2 :][:1] = -formula.weight_offset
         for name, weight in (("weight of either sign", signed), ("factor of 0", one_off)):
             yield name, dataclasses.replace(inputs, weight=weight), _GROSS
-    if not scope.backward or case.normalized_ndim == len(case.shape):
+    if not scope.backward or case.is_one_row:
         return
     for dtype in scope.half:
         name = str(dtype).removeprefix("torch.")
@@ -113,7 +113,7 @@ def _larger(subject: ForeignNorm, like: str) -> Iterator[Case]:
     """Many rows; many positions, too, and for a function many features, where it has them."""
     case, norm = subject.cases[0], NORMS[like]
     rows = min(_LARGE, _ENTRIES // max(1, torch.Size(case.shape[1:]).numel()))
-    if case.normalized_ndim < len(case.shape) and rows > case.shape[0]:
+    if not case.is_one_row and rows > case.shape[0]:
         yield dataclasses.replace(case, shape=(rows, *case.shape[1:]))
     if norm.trailing and isinstance(subject, ForeignFunction):
         shape = (2, 4 * _LARGE)

@@ -34,6 +34,15 @@ def _sizes(text: str) -> tuple[int, ...]:
     return sizes
 
 
+def _axes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.strip("()[] ").split(",") if part)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}; expected axes such as 1 or -2,-1"
+        ) from None
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -107,6 +116,12 @@ def _add_check(check: argparse.ArgumentParser, families: tuple[str, ...]) -> Non
     )
     group.add_argument("--select", metavar="PART", help="of the result, such as '[0]' of a tuple")
     group = check.add_argument_group("what is asked of it")
+    group.add_argument(
+        "--axis", type=_axes, help="of the statistics of a layer or RMS norm, such as 1 or =-2,-1"
+    )
+    group.add_argument(
+        "--weight-shape", type=_sizes, metavar="SIZES", help="of its weight, such as 4,1,16"
+    )
     group.add_argument("--dtype", help="of the inputs, for a layer that takes no float32")
     group.add_argument("--dtypes", type=_names, help="those to try, such as float32,bfloat16")
     group.add_argument("--forward-only", action="store_true", help="compare no gradients")

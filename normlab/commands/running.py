@@ -37,7 +37,17 @@ def run(options: argparse.Namespace) -> Answer:
 
 def _check(options: argparse.Namespace) -> Answer:
     layer = construct(load_object(options.object), options.init)
-    asked = ("call", "select", "dtype", "dtypes", "double_backward", "forward_only", "empty")
+    asked = (
+        "axis",
+        "weight_shape",
+        "call",
+        "select",
+        "dtype",
+        "dtypes",
+        "double_backward",
+        "forward_only",
+        "empty",
+    )
     given = {name: getattr(options, name) for name in (*asked, "batch_of_one", *CONVENTIONS)}
     given = {name: value for name, value in given.items() if value is not None}
     report = check_layer(layer, like=options.like, shape=_one_shape(options), **given)

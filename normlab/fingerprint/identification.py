@@ -178,6 +178,7 @@ def _fill(found: Evidence) -> None:
         return
     found.groups = find_groups(probe)
     if not found.groups.reduced:
+        report.reduced_axes = ()
         raise NoNorm(describe_elementwise(probe))
     report.count = found.count
     found.affine = _fit(found)

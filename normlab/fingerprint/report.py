@@ -121,8 +121,8 @@ class Fingerprint:
                 "on the root": math.sqrt(self.eps),
                 "on the L2 norm": math.sqrt(self.eps * self.count),
             }
-            what, value = min(readings.items(), key=lambda item: len(f"{item[1]:.6g}"))
-            return f"{value:.6g} {what} at least"
+            what, value = min(readings.items(), key=lambda item: len(f"{item[1]:.4g}"))
+            return f"{value:.4g} {what} at least"
         place = " outside the root" if self.eps_placement == "outside" else ""
         return f"{self.eps:.6g}{place}"
 

@@ -29,6 +29,7 @@ _RULES = (
     Rule("warning", "debugging#debugging-freezing", rules.frozen_but_updating),
     Rule("warning", "debugging#debugging-eps", rules.two_eps),
     Rule("error", "debugging#debugging-images", rules.wrong_axes),
+    Rule("error", "checks#checks-own", rules.size_dependent_gain),
     Rule("warning", "debugging#debugging-padding", padding.padding_in_statistics),
     Rule("warning", "batch_norm#bn-at-work", biases.cancelled_bias),
     Rule("warning", "debugging#debugging-decay", rules.decayed_norm),

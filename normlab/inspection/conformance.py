@@ -11,6 +11,9 @@ from normlab.probing.state import finite
 
 _CONVENTIONS = ("eps", "eps_placement", "divisor", "weight_offset", "weight_cast", "num_groups")
 
+# what a check that assumes other axes than the norm has would say
+_OTHER_READINGS = ("wrong_axis", "wrong_grouping", "parameter_shape")
+
 
 def _can_be_checked(norm: FoundNorm) -> bool:
     """Whether there is a formula for it, with one input."""
@@ -34,6 +37,8 @@ def does_not_conform(run: ModelRun) -> Found:
         given = {name: getattr(norm.fingerprint, name) for name in _CONVENTIONS}
         conventions = {name: value for name, value in given.items() if value is not None}
         like, shape = str(norm.fingerprint.family), probing_shape(norm)
+        if norm.record.trailing and norm.fingerprint.reduced_axes:
+            conventions["axis"] = norm.fingerprint.reduced_axes
         try:
             with finite(norm.layer) as clean:
                 report = check_layer(clean, like=like, shape=shape, **conventions)
@@ -41,6 +46,12 @@ def does_not_conform(run: ModelRun) -> Found:
             run.notes.append(f"{norm.path} could not be checked: {error}")
             continue
         modules = tuple(n.path for n in alike)
+        if any(failure.mistake in _OTHER_READINGS for failure in report.failures):
+            run.notes.append(
+                f"{norm.path}: identified, and not checked: check_layer reads its axes or "
+                f"parameters in another way than they were found ({report.failures[0].message})"
+            )
+            continue
         for failure in report.failures:
             # half precision matters where the model runs in it: the rule half_statistics
             if "float16" not in failure.check:

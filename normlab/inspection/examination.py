@@ -92,7 +92,9 @@ def doctor(
             f"input (weight standardization), the first {first or '(the model)'}"
         )
     unknown = run.unknown
-    return Examination(grouped(findings), run.reports, list(unknown), unknown, notes, peak())
+    return Examination(
+        grouped(findings), run.reports, list(unknown), unknown, notes, run.no_statistics, peak()
+    )
 
 
 def _check_model(model: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 from normlab import norms
 from normlab.fingerprint import Fingerprint
 from normlab.inspection.report import Norm
-from normlab.inspection.tracing import Example, ModuleCall, Trace
+from normlab.inspection.tracing import Example, ModuleCall, Trace, run_once
+from normlab.probing.arguments import tensors_in
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,20 @@ class ModelRun:
     #: path of a module or a call -> why it looks like a norm and is none that is known
     unknown: dict[str, str] = field(default_factory=dict)
     of_weights: list[str] = field(default_factory=list)  #: paths of modules that normalize a weight
+    #: paths of modules that are called like norms and take no statistics
+    no_statistics: list[str] = field(default_factory=list)
+    #: path of what is a norm but for a factor -> its layer, shape of its input, axes it reduces
+    misscaled: dict[str, tuple[nn.Module, tuple[int, ...], tuple[int, ...]]] = field(
+        default_factory=dict
+    )
     notes: list[str] = field(default_factory=list)  #: what could not be examined, and why
+
+    def outputs(self) -> list[Tensor]:
+        """All floating tensors that the model gives; none where it raises."""
+        with contextlib.suppress(Exception):  # it ran in evaluation mode only
+            output = run_once(self.model, self.example)
+            return [t.double() for _, t in tensors_in(output) if t.is_floating_point()]
+        return []
 
     @property
     def reports(self) -> list[Norm]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ from normlab.inspection.tracing import FunctionCall, ModuleCall
 from normlab.norms import NORMS
 from normlab.probing.arguments import OneTensor
 from normlab.probing.state import finite, tensors_of
+
+_LARGE = 2**21  # entries of an input at which an unknown norm is not looked at again
 
 
 def recognize(run: ModelRun, progress: Callable[[int, int], None] | None = None) -> None:
@@ -68,7 +71,13 @@ def _look_at(call: ModuleCall, run: ModelRun, known: Kinds) -> None:
         if fingerprint is not None and fingerprint.family is not None:
             run.norms.append(FoundNorm(call.name, call.module, call, layer, fingerprint))
             return
+    if fingerprint is not None and fingerprint.reduced_axes == ():
+        if named:
+            run.no_statistics.append(call.name)
+        return
     resembles = fingerprint is not None and fingerprint.resembles_norm
+    if resembles and fingerprint is not None and fingerprint.reduced_axes:
+        run.misscaled[call.name] = (layer, call.shape, fingerprint.reduced_axes)
     if resembles or (named and not has_matrices(call.module)):
         run.unknown[call.name] = reason
 
@@ -113,6 +122,8 @@ class Kinds:
         One that takes its input alone needs fewer samples and positions.
         """
         sizes = {size for t in tensors_of(layer).values() for size in t.shape}
+        if not sizes & {*shape[1:]}:  # nothing tells its width, which is that of the model
+            sizes |= {shape[1], shape[-1]} if len(shape) > 1 else set()
         small = small_shape(shape, sizes) if alone else shape
         key = (_key(layer), small, dtype) if alone else None
         if key not in self._known or key is None:
@@ -135,7 +146,10 @@ class Kinds:
                 else:
                     record = NORMS.get(str(found.family))
                     cut = {a for a, (m, n) in enumerate(zip(small, shape, strict=True)) if m != n}
-                    if record and record.trailing and cut & set(found.reduced_axes or ()):
+                    by_size = found.family is None and found.resembles_norm
+                    if (cut and by_size and math.prod(shape) <= _LARGE) or (
+                        record and record.trailing and cut & set(found.reduced_axes or ())
+                    ):
                         found = identify(clean, shape=shape)
         except ValueError as error:
             return None, f"it could not be probed: {str(error).partition('. Pass')[0]}"

@@ -94,6 +94,8 @@ class Examination:
         unknown: paths of modules and calls that look like norms and were not understood.
         reasons: of the unknown, why.
         notes: what could not be examined, and why.
+        no_statistics: paths of modules that are called like norms and take no statistics of their
+            input.
         peak_memory: bytes that the process took at most above those at the start; None where the
             system does not tell.
     """
@@ -103,6 +105,7 @@ class Examination:
     unknown: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    no_statistics: list[str] = field(default_factory=list)
     peak_memory: int | None = None
 
     @property
@@ -136,6 +139,7 @@ class Examination:
             "unknown": list(self.unknown),
             "reasons": dict(self.reasons),
             "notes": list(self.notes),
+            "no_statistics": list(self.no_statistics),
             "peak_memory": self.peak_memory,
         }
 
@@ -154,6 +158,9 @@ class Examination:
             by_reason.setdefault(self.reasons[name], []).append(name)
         for reason, names in by_reason.items():
             lines.append(f"  not understood: {name_modules(names, every=every)}: {reason}")
+        if self.no_statistics:
+            free = name_modules(self.no_statistics, every=every)
+            lines.append(f"  no statistics: {free}")
         lines += [f"  note: {note}" for note in self.notes]
         lines += _table(self.norms, every=every)
         if self.peak_memory is not None:

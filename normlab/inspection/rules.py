@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -14,17 +15,38 @@ from normlab.inspection.candidates import is_torch_norm
 from normlab.inspection.model_run import Found, FoundNorm, ModelRun, of_each_norm
 from normlab.inspection.recognition import small_shape
 from normlab.inspection.tracing import run_under_autocast
+from normlab.probing import ForeignLayer
 from normlab.probing.arguments import Around, OneTensor
 
 
 def not_finite(run: ModelRun) -> Found:
-    """NaN or infinities before the model was run."""
-    for path, name in run.state.not_finite:
+    """NaN or infinities before the model was run, that spoil or have spoiled its output.
+
+    The infinities of a mask do not.
+    """
+    for path, name in _spoiled(run):
         yield (
             (path,),
             f"{name} has entries that are NaN or infinite. Load an earlier state and look for "
             "the step that spoiled it; running statistics do not recover from a NaN",
         )
+
+
+def _spoiled(run: ModelRun) -> list[tuple[str, str]]:
+    """Parameters and running statistics that are not finite, and buffers that reach the output."""
+    sure, others = list[tuple[str, str]](), list[tuple[str, str]]()
+    for path, name in run.state.not_finite:
+        module = run.modules[path]
+        (sure if name in module._parameters or "running" in name else others).append((path, name))
+    if not others or _all_finite(run.outputs()):
+        return sure
+    for path, name in others:
+        run.modules[path]._buffers[name] = run.modules[path].get_buffer(name).nan_to_num(0, 0, 0)
+    return [*sure, *others] if _all_finite(run.outputs()) else sure
+
+
+def _all_finite(tensors: Iterable[Tensor]) -> bool:
+    return all(bool(t.isfinite().all()) for t in tensors)
 
 
 def negative_variance(run: ModelRun) -> Found:
@@ -95,10 +117,15 @@ def two_eps(run: ModelRun) -> Found:
         found = norm.fingerprint
         if found.family is None or found.eps is None:
             continue
-        known = by_family.setdefault(found.family, {})
-        near = next((e for e in known if math.isclose(e, found.eps, rel_tol=1e-3)), found.eps)
+        family = found.family
+        known = by_family.setdefault(family, {})
+        eps, text = found.eps, found.describe_eps()
+        alike = (  # a clamp of the length by one eps is another eps of the mean at another width
+            e for e in known if math.isclose(e, eps, rel_tol=1e-3) or text == said[family, e]
+        )
+        near = next(alike, eps)
         known.setdefault(near, []).append(norm.module)
-        said.setdefault((found.family, near), found.describe_eps())
+        said.setdefault((family, near), text)
     for family, known in by_family.items():
         if len(known) > 1:
             rare = min(known, key=lambda e: len(known[e]))
@@ -111,6 +138,32 @@ def two_eps(run: ModelRun) -> Found:
                 f"({len(known[rare])}×), {others} elsewhere. Pass the same eps to all, the one "
                 "that the weights were trained with",
             )
+
+
+def size_dependent_gain(run: ModelRun) -> Found:
+    """A gain that grows with an axis that the norm does not reduce, as the root of the wrong size.
+
+    Each such layer is called at its own shape, and with twice as many positions.
+    """
+    for path, (layer, shape, axes) in run.misscaled.items():
+        for axis in (a for a in range(1, len(shape)) if a not in axes):
+            longer = (*shape[:axis], 2 * shape[axis], *shape[axis + 1 :])
+            once, twice = (_gain(layer, size) for size in (shape, longer))
+            if once and twice and not math.isclose(once, twice, rel_tol=0.1):
+                yield (
+                    (path,),
+                    f"its output is {twice / once:.2f} times as large when axis {axis} is twice as "
+                    f"long, and its statistics run over axes {axes}: it is scaled by the size of "
+                    "another axis. Scale by the root of how many values share a statistic",
+                )
+                break
+
+
+def _gain(layer: nn.Module, shape: tuple[int, ...]) -> float | None:
+    """Root mean square of the output for random input; None where it is refused."""
+    with contextlib.suppress(Exception), ForeignLayer.open(layer, shape) as probe:
+        return float(probe.measure(probe.input(5)).square().mean().sqrt())
+    return None
 
 
 @of_each_norm

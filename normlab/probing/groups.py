@@ -59,7 +59,7 @@ class InterleavedGroups(NoNorm):
     """Every G-th cell of an axis of the input shares statistics, in G groups."""
 
     def __init__(self, axis: int, groups: int):
-        super().__init__(f"every {groups}th cell of axis {axis} shares statistics")
+        super().__init__(f"cells of axis {axis} that are {groups} apart share statistics")
         self.axis, self.groups = axis, groups
 
 

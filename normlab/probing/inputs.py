@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -124,11 +125,112 @@ def _candidates(like: str, parameter_shape: tuple[int, ...]) -> list[tuple[tuple
     return [(shape, False) for shape in shapes]
 
 
-def _channels_first(shape: tuple[int, ...], parameter_shape: tuple[int, ...]) -> bool:
+def _channels_first(
+    layer: ForeignLayer, shape: tuple[int, ...], parameter_shape: tuple[int, ...]
+) -> bool:
     trailing = shape[len(shape) - len(parameter_shape) :] == parameter_shape
     size = parameter_shape[0]
-    alone = set(parameter_shape[1:]) <= {1}
-    return not trailing and alone and len(shape) > 2 and shape[1] == size
+    if not set(parameter_shape[1:]) <= {1} or len(shape) < 3 or shape[1] != size:
+        return False
+    # where both fit, a longer last axis tells which it is
+    return not trailing or layer.accepts((*shape[:-1], size + 1))
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a caller says of the axes of a layer or RMS norm.
+
+    Attributes:
+        axis: over which statistics run, none negative.
+        weight_shape: of weight and bias, broadcast from the right; () for none, None to infer it.
+    """
+
+    axis: tuple[int, ...]
+    weight_shape: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        like: str,
+        shape: Sequence[int] | None,
+        axis: int | Sequence[int] | None,
+        weight_shape: Sequence[int] | None,
+    ) -> Declared | None:
+        """From the arguments of :func:`normlab.checks.check_layer`; None where there are none.
+
+        Raises:
+            ValueError: it names the argument.
+        """
+        given = {"axis": axis, "weight_shape": weight_shape}
+        first = next((name for name, value in given.items() if value is not None), None)
+        if first is None:
+            return None
+        if not NORMS[like].trailing:
+            fits = ", ".join(name for name, norm in NORMS.items() if norm.trailing)
+            raise ValueError(f"{first}: the axes of {like} are its own; it is said of {fits}")
+        if shape is None:
+            raise ValueError(f"{first}: is counted in the shape of an input; pass shape=, too")
+        ndim = len(shape)
+        axes = (-1,) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+        if not axes or not all(isinstance(a, int) and -ndim <= a < ndim for a in axes):
+            raise ValueError(f"axis: got {axis!r}; expected axes of an input of shape {(*shape,)}")
+        counted = tuple(sorted({a % ndim for a in axes}))
+        if len(counted) < len(axes):
+            raise ValueError(f"axis: got {axis!r}, which names an axis twice")
+        view = None if weight_shape is None else tuple(weight_shape)
+        if view is not None and not _broadcasts(view, tuple(shape)):
+            raise ValueError(
+                f"weight_shape: got {view}, which is not broadcast from the right against an "
+                f"input of shape {(*shape,)}; write an axis of size 1 where it does not vary"
+            )
+        return cls(counted, view)
+
+    def case(self, shape: tuple[int, ...], parameter: Tensor | None) -> Case:
+        """The input of this shape.
+
+        Raises:
+            ParameterMismatch: the parameter has neither the shape that was declared nor one that
+                fits the axes.
+        """
+        own = None if parameter is None else tuple(parameter.shape)
+        view = self.weight_shape if own is None or self.weight_shape is not None else own
+        if view is None:
+            view = self._along(shape)
+        elif self.weight_shape is None and view and self._fits_one(shape, view) is not None:
+            view = self._along(shape, self._fits_one(shape, view))
+        elif not _broadcasts(view, shape) or (own and math.prod(own) != math.prod(view)):
+            raise ParameterMismatch(
+                f"the parameters have shape {own}; for an input of shape {shape} and statistics "
+                f"over axes {self.axis} they are expected to be broadcast as "
+                f"{self.weight_shape or self._along(shape)}"
+            )
+        return Case(
+            shape,
+            view if own is None else own,
+            normalized_ndim=len(self.axis),
+            weight=bool(view),
+            bias=bool(view),
+            axis=self.axis,
+            view=view,
+        )
+
+    def _along(self, shape: tuple[int, ...], axis: int | None = None) -> tuple[int, ...]:
+        axes = self.axis if axis is None else (axis,)
+        return tuple(size if a in axes else 1 for a, size in enumerate(shape))
+
+    def _fits_one(self, shape: tuple[int, ...], own: tuple[int, ...]) -> int | None:
+        """The one reduced axis that is as long as a parameter of one axis."""
+        fitting = [a for a in self.axis if len(own) == 1 and shape[a] == own[0]]
+        return fitting[0] if len(fitting) == 1 else None
+
+
+def _broadcasts(view: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    sizes = zip(reversed(view), reversed(shape), strict=False)
+    return len(view) <= len(shape) and all(n in (1, size) for n, size in sizes)
+
+
+def _channel_view(shape: tuple[int, ...], parameter_shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (1, *parameter_shape[:1], *(1 for _ in shape[2:]))
 
 
 class ParameterMismatch(ValueError):
@@ -154,6 +256,7 @@ def find_cases(
     shape: Sequence[int] | None,
     parameter: Tensor | None,
     num_groups: int | None,
+    declared: Declared | None = None,
 ) -> list[Case]:
     """The inputs that a module is called with: one, or several of different rank.
 
@@ -168,6 +271,11 @@ def find_cases(
         ValueError: shape or number of groups cannot be inferred.
     """
     module, norm = layer.modules[0], NORMS[like]
+    if declared is not None:
+        assert shape is not None
+        layer.shape = tuple(shape)
+        rows = [] if 0 in declared.axis else [0]
+        return [declared.case(shorten(layer, rows), parameter)]
     own = norm.parameters in ("channel", "shape")  # else the weight says nothing of the axes
     parameter_shape = _parameter_shape(module, like, parameter if own else None)
     if parameter_shape is None and shape is None and not own:
@@ -184,7 +292,9 @@ def find_cases(
         layer.shape = tuple(shape)
         shapes = [shorten(layer, [0])]
         if parameter_shape is not None and norm.trailing:
-            channels_first = _channels_first(shapes[0], parameter_shape)
+            channels_first = _channels_first(layer, shapes[0], parameter_shape)
+            if channels_first and shapes[0][-1] == parameter_shape[0]:
+                shapes = [(*shapes[0][:-1], shapes[0][-1] + 1)]
     elif parameter_shape is not None:
         # a batch norm by hand takes any rank; of an instance norm, another is one sample alone
         several = not norm.needs_positions or norm.grouped
@@ -217,7 +327,8 @@ def find_cases(
             parameter_shape if own else (),
             normalized_ndim=len(parameter_shape),
             num_groups=num_groups or 1,
-            channels_first=channels_first,
+            axis=(1,) if channels_first else None,
+            view=_channel_view(each, parameter_shape) if channels_first and own else None,
         )
         for each in shapes
     ]

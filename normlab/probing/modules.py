@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from normlab import norms
 from normlab.norms import NORMS
 from normlab.probing.functions import NO_CORRECTION, UNBOUND, ForeignFunction
-from normlab.probing.inputs import find_cases
+from normlab.probing.inputs import Declared, find_cases
 from normlab.probing.layer import ForeignLayer
 from normlab.probing.names import find_attribute, find_name, find_running_names, set_attribute
 from normlab.probing.parameters import find_kinds
@@ -56,7 +56,12 @@ class ForeignModule:
         self.has_bounds = self._switch_off(parameters)
         self.declared_eps = find_attribute(self.module, "eps")
 
-    def explore(self, shape: Sequence[int] | None, num_groups: int | None) -> ForeignModule:
+    def explore(
+        self,
+        shape: Sequence[int] | None,
+        num_groups: int | None,
+        declared: Declared | None = None,
+    ) -> ForeignModule:
         """Find inputs that it takes, and parameters and running statistics, by calling it.
 
         Raises:
@@ -69,7 +74,9 @@ class ForeignModule:
         copied = self.with_dtype(torch.float32)
         layer = ForeignLayer(copied, [copied], ())
         with torch.no_grad():
-            self.cases = find_cases(layer, self.like, shape, main, num_groups)
+            if shape is not None and main is not None and self._is_idle(layer, tuple(shape)):
+                main = self.weight_name = None
+            self.cases = find_cases(layer, self.like, shape, main, num_groups, declared)
             layer.shape = self.cases[0].shape
             with contextlib.suppress(Exception):  # reported by the checks, which call it, too
                 self._find_parameters(layer)
@@ -77,6 +84,15 @@ class ForeignModule:
         weight, bias = self.weight_name is not None, self.bias_name is not None
         self.cases = [dataclasses.replace(c, weight=weight, bias=bias) for c in self.cases]
         return self
+
+    def _is_idle(self, layer: ForeignLayer, shape: tuple[int, ...]) -> bool:
+        """Whether its weight is a buffer that does nothing, as some libraries keep for its name."""
+        if self.weight_name not in self._plain:
+            return False
+        layer.shape = shape
+        with contextlib.suppress(Exception):  # reported by the checks, which call it, too
+            return self.weight_name not in find_kinds(layer)
+        return False
 
     @property
     def has_running(self) -> bool:
@@ -221,6 +237,7 @@ def as_norm(
     shape: Sequence[int] | None,
     num_groups: int | None,
     eps: float | None,
+    declared: Declared | None = None,
 ) -> ForeignNorm:
     """A module or a function, to be called as a norm of a family.
 
@@ -236,7 +253,7 @@ def as_norm(
     if isinstance(layer, nn.Module):
         if any(is_lazy(t) for t in (*layer.parameters(), *layer.buffers())):
             raise ValueError("layer: its parameters have no shape yet; call it on an input first")
-        return ForeignModule(layer, like).explore(shape, num_groups)
+        return ForeignModule(layer, like).explore(shape, num_groups, declared)
     cases, norm = None, NORMS[like]
     if shape is not None:
         shape = tuple(shape)
@@ -244,6 +261,9 @@ def as_norm(
             raise ValueError(f"shape: got {shape}; {like} reads the layout (N, C, *)")
         parameter_shape = norm.parameter_shape(shape)
         cases = [norms.Case(shape, parameter_shape, num_groups=num_groups or 1, bias=norm.has_bias)]
+        if declared is not None:
+            case = declared.case(shape, None)
+            cases = [dataclasses.replace(case, bias=case.bias and norm.has_bias)]
     elif num_groups is not None and norm.grouped:
         size = 3 * num_groups
         cases = [

@@ -88,7 +88,7 @@ def preserve_buffers(
 
 @contextlib.contextmanager
 def preserve_state(modules: Sequence[nn.Module], tensors: Sequence[Tensor] = ()) -> Iterator[None]:
-    """Put back modes, parameters, gradients and buffers, and all random streams.
+    """Put back attributes, modes, parameters, gradients and buffers, and all random streams.
 
     Args:
         modules: roots; everything below them is covered.
@@ -100,7 +100,7 @@ def preserve_state(modules: Sequence[nn.Module], tensors: Sequence[Tensor] = ())
         for part in parts
         for name, p in part._parameters.items()
     ]
-    modes = [(part, part.training) for part in parts]
+    attributes = [(part, dict(vars(part))) for part in parts]
     streams = random.getstate(), np.random.get_state()  # noqa: NPY002 -- the global one is meant
     devices = sorted({p.device.index or 0 for m in modules for p in m.parameters() if p.is_cuda})
     with torch.random.fork_rng(devices=devices), preserve_buffers(modules, tensors):
@@ -114,8 +114,11 @@ def preserve_state(modules: Sequence[nn.Module], tensors: Sequence[Tensor] = ())
                     p.data.copy_(saved[1])
                     p.requires_grad_(saved[2])
                     p.grad = saved[3]
-            for part, mode in modes:
-                part.training = mode
+            for part, kept in attributes:  # modes, too; what a forward pass has left there goes
+                own = vars(part)
+                for name in own.keys() - kept.keys():
+                    del own[name]
+                own.update(kept)
             random.setstate(streams[0])
             np.random.set_state(streams[1])  # noqa: NPY002
 

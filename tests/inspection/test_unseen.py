@@ -152,13 +152,20 @@ def test_a_norm_written_into_a_block():
     assert "1 norm: 0 understood, 1 not understood" in examined.summary
 
 
-@pytest.mark.parametrize("layer", [LargestEntry(), LargestNorm(), FrozenBatchNorm()])
+@pytest.mark.parametrize("layer", [LargestEntry(), LargestNorm()])
 def test_what_looks_like_a_norm_and_is_not_understood_is_listed(layer):
     examined = doctor(Around(layer), ROWS)
     assert (examined.norms, examined.unknown) == ([], ["layer"])
     assert examined.reasons["layer"]
     assert "no all-clear" in examined.summary
     assert not examined.passed
+
+
+def test_what_takes_no_statistics_is_listed_by_itself():
+    examined = doctor(Around(FrozenBatchNorm()), ROWS)
+    assert (examined.norms, examined.unknown) == ([], [])
+    assert examined.no_statistics == ["layer"] and examined.passed
+    assert "no statistics: layer" in str(examined)
 
 
 class Shift(nn.Module):
