@@ -95,6 +95,13 @@ def test_equivalent_runs(pair):
     assert normalized["loss_drop"] > 0.1
 
 
+def test_without_a_norm_the_growing_rate_learns_and_differs():
+    control = equivalent_runs("decay or growing rate", "none", seed=1)
+    decayed, grown = control["last_losses"]
+    assert grown + 0.3 < decayed < 2.2  # guessing is at 2.3
+    assert control["largest_gap"] >= decayed - grown
+
+
 def test_growing_rate_grows_by_two_factors_a_step():
     factor = growing_lr(0.5, 0.1)
     assert factor(0) == pytest.approx(1 / 0.95)

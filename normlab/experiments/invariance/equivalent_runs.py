@@ -55,11 +55,12 @@ def equivalent_runs(
     Returns:
         largest_gap: largest difference of the two training losses over all steps.
         loss_drop: loss of the first training at the start less that at the end.
+        last_losses: loss at the last step, of either training.
         lengths: ‖W‖ of the first hidden matrix at the end, of either training.
         last_lrs: learning rate of the hidden layers in the last step, of either.
     """
     training = partial(train_once, WIDTHS, norm, seed=seed, steps=steps, batch_size=64)
-    c, lr, decay = 3.0, 0.5, 0.05
+    c, lr = 3.0, 0.5
     if pair == "rescaled start, SGD":
         first, second = training(lr=lr), training(lr=c * c * lr, start_scale=c)
     elif pair == "rescaled start, Adam":
@@ -68,12 +69,15 @@ def equivalent_runs(
         # Adam's eps is added to the size of a gradient, which is 1 / c of what it was
         second = training(lr=c * rate, optimizer="adam", start_scale=c, adam_eps=1e-8 / c)
     else:
+        # small enough for the network without a norm to learn under the growing rate, too
+        lr, decay = 0.1, 0.1
         first = training(lr=lr, weight_decay=decay)
         second = training(lr=lr, lr_growth=growing_lr(lr, decay))
     gaps = [abs(a - b) for a, b in zip(first.losses, second.losses, strict=False)]
     return {
         "largest_gap": max(gaps),
         "loss_drop": first.losses[0] - first.losses[-1],
+        "last_losses": [done.losses[-1] for done in (first, second)],
         "lengths": [done.squared_norms[-1] ** 0.5 for done in (first, second)],
         "last_lrs": [first.last_lr, second.last_lr],
     }
