@@ -119,3 +119,17 @@ def replicated_loss() -> float:
     total.backward()
     assert weight.grad is not None
     return float((weight.grad / x.clamp(min=1e-9))[1])
+
+
+def two_backwards(ds: tuple[float, float], reduced: bool) -> float:
+    """Gradient of a process's own number, of which all processes get the sum s.
+
+    Args:
+        ds: gradient of s on each of two processes.
+        reduced: whether the backward pass of the sum is an all-reduce; else it is the identity.
+    """
+    own = torch.tensor(1.0 + dist.get_rank(), dtype=torch.float64, requires_grad=True)
+    total = sum_over_group(own) if reduced else own + (sum_over_group(own.detach()) - own.detach())
+    (ds[dist.get_rank()] * total).backward()
+    assert own.grad is not None
+    return float(own.grad)
