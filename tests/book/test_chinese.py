@@ -58,6 +58,8 @@ def is_seen(cell: dict[str, Any]) -> bool:
     """Whether the cell shows something; a Chinese page has what is glued or quoted in its text."""
     if "".join(cell.get("source", "")).startswith("quote("):
         return False
+    if "remove-cell" in cell.get("metadata", {}).get("tags", ()):
+        return False
     return any("scrapbook" not in output.get("metadata", {}) for output in cell["outputs"])
 
 
