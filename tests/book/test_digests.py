@@ -62,7 +62,7 @@ CHANGED = [
     # The evidence.
     (GUIDE, "{ref}`debugging-decay`", "{ref}`inv-decay`", "decay-weights without a link"),
     (CHINESE, "{ref}`每个批次一个类别 <bn-composition>` |", "见上 |", "one-class without a link"),
-    ("deep_norm", f" in {quote('deep-beta')} seeds", "", "does not quote deep-beta"),
+    (GUIDE, f" in {quote('deep-beta')} seeds", "", "does not quote deep-beta"),
 ]  # fmt: skip
 
 
