@@ -298,10 +298,10 @@ class DeepNormBlock(torch.nn.Module):
         )
         self.up, self.down = torch.nn.Linear(width, hidden), torch.nn.Linear(hidden, width)
         self.norm_1, self.norm_2 = norm(width), norm(width)
-        for layer in (self.query, self.key):
-            torch.nn.init.xavier_normal_(layer.weight)
-        for layer in (self.value, self.output, self.up, self.down):
-            torch.nn.init.xavier_normal_(layer.weight, gain=beta)
+        for layer in (self.query, self.key, self.value, self.output, self.up, self.down):
+            gain = 1.0 if layer in (self.query, self.key) else beta
+            torch.nn.init.xavier_normal_(layer.weight, gain)
+            torch.nn.init.zeros_(layer.bias)
 
     def forward(self, x):
         q, k, v = (

@@ -420,6 +420,7 @@ def test_the_block_starts_as_the_package_does(monkeypatch):
     matrices = (block.query, block.key, block.value, block.output, block.up, block.down)
     assert [m.weight.unique().tolist() for m in matrices] == gains
     assert gains == [[1.0], [1.0], [0.25], [0.25], [0.25], [0.25]]
+    assert not any(m.bias.any() for m in matrices)
 
 
 @pytest.mark.parametrize("block", [n for n in TREE.body if isinstance(n, ast.ClassDef)])

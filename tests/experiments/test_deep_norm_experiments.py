@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from normlab.experiments.deep_norm import (
+    branch_sizes,
     deep_training,
     depth_profiles,
     equivalent_post_norm,
@@ -143,6 +144,32 @@ def test_profiles():
     grown = runs.sizes["pre_norm", 60]
     assert len(grown) == 41 and grown[-1] > 3 > grown[0]
     assert depth_profiles.depth_profiles("none", 6, 0)["sizes"][-1] > 10
+
+
+@pytest.mark.parametrize(
+    ("group", "other"), [("larger alpha", "beta only"), ("larger beta", "alpha only")]
+)
+def test_alpha_at_twice_its_exponent_starts_as_beta_and_the_reverse(group, other):
+    models = [make_model(g, "small", layers=5, seed=0).double() for g in (group, other)]
+    tokens = torch.arange(8).remainder(8)[None]
+    one, two = (model(tokens) for model in models)
+    torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)
+    weights = [model.matrices("value")[0] for model in models]
+    assert not torch.allclose(*weights)
+
+
+def test_the_pile_is_level_for_beta_alone_and_grows_for_alpha_alone():
+    runs = branch_sizes.branch_sizes.sweep(depth=[5, 40], seed=[0], size="small")
+    pile = runs.set_index(["group", "depth"]).pile
+    assert pile["beta only", 40] == pytest.approx(pile["beta only", 5], rel=0.3)
+    assert pile["alpha only", 40] > 2 * pile["alpha only", 5]
+    assert pile["deep_norm", 40] < 0.02 < 20 < pile["post_norm", 40]
+    for run in runs.itertuples():
+        blocks = 2 * run.depth
+        assert run.pile == pytest.approx(blocks * run.branch**2)
+        assert 0 <= run.kept <= 1 and 0 <= run.differ <= 1
+    level = runs[runs.group.isin(["beta only", "deep_norm"])]
+    assert level.kept.tolist() == pytest.approx([math.exp(-p) for p in level.pile], abs=0.05)
 
 
 def test_alpha_on_the_branch_is_one_over_alpha_on_the_skip():
