@@ -471,7 +471,7 @@ NORMS: dict[str, Norm] = {
         marker="h",
         label="global response norm",
         in_chapters=False,
-        page="family#family-positions",
+        page="family#family-contrast",
         source="woo2023convnext",
         absent={
             "check": "the formula of the checks divides the input, which is strengthened here",
