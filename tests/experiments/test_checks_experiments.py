@@ -9,7 +9,7 @@ from normlab.checks import LAYER_NORM_MUTANTS
 from normlab.checks.kill_matrix import KINDS
 from normlab.checks.mutants import mutants
 from normlab.experiments.checks.check_styles import STYLES, best, caught, check_styles, false_alarms
-from normlab.experiments.checks.wrong_norms import find_killers, shares, wrong_norms
+from normlab.experiments.checks.wrong_norms import count_kills, find_killers, wrong_norms
 from normlab.experiments.checks.wrong_training import LayerNormBy, make_network, wrong_training
 from normlab.experiments.tables import describe_record, read_header
 
@@ -33,6 +33,7 @@ def test_three_checks_are_enough_and_two_are_not(styles, size):
     assert most == 10
     assert all_of_them == 11
     assert {"random gradient", "small input", "shifted input"} in [set(s) for s in sets]
+    assert set.intersection(*map(set, sets)) == {"shifted input"}
 
 
 def test_what_each_style_catches(styles):
@@ -43,6 +44,7 @@ def test_what_each_style_catches(styles):
         "values, 0.1": 2,
         "values, 0.01": 4,
         "values, 0.0001": 4,
+        "assert_close": 6,
         "gradient of sum": 3,
         "gradcheck": 4,
         "sum, random weight": 8,
@@ -89,14 +91,18 @@ def test_the_record_is_that_of_the_checks_as_they_are():
     assert now == then
 
 
-def test_shares_are_those_of_the_families():
-    kills = [{"values": 2}, {"values": 1, "evaluation": 2}]
-    table = pd.DataFrame({"like": ["a", "b"], "name": "m", "kills": kills})
+def test_kills_are_counted_by_family():
+    kills = [{"values": 2}, {"values": 1, "evaluation": 2}, {"values": 2}]
+    table = pd.DataFrame({"like": ["a", "b", "a"], "name": ["m", "m", "k"], "kills": kills})
     killers = find_killers(table, seeds=2)
-    assert killers == {("a", "m"): {"values"}, ("b", "m"): {"evaluation"}}
-    found = shares(killers, ["values", "evaluation", "saved state"])
-    assert found == {"m": [0.5, 0.5, 0]}
-    assert len(shares(killers)["m"]) == len(KINDS)
+    assert killers == {("a", "m"): {"values"}, ("b", "m"): {"evaluation"}, ("a", "k"): {"values"}}
+    found = count_kills(killers, ["values", "evaluation", "saved state"])
+    assert found.to_dict("index") == {
+        "values": {"a": 2, "b": 0},
+        "evaluation": {"a": 0, "b": 1},
+        "saved state": {"a": 0, "b": 0},
+    }
+    assert list(count_kills(killers).index) == list(KINDS)
 
 
 def test_a_wrong_gradient_starts_alike_and_learns_less():

@@ -28,6 +28,14 @@ def _values(layer: Layer, x: Tensor) -> float:
     return max_error(layer(x, x.shape[-1:]), torch_layer_norm(x, x.shape[-1:]))
 
 
+def _assert_close(layer: Layer, x: Tensor, other: Tensor) -> bool:
+    try:
+        torch.testing.assert_close(layer(x, x.shape[-1:]), torch_layer_norm(x, x.shape[-1:]))
+    except AssertionError:
+        return True
+    return False
+
+
 def _gradients_differ(layer: Layer, x: Tensor, dy: Tensor, *parameters: Tensor) -> bool:
     leaf, both = x.clone().requires_grad_(), (layer, RIGHT["torch"])
     outputs = (f(leaf, x.shape[-1:], *parameters) for f in both)
@@ -67,6 +75,7 @@ STYLES: dict[str, Check] = {
     "values, 0.1": _within(0.1),
     "values, 0.01": _within(0.01),
     "values, 0.0001": _within(0.0001),
+    "assert_close": _assert_close,
     "gradient of sum": lambda f, x, other: _gradients_differ(f, x, torch.ones_like(x)),
     "gradcheck": _gradcheck,
     "sum, random weight": lambda f, x, other: _gradients_differ(
@@ -80,7 +89,7 @@ STYLES: dict[str, Check] = {
 
 @experiment(size=(4, 64, 256), layer=(*RIGHT, *LAYER_NORM_MUTANTS), seed=range(3))
 def check_styles(size: PositiveInt, layer: str, seed: NonNegativeInt) -> dict[str, list[str]]:
-    """Put one LayerNorm through eleven ways of checking.
+    """Put one LayerNorm through twelve ways of checking.
 
     Args:
         size: number of features, D.

@@ -53,10 +53,11 @@ def find_killers(table: pd.DataFrame, seeds: int) -> dict[tuple[str, str], froze
     }
 
 
-def shares(killers: Killers, kinds: Sequence[str] = tuple(KINDS)) -> dict[str, list[float]]:
-    """Mistake -> for each kind of check, the share of families in which it kills."""
-    table = {}
-    for mistake in dict.fromkeys(name for _, name in killers):
-        sets = [kinds_of for (_, name), kinds_of in killers.items() if name == mistake]
-        table[mistake] = [sum(kind in s for s in sets) / len(sets) for kind in kinds]
-    return table
+def count_kills(killers: Killers, kinds: Sequence[str] = tuple(KINDS)) -> pd.DataFrame:
+    """Wrong norms that each kind of check (rows) rejects in each family (columns)."""
+    rejected = [(kind, like) for (like, _), those in killers.items() for kind in those]
+    families = list(dict.fromkeys(like for like, _ in killers))
+    table = pd.DataFrame(rejected, columns=["kind", "like"])
+    return pd.crosstab(table.kind, table.like).reindex(
+        index=list(kinds), columns=families, fill_value=0
+    )

@@ -7,19 +7,19 @@ from collections.abc import Callable
 import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm as torch_layer_norm
 
 from normlab.checks import LAYER_NORM_MUTANTS
 from normlab.experiments.data.digits import load_digits_split
 from normlab.experiments.networks.classifiers import make_mlp
 from normlab.experiments.sweep import experiment
 from normlab.experiments.training import evaluate, fit
+from normlab.layers import LayerNorm, layer_norm
 
 RIGHT = "right"
 
 
-class LayerNormBy(nn.LayerNorm):
-    """Torch's module with another function of the same signature behind it."""
+class LayerNormBy(LayerNorm):
+    """The package's module with another function of the same signature behind it."""
 
     def __init__(self, size: int, function: Callable[..., Tensor]):
         super().__init__(size)
@@ -34,7 +34,7 @@ class LayerNormBy(nn.LayerNorm):
 def make_network(widths: tuple[int, ...], layer: str, *, seed: int) -> nn.Sequential:
     """Build linear → layer norm → ReLU with He's initial weights; norms by :class:`LayerNormBy`."""
     model = make_mlp(widths, "layer_norm", seed=seed, init="he")
-    function = torch_layer_norm if layer == RIGHT else LAYER_NORM_MUTANTS[layer]
+    function = layer_norm if layer == RIGHT else LAYER_NORM_MUTANTS[layer]
     for i, size in enumerate(widths[1:-1]):
         model[3 * i + 1] = LayerNormBy(size, function)
     return model
@@ -47,7 +47,7 @@ def wrong_training(
     """Train a ReLU network on digits with a right or a wrong layer norm in every hidden layer.
 
     Args:
-        layer: "right" for torch's, or a key of `normlab.checks.LAYER_NORM_MUTANTS`.
+        layer: "right" for the package's, or a key of `normlab.checks.LAYER_NORM_MUTANTS`.
         lr: learning rate of SGD without momentum.
         seed: gives a split, initial weights and an order of batches.
         steps: updates.
