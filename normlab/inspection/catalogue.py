@@ -25,7 +25,7 @@ _RULES = (
     Rule("error", "debugging#debugging-nan", rules.negative_variance),
     Rule("warning", "debugging#debugging-save", rules.stale_statistics),
     Rule("warning", "debugging#debugging-batch-of-one", rules.batch_of_one),
-    Rule("warning", "numerics#numerics-one", rules.one_element),
+    Rule("warning", "numerics_further#numerics-one", rules.one_element),
     Rule("warning", "debugging#debugging-freezing", rules.frozen_but_updating),
     Rule("warning", "debugging#debugging-eps", rules.two_eps),
     Rule("error", "debugging#debugging-images", rules.wrong_axes),
@@ -43,7 +43,7 @@ _RULES = (
     Rule("warning", "rms_norm_further#rms-norm-offset", usage.offset_convention),
     Rule("warning", "many_devices#many-devices-ddp", devices.unsynchronized_batch_norm),
     Rule("note", "many_devices#many-devices-rank-0", devices.rank_0_statistics),
-    Rule("warning", "many_devices#many-devices-checkpoint", devices.recomputed_batch_norm),
+    Rule("warning", "many_devices_further#many-devices-checkpoint", devices.recomputed_batch_norm),
     Rule("warning", "many_devices#many-devices-tokens", devices.partial_gradients),
     Rule("error", "checks#checks-own", conformance.does_not_conform),
 )

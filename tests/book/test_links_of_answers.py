@@ -163,7 +163,7 @@ def test_some_page_is_checked() -> None:
     assert "debugging" in PAGES
     path = find_page("debugging")
     assert path is not None
-    assert len(list(find_answers(read_text(path), "sections"))) == 14
+    assert len(list(find_answers(read_text(path), "sections"))) == 13
 
 
 # What follows tests the check itself.

@@ -10,7 +10,6 @@ from torch import nn
 from normlab import doctor
 from normlab.experiments.debugging.freezing import freezing
 from normlab.experiments.debugging.gradient_accumulation import accumulate, gradient_accumulation
-from normlab.experiments.debugging.gradient_checks import gradient_checks
 from normlab.experiments.debugging.norm_weight_decay import make_groups, norm_weight_decay
 from normlab.experiments.debugging.recalibration import recalibration, recompute_statistics_
 from normlab.experiments.debugging.several_devices import measure_moments, merge, several_devices
@@ -166,29 +165,6 @@ def test_groups_hold_every_parameter_once(decayed, sizes):
 def test_an_unknown_choice_of_parameters_is_named():
     with pytest.raises(ValueError, match="decayed: got 'biases'"):
         make_groups(nn.Linear(2, 2), "biases", 0.1)
-
-
-# Gradient checks.
-
-
-def test_each_gradient_check_is_passed_by_a_wrong_layer():
-    found = gradient_checks.sweep()
-    every = ["of the sum", "by parameters", "weight of 1", "random weight", "check_layer"]
-    assert dict(zip(found.mistake, found.passed, strict=True)) == {
-        "none": every,
-        "bessel": every[:4],
-        "missing_projection_term": every[:2],
-        "missing_weight": every[:3],
-    }
-
-
-def test_a_gradient_by_parameters_can_fail():
-    assert "by parameters" not in gradient_checks("averaged")["passed"]
-
-
-def test_an_unknown_mistake_is_named():
-    with pytest.raises(ValueError, match="typo"):
-        gradient_checks("typo")
 
 
 # Statistics in half precision, inside a model.

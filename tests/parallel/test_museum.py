@@ -12,7 +12,7 @@ from normlab.inspection.catalogue import RULES
 from normlab.parallel import parallel_mutants
 from normlab.parallel.museum import THREADS, Thread
 
-CHAPTER = Path(__file__).resolve().parents[2] / "book" / "many_devices.ipynb"
+CHAPTER = Path(__file__).resolve().parents[2] / "book" / "many_devices_further.ipynb"
 RIGHT = ("rms_norm", "tokens", "partial")
 WRONG = [
     (Thread("a/b", 1), "no mutant, no rule and no reason"),
