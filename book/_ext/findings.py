@@ -15,6 +15,7 @@ shows it; the directive `findings` lists those of all pages, in the order of the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -31,6 +32,7 @@ from sphinx.util.nodes import make_refnode
 
 KINDS = ("proved", "measured", "published", "conjectured")
 CHINESE = dict(zip(KINDS, ("已证", "已测", "已发表", "猜想"), strict=True))
+TO_A_NOTEBOOK = re.compile(r"[\w./]+\.(?:ipynb|md)#([\w-]+)")
 LOGGER = logging.getLogger(__name__)
 
 
@@ -163,6 +165,16 @@ class PutFindings(SphinxPostTransform):
             node.extend([*one.copy_for(page), nodes.Text(" "), self.mark(one)])
         for node in list(self.document.findall(listing)):
             node.replace_self(list(self.list_all(found)))
+        for node in self.document.findall(nodes.reference):
+            if link := TO_A_NOTEBOOK.fullmatch(node.get("refuri", "")):
+                self.lead_to_the_page(node, link[1])
+
+    def lead_to_the_page(self, node: nodes.reference, label: str) -> None:
+        """A quotation that a cell displays has links for JupyterLab, to the file of a notebook."""
+        page, anchor, _ = self.env.get_domain("std").data["labels"].get(label, ("",) * 3)
+        if page:
+            relative = self.app.builder.get_relative_uri(self.env.docname, page)
+            node["refuri"] = f"{relative}#{anchor}"
 
     def mark(self, one: Found) -> nodes.Node:
         """The kind, linked to what shows it."""

@@ -1,9 +1,10 @@
 """Writes the lists of statements, English and Chinese: `python book/_tools/claims.py`.
 
 The statements and the places that settle them stand in book/coverage.yml, the verdicts in
-book/claims.yml. This command makes Markdown cells of book/claims.ipynb of them, and the cell that
-counts them; run `python book/_tools/execute.py book/claims.ipynb` afterwards. With the translations
-of book/zh/claims.yml it makes the list of book/zh/claims.md. The tests compare both pages with what
+book/claims.yml; a verdict that rests on a run quotes a finding. This command makes Markdown cells of
+book/claims.ipynb of them, and the cell that counts them; run
+`python book/_tools/execute.py book/claims.ipynb` afterwards. With the translations of
+book/zh/claims.yml it makes the list of book/zh/claims.md. The tests compare both pages with what
 this command would write.
 """
 
@@ -20,6 +21,8 @@ from typing import Any
 
 import yaml
 
+from normlab.sources.quoting import NUMBER, read_findings
+
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 NOTEBOOK = BOOK / "claims.ipynb"
@@ -29,6 +32,7 @@ VERDICTS = {"true": "True", "false": "False", "depends": "It depends"}
 GENERATED = "list-"  # how the ids of the generated cells begin
 COUNTS, PLACES = "counts", "places"
 BELIEVED = f"{GENERATED}believed"
+QUOTED = re.compile(r"\{finding\}`([\w-]+)`")
 TOPICS = ("batch", "layer", "why", "late")  # of what many believe, in the order of the page
 WIDTH = 96
 # What stands between two of these comments of the Chinese page is generated.
@@ -150,6 +154,19 @@ def make_claim(id: str, entry: dict[str, Any], places: Mapping[str, Mapping[str,
     )
 
 
+def quote_finding(name: str) -> str:
+    """The sentence of a finding as another page says it, with a link to what shows it.
+
+    Raises:
+        ValueError: there is no such finding.
+    """
+    for page in sorted(BOOK.glob("*.ipynb")):
+        for one in read_findings(page, [name], bind=False):
+            sentence = NUMBER.sub(rf"{{glue:text}}`{page.name}::\1:s`", one.sentence)
+            return f"{sentence} {{ref}}`{one.kind} <{one.shown}>`"
+    raise ValueError(f"no finding is called {name}")
+
+
 def group_by_page(claims: list[Claim]) -> dict[str, list[Claim]]:
     """Claims by the page that settles them, in the order of the book; contradictions at the end."""
     toc = re.findall(r"file: *(\S+)", (ROOT / "_toc.yml").read_text(encoding="utf-8"))
@@ -191,8 +208,13 @@ def render_claim(claim: Claim, words: Wording = ENGLISH) -> str:
     """One item of a list: verdict and statement, correction, and what settles it."""
     badge = f"[{words.verdicts[claim.verdict]}]{{.verdict .verdict-{claim.verdict}}}"
     name = f"[{claim.id}]{{#{words.prefix}claim-{claim.id} .claim-id}}"
+    correction = claim.correction
+    if words is ENGLISH:  # a notebook, where the role would stand as an id
+        correction = QUOTED.sub(lambda quoted: quote_finding(quoted[1]), correction)
     settled = []
-    if claim.topic:
+    if claim.topic and QUOTED.search(claim.correction):
+        pass  # the quotation has the link
+    elif claim.topic:
         settled.append(words.shown.format(place=words.refer_to(claim.anchor)))
     elif claim.see:
         links = (f"[{i}](#{words.prefix}claim-{i})" for i in claim.see)
@@ -209,7 +231,7 @@ def render_claim(claim: Claim, words: Wording = ENGLISH) -> str:
     if claim.sources and not claim.topic:
         settled.append(words.source.format(keys=",".join(claim.sources)))
     reasons = words.between.join(settled)
-    paragraphs = [f"- {badge} {name} **{claim.statement}**", claim.correction, reasons]
+    paragraphs = [f"- {badge} {name} **{claim.statement}**", correction, reasons]
     return "\n\n  ".join(paragraph for paragraph in paragraphs if paragraph)
 
 

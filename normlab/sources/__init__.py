@@ -12,7 +12,7 @@ from normlab.sources.callpaths import (
     trace_errors,
 )
 from normlab.sources.listing import show, source_of
-from normlab.sources.notebook import glue, print_counts, setup, wrap
+from normlab.sources.notebook import glue, setup, wrap
 from normlab.sources.operators import (
     Derivative,
     Operator,
@@ -59,7 +59,6 @@ __all__ = [
     "list_saved",
     "locate",
     "locate_header",
-    "print_counts",
     "quote",
     "read_derivative",
     "read_dispatch_table",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import textwrap
-from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -80,35 +79,6 @@ def glue(name: str, value: str | int) -> None:
         raw=True,
         metadata={"scrapbook": {"name": name, "mime_prefix": _PREFIX}},
     )
-
-
-def print_counts(counts: Mapping[str, tuple[str, Sequence[bool]]]) -> None:
-    """Print in how many runs each statement holds, and bind the counts for prose.
-
-    A name gets three bindings: `NAME` prints "5 of 5", `NAME-n` and `NAME-of` its two numbers.
-
-    Args:
-        counts: name -> the statement, and for each run whether it holds there.
-
-    Raises:
-        ValueError: a statement has no run.
-
-    Example:
-        >>> print_counts({"ahead": ("layer norm is ahead", [])})
-        Traceback (most recent call last):
-            ...
-        ValueError: counts: 'ahead' has no run; give one bool for each
-    """
-    for name, (_, holds) in counts.items():
-        if not len(holds):
-            raise ValueError(f"counts: {name!r} has no run; give one bool for each")
-    totals = {name: (sum(map(bool, holds)), len(holds)) for name, (_, holds) in counts.items()}
-    for name, (count, runs) in totals.items():
-        glue(name, f"{count} of {runs}")
-        glue(f"{name}-n", count)
-        glue(f"{name}-of", runs)
-    for name, (count, runs) in totals.items():
-        print(f"{name:16} {count:2} of {runs:2}  {counts[name][0]}")
 
 
 def _as_read(text: str) -> str:

@@ -13,7 +13,7 @@ _FINDING = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _OPTION = re.compile(r"^:(\w+): (.*)$", re.MULTILINE)
-_NUMBER = re.compile(r"\{glue:text\}`([\w-]+?)(?::s)?`")
+NUMBER = re.compile(r"\{glue:text\}`([\w-]+?)(?::s)?`")
 _RECORD = "application/papermill.record/text/plain"
 
 
@@ -28,12 +28,15 @@ class Finding:
     page: Path
 
 
-def read_findings(page: str | Path, names: Collection[str] | None = None) -> Iterator[Finding]:
+def read_findings(
+    page: str | Path, names: Collection[str] | None = None, *, bind: bool = True
+) -> Iterator[Finding]:
     """The findings of a notebook or a page of Markdown, with the numbers that it stores.
 
     Args:
         page: the file.
         names: of the findings that are wanted; all by default.
+        bind: put numbers in the place of their names.
 
     Raises:
         KeyError: a sentence names a number that no cell of the page binds.
@@ -54,9 +57,11 @@ def read_findings(page: str | Path, names: Collection[str] | None = None) -> Ite
         if names is not None and match["name"] not in names:
             continue
         options = dict(_OPTION.findall(match["options"]))
-        if unbound := set(_NUMBER.findall(match["text"])) - set(numbers):
+        sentence = match["text"]
+        if unbound := set(NUMBER.findall(sentence)) - set(numbers):
             raise KeyError(f"{page}, {match['name']}: no cell binds {', '.join(sorted(unbound))}")
-        sentence = _NUMBER.sub(lambda number: numbers[number[1]], match["text"])
+        if bind:
+            sentence = NUMBER.sub(lambda number: numbers[number[1]], sentence)
         sentence = " ".join(sentence.split())
         yield Finding(match["name"], options["kind"], options["shown"], sentence, page)
 

@@ -12,11 +12,14 @@ import pytest
 import yaml
 from loading import load
 
+from normlab.sources import read_findings
+
 markdown_it = pytest.importorskip("markdown_it", reason="jupyter-book is not installed")
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
-PAGES = sorted((BOOK / "zh").glob("*.md"))
+FINDINGS = BOOK / "zh" / "findings.md"  # of chapters that have no Chinese page
+PAGES = sorted(set((BOOK / "zh").glob("*.md")) - {FINDINGS})
 TRANSLATED = yaml.safe_load((BOOK / "zh" / "translated.yml").read_text(encoding="utf-8"))
 LINK_BACK = re.compile(r"\[[^\]]*\]\(zh/\w+\.md\)\n*")
 
@@ -40,6 +43,7 @@ CHINESE = r"[\u3001-\u3011\u4e00-\u9fff\uff00-\uffef]"
 
 
 hygiene = load(BOOK / "_tools" / "hygiene.py")
+claims = load(BOOK / "_tools" / "claims.py")
 
 
 def read_cells(page: str) -> list[dict[str, Any]]:
@@ -141,7 +145,6 @@ def find_unbound(page: str, chinese: str, cells: list[dict[str, Any]]) -> list[s
     silent = {cell["id"] for cell in cells if cell["cell_type"] == "code" and not is_seen(cell)}
     lost += [f"{id} has no outputs to show" for id in re.findall(SHOWN, chinese) if id in silent]
     known = {f"{file}::{key}:s" for key in read_keys(cells)}
-    known |= {f"../evidence.ipynb::{key}:s" for key in read_keys(read_cells("evidence"))}
     return lost + [f"no key {key}" for key in GLUE.findall(chinese) if key not in known]
 
 
@@ -183,6 +186,8 @@ def page(request: pytest.FixtureRequest) -> Path:
 
 def test_nothing_is_left_out(page: Path) -> None:
     english = write_english(read_cells(page.stem))
+    for name in re.findall(r"\{finding\}`([\w-]+)`", page.read_text(encoding="utf-8")):
+        english = english.replace(claims.quote_finding(name), f"{{finding}}`{name}`")
     assert find_gaps(english, page.read_text(encoding="utf-8")) == []
 
 
@@ -211,6 +216,23 @@ def test_translation_is_of_this_text(page: Path) -> None:
         f"the English text changed: change {page} likewise, then these lines of translated.yml"
     )
     assert TRANSLATED[page.stem].keys() == now.keys()
+
+
+def digest_findings(names: list[str]) -> dict[str, str]:
+    """A short digest of each English sentence, its numbers by their names."""
+    chapters = (BOOK / f"{path.stem}.ipynb" for path in BOOK.glob("*.ipynb"))
+    ours = (one for path in chapters for one in read_findings(path, names, bind=False))
+    return {one.name: hashlib.sha256(one.sentence.encode()).hexdigest()[:8] for one in ours}
+
+
+def test_each_chinese_finding_is_of_this_sentence() -> None:
+    text = FINDINGS.read_text(encoding="utf-8")
+    names = re.findall(r"^:::\{finding\} (\S+)", text, flags=re.MULTILINE)
+    assert TRANSLATED[FINDINGS.stem] == digest_findings(names)
+    assert set(names) == set(TRANSLATED[FINDINGS.stem])
+    for path, key in re.findall(r"`\.\./(\w+)\.ipynb::([\w-]+):s`", text):
+        assert key in read_keys(read_cells(path)), (path, key)
+    assert find_slips(text, set()) == []
 
 
 # What follows tests the checks themselves.

@@ -14,7 +14,7 @@ from loading import load
 english = load(Path(__file__).with_name("test_claims.py"))
 tool, coverage = english.tool, english.coverage
 CODE, FORMULA = re.compile(r"`[^`]+`"), re.compile(r"(?<!\\)\$[^$]+(?<!\\)\$")
-QUOTE = re.compile(r"\{glue:text\}`(?:\.\./)?evidence\.ipynb::([\w-]+?)(?:-n|-of)?:s`")
+QUOTE = re.compile(r"\{finding\}`([\w-]+)`")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -122,8 +122,8 @@ def test_a_chinese_page_without_marks_is_refused() -> None:
         (
             "correction",
             "。",
-            "{glue:text}`../evidence.ipynb::nan-n:s`。",
-            "001-3: it quotes ['nan']",
+            "。{finding}`warmup-nan-none`",
+            "001-3: it quotes ['warmup-nan-none']",
         ),
     ],
 )

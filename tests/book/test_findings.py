@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from loading import load
 
 from normlab.sources import read_findings
 
@@ -38,12 +39,14 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         "data": {"application/papermill.record/text/plain": "'5 of 5'"},
         "metadata": {"scrapbook": {"name": "runs", "mime_prefix": "application/papermill.record/"}},
     }
+    quoted = {"text/markdown": "[quoted by a cell](chapter.ipynb#small)"}
+    output = {"output_type": "display_data", "data": quoted, "metadata": {}}
     code = {
         "cell_type": "code",
         "execution_count": 1,
         "id": "a",
         "metadata": {},
-        "outputs": [record],
+        "outputs": [record, output],
         "source": ["glue('runs', '5 of 5')"],
     }
 
@@ -86,6 +89,7 @@ def test_a_finding_is_quoted_with_its_numbers_and_a_link(build) -> None:
     assert f"Take it: {SENTENCE}" in plain(guide)
     assert len(re.findall(r'href="chapter.html#small"[^>]*><span class="[^"]*measured', guide)) == 2
     assert 'id="few-images"' in chapter
+    assert re.search(r'href="#small"[^>]*>(<span[^>]*>)?quoted by a cell', chapter)
     assert 'href="chapter.html"' in guide.split("Take it")[1]  # the title over the list
 
 
@@ -156,3 +160,55 @@ def test_a_finding_that_nothing_shows_is_named(tmp_path, kind, tags, says) -> No
     assert faults(path, set()) == ([says] if says else [])
     (double,) = faults(path, {"few-images"})[-1:]
     assert double == "few-images: another page has it, too"
+
+
+# Pages that quote.
+
+DIGESTS = ("decision_guide.md", "cheat_sheet.md", "handout.md", "interview.ipynb", "claims.ipynb")
+QUOTED = re.compile(r"\{finding\}`[^`]+`")
+RESULT = re.compile(
+    r"\{glue:text\}`[^`]*|\b\d+ of \d+\b|\bnats\b"
+    r"|\b(?:each|every|all|\d+|two|three|five|ten) seeds?\b"
+)
+COUNTS = {"all-verdicts", "false", "it-depends", "true"}  # of the claims, by the claims
+
+
+def own_results(page: Path, sentences: list[str]) -> list[str]:
+    """What a page says of a run beyond the findings that it quotes."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    text = " ".join(QUOTED.sub("", text).split())
+    for sentence in sentences:
+        text = text.replace(sentence, "")
+    found = RESULT.findall(text)
+    return [one for one in found if one.removeprefix("{glue:text}`") not in COUNTS]
+
+
+def quotations() -> list[str]:
+    """The sentences of all findings as the tool for claims writes them."""
+    tool = load(BOOK / "_tools" / "claims.py")
+    written = (tool.quote_finding(one.name) for _, one in FINDINGS)
+    return [" ".join(text.rpartition(" {ref}")[0].split()) for text in written]
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_a_page_that_quotes_states_no_result_of_its_own(name) -> None:
+    assert own_results(BOOK / name, quotations()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Take it: {finding}`few-images` ({ref}`small`).", []),
+        ("It was ahead in 5 of 5 runs.", ["5 of 5"]),
+        ("It was ahead by {glue:text}`page.ipynb::lead:s`.", ["{glue:text}`page.ipynb::lead:s"]),
+        ("It was ahead in every seed, by two nats.", ["every seed", "nats"]),
+        ("Of {glue:text}`all-verdicts` statements some are false.", []),
+    ],
+)
+def test_a_result_on_such_a_page_is_found(tmp_path, text, found) -> None:
+    page = tmp_path / "guide.md"
+    page.write_text(text)
+    assert own_results(page, []) == found

@@ -72,7 +72,7 @@ def test_each_question_has_an_answer_and_evidence() -> None:
     ("old", "new", "says"),
     [
         ("{ref}`numerics-half`", "{ref}`numerics-halves`", "nothing has the label"),
-        ("RMS norm: {ref}`rms-norm-speed`, {ref}`rms-norm-operations`", "a chapter", "no evidence"),
+        ("torch's source: {ref}`pytorch-source-saved`", "a chapter", "no evidence"),
         (" and nothing else enters it. Neither other tokens nor other samples", "", "1 sentences"),
         (
             "What is switched off is",

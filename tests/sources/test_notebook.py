@@ -11,7 +11,7 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from normlab.sources import glue, print_counts, setup, wrap
+from normlab.sources import glue, setup, wrap
 
 
 @pytest.fixture(autouse=True)
@@ -88,30 +88,6 @@ def test_glue_stores_what_myst_nb_reads(value: str | int, stored: str) -> None:
 def test_glue_refuses_values_that_are_not_rounded(value: object) -> None:
     with pytest.raises(TypeError, match="round it to text first"):
         glue("gap", value)  # type: ignore[arg-type]
-
-
-def test_tally_prints_and_binds_the_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    InteractiveShell.instance()
-    with capture_output() as captured:
-        print_counts(
-            {"ahead": ("layer norm is ahead", [True, False, True]), "never": ("x", [False])}
-        )
-    bound = {
-        output.metadata["scrapbook"]["name"]: next(iter(output.data.values()))
-        for output in captured.outputs
-    }
-    assert bound == {
-        **{"ahead": "2 of 3", "ahead-n": "2", "ahead-of": "3"},
-        **{"never": "0 of 1", "never-n": "0", "never-of": "1"},
-    }
-    first, second = captured.stdout.splitlines()
-    assert first.split() == ["ahead", "2", "of", "3", "layer", "norm", "is", "ahead"]
-    assert second.split() == ["never", "0", "of", "1", "x"]
-
-
-def test_tally_refuses_a_statement_without_runs() -> None:
-    with pytest.raises(ValueError, match="'ahead' has no run"):
-        print_counts({"ahead": ("layer norm is ahead", [])})
 
 
 def test_wrapped_lines_fit_the_page() -> None:
