@@ -1,8 +1,8 @@
 """Writes the lists of statements, English and Chinese: `python book/_tools/claims.py`.
 
 The statements and the places that settle them stand in book/coverage.yml, the verdicts in
-book/claims.yml; a verdict that rests on a run quotes a finding. This command makes Markdown cells of
-book/claims.ipynb of them, and the cell that counts them; run
+book/claims.yml; a verdict that rests on a run quotes a finding. This command makes Markdown cells
+of book/claims.ipynb of them, and the cell that counts them; run
 `python book/_tools/execute.py book/claims.ipynb` afterwards. With the translations of
 book/zh/claims.yml it makes the list of book/zh/claims.md. The tests compare both pages with what
 this command would write.
