@@ -165,6 +165,9 @@ class PutFindings(SphinxPostTransform):
             node.extend([*one.copy_for(page), nodes.Text(" "), self.mark(one)])
         for node in list(self.document.findall(listing)):
             node.replace_self(list(self.list_all(found)))
+        if next(self.document.findall(nodes.math), None) is not None:
+            # A page that quotes a formula needs what draws it, as one that has its own.
+            self.env.get_domain("math").data["has_equations"][page] = True
         for node in self.document.findall(nodes.reference):
             if link := TO_A_NOTEBOOK.fullmatch(node.get("refuri", "")):
                 self.lead_to_the_page(node, link[1])

@@ -155,15 +155,14 @@ def make_claim(id: str, entry: dict[str, Any], places: Mapping[str, Mapping[str,
 
 
 def quote_finding(name: str) -> str:
-    """The sentence of a finding as another page says it, with a link to what shows it.
+    """The sentence of a finding as a notebook on another page says it.
 
     Raises:
         ValueError: there is no such finding.
     """
     for page in sorted(BOOK.glob("*.ipynb")):
         for one in read_findings(page, [name], bind=False):
-            sentence = NUMBER.sub(rf"{{glue:text}}`{page.name}::\1:s`", one.sentence)
-            return f"{sentence} {{ref}}`{one.kind} <{one.shown}>`"
+            return NUMBER.sub(rf"{{glue:text}}`{page.name}::\1:s`", one.sentence)
     raise ValueError(f"no finding is called {name}")
 
 
@@ -212,9 +211,7 @@ def render_claim(claim: Claim, words: Wording = ENGLISH) -> str:
     if words is ENGLISH:  # a notebook, where the role would stand as an id
         correction = QUOTED.sub(lambda quoted: quote_finding(quoted[1]), correction)
     settled = []
-    if claim.topic and QUOTED.search(claim.correction):
-        pass  # the quotation has the link
-    elif claim.topic:
+    if claim.topic:
         settled.append(words.shown.format(place=words.refer_to(claim.anchor)))
     elif claim.see:
         links = (f"[{i}](#{words.prefix}claim-{i})" for i in claim.see)
