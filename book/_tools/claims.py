@@ -28,6 +28,12 @@ BOOK = ROOT / "book"
 NOTEBOOK = BOOK / "claims.ipynb"
 PAGE = "book/claims"
 CHINESE_PAGE = BOOK / "zh" / "claims.md"
+# Sections that have a Chinese counterpart; what a page leads to is that, where there is one.
+CHINESE_LABELS = frozenset(
+    label
+    for page in (BOOK / "zh").glob("*.md")
+    for label in re.findall(r"^\(([\w-]+)\)=$", page.read_text(encoding="utf-8"), re.MULTILINE)
+)
 VERDICTS = {"true": "True", "false": "False", "depends": "It depends"}
 GENERATED = "list-"  # how the ids of the generated cells begin
 COUNTS, PLACES = "counts", "places"
@@ -78,6 +84,8 @@ class Wording:
     def refer_to(self, anchor: str) -> str:
         if self.titles is None:
             return f"{{ref}}`{anchor}`"
+        if f"{self.prefix}{anchor}" in CHINESE_LABELS:
+            return f"“{{ref}}`{self.prefix}{anchor}`”一节"
         return f"“{{ref}}`{self.titles[anchor]} <{anchor}>`”一节"
 
 

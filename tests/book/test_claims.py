@@ -23,6 +23,10 @@ STATEMENTS = {id for id in coverage.INVENTORY if not id.startswith("B-")}
 CONTRADICTIONS = {f"contradiction-{i}" for i in range(1, 8)}
 
 
+def tags_of(page: coverage.Page) -> set[str]:
+    return {tag for section in page.values() for tag in section.tagged}
+
+
 def find_complaints(claims: list[tool.Claim], pages: Any, bib_keys: set[str]) -> list[str]:
     """What is wrong with the claims, one sentence each."""
     ids = [claim.id for claim in claims]
@@ -39,13 +43,13 @@ def find_complaints(claims: list[tool.Claim], pages: Any, bib_keys: set[str]) ->
         found += [f"refers to {id!r}, which is not there" for id in {*claim.see} - {*ids}]
         if bool(claim.page) == bool(claim.see):
             found.append("has to be settled by a place or by other statements")
-        if claim.page and claim.anchor not in pages[claim.page].anchors:
+        if claim.page and claim.anchor not in pages[claim.page]:
             found.append(f"no anchor {claim.anchor!r} in {claim.page}")
-        if claim.page and claim.cell and claim.cell not in pages[claim.page].tagged:
+        if claim.page and claim.cell and claim.cell not in tags_of(pages[claim.page]):
             found.append(f"no cell {claim.cell!r} in {claim.page}")
-        if claim.here and claim.here not in tried.tagged:
+        if claim.here and claim.here not in tags_of(tried):
             found.append(f"no cell {claim.here!r} on the page of claims")
-        if claim.here and f"claims-{claim.here}" not in tried.anchors:
+        if claim.here and f"claims-{claim.here}" not in tried:
             found.append(f"no anchor 'claims-{claim.here}' on the page of claims")
         if claim.test and not coverage.is_test(claim.test):
             found.append(f"no test {claim.test!r}")

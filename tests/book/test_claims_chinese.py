@@ -80,7 +80,7 @@ def test_the_chinese_page_holds_every_statement_once() -> None:
 
 
 def test_every_title_is_that_of_a_section() -> None:
-    anchors = {a for page in coverage.read_pages().values() for a in page.anchors}
+    anchors = {a for page in coverage.read_pages().values() for a in page}
     assert sorted(set(tool.CHINESE.titles) - anchors) == []
 
 

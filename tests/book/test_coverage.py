@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -58,32 +59,69 @@ CHAPTERS = {
     "family",
 }
 
-LABEL = re.compile(r"^\(([\w-]+)\)=\s*$|^:(?:name|label): *([\w-]+)\s*$", re.MULTILINE)
+LABEL = re.compile(r"^\(([\w-]+)\)=\s*$|^:(?:name|label): *([\w-]+)\s*$")
+FENCE = re.compile(r"(`{3,})(.*)")
+LEAST = 7  # the level of what has no heading
 
 
-@dataclass(frozen=True)
-class Page:
-    """What can be pointed at in one page: its anchors, and its tags with their code cells."""
+@dataclass
+class Section:
+    """What stands between a label and the next heading of its level: text, and tagged cells."""
 
-    anchors: frozenset[str]
-    tagged: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    text: str = ""
+    tagged: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+
+Page = Mapping[str, Section]  # by the labels of a page
 
 
 def read_page(path: Path) -> Page:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
-        return Page(find_anchors(text))
-    cells = json.loads(text)["cells"]
-    prose = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
-    tagged: dict[str, list[dict[str, Any]]] = {}
+        return read_sections([{"cell_type": "markdown", "source": text, "metadata": {}}])
+    return read_sections(json.loads(text)["cells"])
+
+
+def without_listings(text: str) -> Iterator[str]:
+    """The lines of a text that stand in no listing; what stands in a directive is text."""
+    directives, listing = 0, ""
+    for line in text.splitlines():
+        fence = FENCE.match(line)
+        if listing:
+            listing = "" if fence and fence[0].strip() == listing else listing
+        elif fence and not fence[2].startswith("{") and not (directives and not fence[2].strip()):
+            listing = fence[1]
+        else:
+            if fence:
+                directives += 1 if fence[2].startswith("{") else -1
+            yield line
+
+
+def read_sections(cells: list[dict[str, Any]]) -> dict[str, Section]:
+    """The sections of a page; what has a label and no heading ends at the next heading."""
+    sections: dict[str, Section] = {}
+    open_ones: dict[str, int] = {}  # label -> level of its heading
     for cell in cells:
-        for tag in cell["metadata"].get("tags", ()):
-            tagged.setdefault(tag, []).append(cell)
-    return Page(find_anchors("\n\n".join(prose)), tagged)
-
-
-def find_anchors(text: str) -> frozenset[str]:
-    return frozenset(a or b for a, b in LABEL.findall(text))
+        if cell["cell_type"] == "code":
+            for label, tag in product(open_ones, cell["metadata"].get("tags", ())):
+                sections[label].tagged.setdefault(tag, []).append(cell)
+            continue
+        waiting: list[str] = []  # labels that stand before a heading
+        for line in without_listings("".join(cell["source"])):
+            if label := LABEL.match(line):
+                waiting.append(label[1] or label[2])
+                open_ones[waiting[-1]] = LEAST
+                sections[waiting[-1]] = Section()
+            elif heading := re.match(r"(#+) ", line):
+                level = len(heading[1])
+                open_ones = {a: n for a, n in open_ones.items() if n < level or a in waiting}
+                open_ones |= dict.fromkeys(waiting, level)
+                waiting = []
+            elif line.strip() and not line.startswith(("(", ":")):
+                waiting = []
+            for name in open_ones:
+                sections[name].text += line + "\n"
+    return sections
 
 
 def find_complaints(
@@ -117,17 +155,20 @@ def check_entry(
     if page is None:
         return [f"no page {entry['page']!r}"]
     complaints = []
-    if entry["anchor"] not in page.anchors:
-        complaints.append(f"no anchor {entry['anchor']!r} in {entry['page']}")
+    section = page.get(entry["anchor"])
+    if section is None:
+        return [f"no anchor {entry['anchor']!r} in {entry['page']}"]
     if "citation" in entry and entry["citation"] not in bib_keys:
         complaints.append(f"no citation {entry['citation']!r} in references.bib")
+    elif "citation" in entry and entry["citation"] not in section.text:
+        complaints.append(f"{entry['anchor']} does not cite {entry['citation']!r}")
     if "test" in entry and not is_test(entry["test"]):
         complaints.append(f"no test {entry['test']!r}")
     if "cell" in entry:
-        cells = page.tagged.get(entry["cell"], [])
+        cells = section.tagged.get(entry["cell"], [])
         if not cells:
-            complaints.append(f"no cell tagged {entry['cell']!r} in {entry['page']}")
-        if any(c["cell_type"] != "code" or not "".join(c["source"]).strip() for c in cells):
+            complaints.append(f"no cell tagged {entry['cell']!r} in {entry['anchor']}")
+        if any(not "".join(c["source"]).strip() for c in cells):
             complaints.append(f"a cell tagged {entry['cell']!r} holds no code")
         elif cells and not any(c["outputs"] for c in cells):
             complaints.append(f"no cell tagged {entry['cell']!r} stores an output")
@@ -168,6 +209,15 @@ def test_the_inventory_is_complete() -> None:
 
 # What follows tests the check itself.
 
+
+def test_a_heading_in_a_listing_ends_no_section() -> None:
+    text = "(a)=\n## A\n\n```{exercise}\n:label: b\nWhy?\n```\n\n```python\n# no heading\n```\n\nx2020y"
+    sections = read_sections([{"cell_type": "markdown", "source": text}])
+    assert list(sections) == ["a", "b"]
+    assert "x2020y" in sections["a"].text
+    assert "no heading" not in sections["a"].text
+
+
 GOOD = {"claim": "It is so.", "page": "book/a", "anchor": "top", "cell": "claim"}
 CITED = {"claim": "It is so.", "page": "book/a", "anchor": "thm", "citation": "ba2016layer"}
 TESTED = {"claim": "It is so.", "page": "book/a", "anchor": "top"} | {
@@ -176,14 +226,20 @@ TESTED = {"claim": "It is so.", "page": "book/a", "anchor": "top"} | {
 PENDING = {"claim": "It is so.", "pending": "warmup"}
 
 
-def make_page(outputs: list[Any], source: str = "x", kind: str = "code") -> Page:
-    cell = {"cell_type": kind, "source": source, "outputs": outputs, "metadata": {}}
-    text = "(top)=\n# Title\n\n```{prf:theorem} Name\n:label: thm\nText.\n```\n"
-    return Page(find_anchors(text), {"claim": [cell]})
+def make_page(outputs: list[Any], source: str = "x") -> Page:
+    tags = {"metadata": {"tags": ["claim"]}}
+    texts = [
+        "(top)=\n# Title\n\n```{prf:theorem} Name\n:label: thm\nBy {cite:t}`ba2016layer`.\n```\n",
+        "(other)=\n# Other\n",
+    ]
+    first, last = ({"cell_type": "markdown", "source": text, "metadata": {}} for text in texts)
+    return read_sections(
+        [first, {"cell_type": "code", "source": source, "outputs": outputs} | tags, last]
+    )
 
 
 PAGES = {"book/a": make_page([{}]), "book/b": make_page([]), "book/c": make_page([{}], " ")}
-PAGES |= {"book/d": make_page([], kind="markdown"), "book/rms_norm": make_page([])}
+PAGES |= {"book/rms_norm": make_page([])}
 
 
 @pytest.mark.parametrize("entry", [GOOD, CITED, TESTED, PENDING])
@@ -203,10 +259,11 @@ def test_a_good_entry_passes(entry: dict[str, str]) -> None:
         ({"1": {**GOOD, "pending": "warmup"}}, "1: has ['anchor', 'cell', 'page', 'pending']"),
         ({"1": {**GOOD, "page": "book/x"}}, "1: no page 'book/x'"),
         ({"1": {**GOOD, "anchor": "bottom"}}, "1: no anchor 'bottom' in book/a"),
-        ({"1": {**GOOD, "cell": "other"}}, "1: no cell tagged 'other' in book/a"),
+        ({"1": {**GOOD, "cell": "other"}}, "1: no cell tagged 'other' in top"),
+        ({"1": {**GOOD, "anchor": "other"}}, "1: no cell tagged 'claim' in other"),
+        ({"1": {**CITED, "anchor": "other"}}, "1: other does not cite 'ba2016layer'"),
         ({"1": {**GOOD, "page": "book/b"}}, "1: no cell tagged 'claim' stores an output"),
         ({"1": {**GOOD, "page": "book/c"}}, "1: a cell tagged 'claim' holds no code"),
-        ({"1": {**GOOD, "page": "book/d"}}, "1: a cell tagged 'claim' holds no code"),
         (
             {"1": {**TESTED, "test": "tests/book/test_coverage.py::is_not"}},
             "1: no test 'tests/book/",

@@ -71,7 +71,8 @@ def read_text(path: Path) -> str:
 
 def find_anchors(path: Path) -> set[str]:
     prose = read_text(path)
-    found = set(coverage.find_anchors(prose)) | set(EQUATION.findall(prose))
+    sections = coverage.read_sections([{"cell_type": "markdown", "source": prose}])
+    found = set(sections) | set(EQUATION.findall(prose))
     if path.suffix == ".ipynb":
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             figure = cell["metadata"].get("mystnb", {}).get("figure", {})

@@ -15,6 +15,7 @@ from normlab.experiments.deep_norm import (
     branch_sizes,
     deep_training,
     depth_profiles,
+    encoder_decoder,
     equivalent_post_norm,
     first_update,
     plain_stack,
@@ -266,3 +267,33 @@ def test_text_model():
     found = text_model.text_model("pre_norm", 1e-2, 0, layers=1, steps=60)
     assert found["gain"] == found["entropy"] - found["loss"] > 0.1
     assert found["entropy"] == pytest.approx(3.2, abs=0.3)
+
+
+def test_an_encoder_decoder_is_built_of_the_blocks_with_their_constants():
+    model = encoder_decoder.EncoderDecoder("deep_norm", 3, seed=0)
+    constants = deep_norm_constants(encoder_layers=3, decoder_layers=3)
+    assert [len(model.encoder), len(model.decoder)] == [6, 9]
+    assert {block.alpha for block in model.encoder} == {constants.encoder_alpha}
+    assert {block.alpha for block in model.decoder} == {constants.decoder_alpha}
+    plain = encoder_decoder.EncoderDecoder("post_norm", 3, seed=0)
+    assert all(isinstance(block, PostNorm) for block in (*plain.encoder, *plain.decoder))
+    sizes = [m.decoder[2].sublayer[0].weight.std().item() for m in (model, plain)]
+    assert sizes[0] / sizes[1] == pytest.approx(constants.decoder_beta, rel=0.2)
+
+
+def test_a_decoder_sees_the_source_and_no_later_letter():
+    model = encoder_decoder.EncoderDecoder("deep_norm", 2, seed=0)
+    source, target = torch.randint(0, 8, (2, 1, 8), generator=torch.Generator().manual_seed(0))
+    before = model(source, target)
+    later, other = target.clone(), source.clone()
+    later[0, 5], other[0, 7] = (target[0, 5] + 1) % 8, (source[0, 7] + 1) % 8
+    changed = (model(source, later) - before).abs().amax(-1)[0]
+    assert changed[:5].max() < 1e-6 < 1e-4 < changed[5]
+    assert (model(other, target) - before).abs().amax(-1)[0].min() > 1e-5
+
+
+def test_deep_norm_evens_the_gradients_of_an_encoder_that_a_decoder_reads():
+    found = encoder_decoder.encoder_decoder.sweep(layers=[30], lr=[1e-4], seed=[0], updates=2)
+    first = dict(zip(found.group, found["first"], strict=True))
+    assert first["deep_norm"] < 3 < 10 < first["post_norm"]
+    assert all(len(moved) == 2 for moved in found.moved)

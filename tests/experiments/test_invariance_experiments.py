@@ -28,6 +28,7 @@ from normlab.experiments.invariance.eps_and_scale import (
 )
 from normlab.experiments.invariance.equivalent_runs import equivalent_runs, growing_lr
 from normlab.experiments.invariance.fisher_blocks import fisher_blocks, fisher_matrix
+from normlab.experiments.invariance.scale_and_rate import scale_and_rate
 from normlab.experiments.invariance.surviving_rates import surviving_rates
 from normlab.experiments.tables import where
 
@@ -263,3 +264,21 @@ def test_only_matrices_before_a_norm_are_decayed_there():
 @pytest.mark.parametrize("run", [adamw_balance, surviving_rates])
 def test_records_can_be_read(run):
     assert len(run.read(RECORD.with_name(f"{run.__name__}.jsonl")))
+
+
+@pytest.mark.parametrize("norm", ["layer_norm", "batch_norm"])
+def test_scaled_data_are_one_run_and_scaled_weights_another_rate(norm):
+    short = {"seed": 0, "steps": 30}
+    plain = scale_and_rate(norm, "data", 1.0, 0.1, **short)
+    for scaled, factor, lr in (("data", 10.0, 0.1), ("weights", 10.0, 10.0)):
+        same = scale_and_rate(norm, scaled, factor, lr, **short)
+        assert same == pytest.approx(plain, rel=1e-3)
+    other = scale_and_rate(norm, "weights", 10.0, 0.1, **short)
+    assert abs(other["train_loss"] - plain["train_loss"]) > 0.05
+
+
+def test_without_a_norm_scaled_data_are_another_run():
+    losses = [scale_and_rate("none", "data", f, 0.1, seed=0, steps=30) for f in (1.0, 10.0)]
+    assert abs(losses[0]["train_loss"] - losses[1]["train_loss"]) > 0.05
+    gone = scale_and_rate("none", "data", 1e200, 1.0, seed=0, steps=30)
+    assert gone == {"train_loss": None, "test_loss": None, "accuracy": None}

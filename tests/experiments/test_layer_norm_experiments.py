@@ -77,22 +77,22 @@ def test_objects_carry_both_answers():
     assert x[:, 3].median() > 500 * x[:, 0].median()
 
 
-def test_words_that_a_replaced_word_changes():
-    words = [len(s.split()) for s in positions.SENTENCES]
+def test_tokens_that_a_replaced_token_changes():
+    tokens = [len(s) for s in positions.SENTENCES]
     _, present = positions.embed(positions.SENTENCES, 16, seed=0)
     assert present.sum(0).tolist() == [
-        sum(length > t for length in words) for t in range(max(words))
+        sum(length > t for length in tokens) for t in range(max(tokens))
     ]
     assert dict(positions.positions.sweep()[["norm", "others"]].values) == {
-        "batch norm per position": len(words) - 1,
-        "batch norm pooled": sum(words) - 1,
+        "batch norm per position": len(tokens) - 1,
+        "batch norm pooled": sum(tokens) - 1,
         "layer norm per token": 0,
-        "layer norm per sentence": words[positions.REPLACED[0]] - 1,
+        "layer norm per sentence": tokens[positions.REPLACED[0]] - 1,
     }
 
 
-def test_same_word_has_one_vector():
-    x, present = positions.embed(("a b", "b"), 3, seed=0)
+def test_same_token_has_one_vector():
+    x, present = positions.embed(("ab", "b"), 3, seed=0)
     assert torch.equal(x[0, 1], x[1, 0])
     assert present.tolist() == [[True, True], [True, False]]
     assert not x[1, 1].any()

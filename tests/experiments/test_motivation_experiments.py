@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from normlab.experiments.motivation import (
+    dependent_samples,
     duplicated_feature,
     loss_along_gradient,
     newton_schulz,
@@ -332,3 +333,27 @@ def test_small_updates_keep_what_the_gradient_promises() -> None:
     together = where(runs, promise=0.5).set_index("norm").together
     assert together["none"] < 0.2
     assert together["batch_norm"] > 0.4
+
+
+def test_a_film_repeats_a_digit_and_keeps_its_label() -> None:
+    x, y = np.arange(6.0).reshape(3, 2), np.array([4, 5, 6])
+    rng = np.random.default_rng(0)
+    frames, labels = dependent_samples.film(x, y, 2, 1e-3, rng)
+    assert labels.tolist() == [4, 4, 5, 5, 6, 6]
+    assert np.allclose(frames, x.repeat(2, axis=0), atol=0.01)
+    assert not np.array_equal(frames[0], frames[1])
+    still, _ = dependent_samples.film(x, y, 2, 0.0, rng)
+    assert np.array_equal(still, x.repeat(2, axis=0))
+
+
+def test_frames_of_few_digits_teach_less_and_tell_less() -> None:
+    found = dependent_samples.dependent_samples.sweep(frames=[1, 16], seed=range(8))
+    by = found.groupby("frames")
+    accuracy, off = by.accuracy.median(), by.estimate_error.std()
+    assert accuracy[1] > accuracy[16] + 0.1
+    assert off[16] > 2 * off[1]
+
+
+def test_frames_have_to_divide_the_samples() -> None:
+    with pytest.raises(ValueError, match="frames: got 7; expected a divisor of 320, the samples"):
+        dependent_samples.dependent_samples(7, seed=0)

@@ -19,25 +19,27 @@ Norm = Literal[
     "layer norm per sentence",
 ]
 
+# A token is a character. "I study computer science at Cheng Kung University", "he works at a
+# company in London", "Interstellar is shown again", and a statement about batch norm.
 SENTENCES = (
-    "my sister studies chemistry",
-    "he moved to an office in Lisbon",
-    "the old cinema reopens",
-    "whitening is costly in high dimensions",
+    "我是成大資工系的學生",
+    "他在英國倫敦的公司上班",
+    "星際效應要重映了",
+    "批次正規化是一種防止梯度爆炸的方法",
 )
-REPLACED = (1, 0)  # sentence, and place of the word in it
+REPLACED = (1, 0)  # sentence, and place of the token in it
 
 
 def embed(sentences: tuple[str, ...], features: int, *, seed: int) -> tuple[Tensor, Tensor]:
-    """Give each distinct word a random vector.
+    """Give each distinct token a random vector.
 
     Shape:
-        returns (N, T, D) with zeros behind the end of a sentence, and (N, T), True at words.
+        returns (N, T, D) with zeros behind the end of a sentence, and (N, T), True at tokens.
     """
-    words = sorted({word for s in sentences for word in s.split()})
+    tokens = sorted(set("".join(sentences)))
     generator = torch.Generator().manual_seed(seed)
-    table = torch.randn(len(words), features, generator=generator, dtype=torch.float64)
-    rows = [table[[words.index(word) for word in s.split()]] for s in sentences]
+    table = torch.randn(len(tokens), features, generator=generator, dtype=torch.float64)
+    rows = [table[[tokens.index(token) for token in s]] for s in sentences]
     present = [torch.ones(len(row), dtype=torch.bool) for row in rows]
     return pad_sequence(rows, batch_first=True), pad_sequence(present, batch_first=True)
 
@@ -62,17 +64,17 @@ NORMS: dict[Norm, Callable[[Tensor], Tensor]] = {
 
 @experiment(norm=get_args(Norm))
 def positions(norm: Norm) -> dict[str, Any]:
-    """Replace one word of four sentences by a new vector and look at every other output.
+    """Replace one token of four sentences by a new vector and look at every other output.
 
-    A sentence is a row of random word vectors, with zeros behind its end.
+    A sentence is a row of random vectors, with zeros behind its end.
 
     Args:
         norm: over which values the moments are taken.
 
     Returns:
-        changed: for each sentence, whether the output of each word changed; the replaced word
+        changed: for each sentence, whether the output of each token changed; the replaced token
             itself and the places behind a sentence's end are left out (False).
-        others: words other than the replaced one whose output changed.
+        others: tokens other than the replaced one whose output changed.
     """
     x, present = embed(SENTENCES, 16, seed=0)
     generator = torch.Generator().manual_seed(1)
