@@ -211,7 +211,8 @@ def test_the_inventory_is_complete() -> None:
 
 
 def test_a_heading_in_a_listing_ends_no_section() -> None:
-    text = "(a)=\n## A\n\n```{exercise}\n:label: b\nWhy?\n```\n\n```python\n# no heading\n```\n\nx2020y"
+    text = "(a)=\n## A\n\n```{exercise}\n:label: b\nWhy?\n```\n\n```python\n# no heading\n```\n"
+    text += "\nx2020y"
     sections = read_sections([{"cell_type": "markdown", "source": text}])
     assert list(sections) == ["a", "b"]
     assert "x2020y" in sections["a"].text

@@ -89,7 +89,7 @@ def test_a_finding_is_quoted_with_its_numbers_and_a_link(build) -> None:
     assert f"Take it: {SENTENCE}" in plain(guide)
     assert len(re.findall(r'href="chapter.html#small"[^>]*><span class="[^"]*measured', guide)) == 2
     assert 'id="few-images"' in chapter
-    assert re.search(r'<script[^>]*mathjax', guide)  # its only formula is quoted
+    assert re.search(r"<script[^>]*mathjax", guide)  # its only formula is quoted
     assert re.search(r'href="#small"[^>]*>(<span[^>]*>)?quoted by a cell', chapter)
     assert 'href="chapter.html"' in guide.split("Take it")[1]  # the title over the list
 

@@ -93,9 +93,7 @@ class EncoderDecoder(nn.Module):
         return logits
 
 
-@experiment(
-    group=("post_norm", "deep_norm"), layers=(5, 50, 500), lr=(1e-5, 1e-4), seed=range(3)
-)
+@experiment(group=("post_norm", "deep_norm"), layers=(5, 50, 500), lr=(1e-5, 1e-4), seed=range(3))
 def encoder_decoder(
     group: Group,
     layers: PositiveInt,
@@ -128,7 +126,9 @@ def encoder_decoder(
     adam = torch.optim.Adam(model.parameters(), lr=lr)
     with torch.no_grad():
         start = model.features(source, target)
-    moved, losses, sizes = [], [], []
+    moved: list[float] = []
+    losses: list[float] = []
+    sizes: list[float] = []
     for _ in range(updates):
         loss = cross_entropy(model(source, target).flatten(0, 1), answer.flatten())
         adam.zero_grad()
