@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export PYDEVD_DISABLE_FILE_VALIDATION ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test lint types suite notebooks browser pages matrix gpu zoo pdf slides lab execute clean
+.PHONY: help setup book quick test lint types suite notebooks browser pages matrix gpu zoo pdf slides lab execute clean
 
 # One process a core; a notebook stays in one process.
 JOBS ?= 2
@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install --quiet -e '.[dev]' -c constraints.txt
 	@touch $@
 
-book: $(STAMP)  ## build the book and print the path to open
+book: $(STAMP)  ## half a minute, on two cores: build the book and print the path to open
 	$(BIN)/jupyter-book build . -W -n --keep-going
 	@echo "Open $(CURDIR)/_build/html/index.html"
 
@@ -42,31 +42,35 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS)
 # Where make can, what runs side by side is printed one after the other.
 SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-test: $(STAMP)  ## run linters, types, tests, and every notebook against its stored outputs
+quick: $(STAMP)  ## half a minute: linters, types, and the tests of layers, reference and norms
+	@$(MAKE) --no-print-directory -j $(JOBS) $(SYNC) types lint
+	$(PYTEST) --quiet tests/layers tests/reference tests/test_norms.py tests/test_plain.py
+
+test: $(STAMP)  ## 17 minutes: run linters, types, tests, and every notebook against its stored outputs
 	@$(MAKE) --no-print-directory -j $(JOBS) $(SYNC) types lint book
 	@$(MAKE) --no-print-directory suite
 	@$(MAKE) --no-print-directory notebooks
 	@$(MAKE) --no-print-directory pages
 
-lint: $(STAMP)
+lint: $(STAMP)  ## 5 seconds: ruff, and the workflows of continuous integration
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --quiet --offline .github/workflows
 
-types: $(STAMP)
+types: $(STAMP)  ## 10 seconds, the first time 40: mypy
 	$(BIN)/mypy
 
-suite: $(STAMP)  ## run the tests of the package and of the book's sources
+suite: $(STAMP)  ## 6 minutes: run the tests of the package and of the book's sources
 	$(PYTEST) --dist worksteal --ignore tests/browser --ignore tests/zoo
 
-notebooks: $(STAMP)  ## run every notebook against its stored outputs
+notebooks: $(STAMP)  ## 4 minutes: run every notebook against its stored outputs
 	$(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 300 --dist loadfile book
 
 browser: book  ## open every built page in Chromium; skipped where there is none
 	@$(MAKE) --no-print-directory pages
 
-pages:
+pages:  ## 5 minutes: open every page of the built book in Chromium
 	$(PYTEST) -rs --dist loadgroup tests/browser
 
 # Every torch that pyproject.toml admits and we vouch for, and the newest that installs. Each

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from normlab.fingerprint import identify
     from normlab.inspection import doctor
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["check_layer", "doctor", "identify"]
 
 

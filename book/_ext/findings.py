@@ -72,6 +72,7 @@ class Found:
         sentence = self.sentence.deepcopy()
         for reference in sentence.findall(pending_xref):
             reference["refdoc"] = page
+            reference["ids"] = []  # of a citation, which lead back to the chapter
         return list(sentence.children)
 
 

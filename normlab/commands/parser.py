@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from normlab import __version__
+
 # flag -> allowed values, type and help; each is a choice that does not count as a mistake
 CONVENTIONS: dict[str, tuple[tuple[object, ...] | None, type, str]] = {
     "eps": (None, float, "eps that is expected; otherwise the module's own, or torch's default"),
@@ -65,6 +67,7 @@ def make_parser(families: tuple[str, ...]) -> argparse.ArgumentParser:
         epilog="Exit status: 0; 1 does not conform, has faults, not understood, not all right; "
         "2 could not run or be tested.",
     )
+    parser.add_argument("--version", action="version", version=f"normlab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, text: str, shape: str) -> argparse.ArgumentParser:

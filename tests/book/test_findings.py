@@ -113,6 +113,16 @@ def test_what_is_wrong_is_said(build, page, changes, says) -> None:
     assert says in build(page, **changes)[2]
 
 
+def test_a_quoted_citation_has_no_second_id() -> None:
+    docutils = pytest.importorskip("docutils.nodes")
+    addnodes = pytest.importorskip("sphinx.addnodes")
+    extension = load(BOOK / "_ext" / "findings.py")
+    cited = addnodes.pending_xref("", ids=["id5"], refdoc="chapter")
+    found = extension.Found("chapter", "published", "small", docutils.paragraph("", "", cited))
+    (copy,) = found.copy_for("guide")
+    assert (copy["ids"], copy["refdoc"], cited["ids"]) == ([], "guide", ["id5"])
+
+
 NOTEBOOKS = [BOOK / p.name for p in sorted(BOOK.glob("*.ipynb"))]
 # What another page has not introduced.
 DANGLING = re.compile(
