@@ -117,7 +117,7 @@ def rank_0_statistics(run: ModelRun) -> Found:
 def recomputed_batch_norm(run: ModelRun) -> Found:
     """Batch norms whose forward pass the backward pass runs again."""
     watched = {norm.path: norm for norm in _updating(run)}
-    again = _find_recomputed(run, watched) if watched and run.as_it_is else set()
+    again = _find_recomputed(run, watched) if watched and run.trace.as_it_is else set()
     for path, norm in watched.items():
         if path not in again:
             continue

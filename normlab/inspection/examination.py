@@ -36,9 +36,10 @@ def doctor(
     family (:func:`normlab.checks.check_layer`). Model, modes, hooks, random streams and gradients
     are left as they were.
 
-    What looks like a norm, by the name of its class or attribute or by what it does, and could not
-    be named is listed as `unknown`: nothing is said about it, so a report with unknown norms is no
-    all-clear.
+    What looks like a norm, by the name of its class or attribute, by what it does, or because it
+    divides by a statistic of its own input, and could not be named is listed as `unknown`: nothing
+    is said about it, so a report with unknown norms is no all-clear. Norms of weights, and what is
+    called like a norm and takes no statistics, are listed apart.
 
     Of a model in DistributedDataParallel, the module inside is looked at. Where several processes
     run and the model has gradients, those of its norms are compared over the processes, so that
@@ -74,10 +75,8 @@ def doctor(
     with preserve_state([model]), uncompiled():
         state = read_state(model)
         trace = trace_model(model, example, notes=notes)
-        modules, as_it_is = dict(model.named_modules()), not notes
-        run = ModelRun(
-            given, model, example, optimizer, state, trace, as_it_is, modules, notes=notes
-        )
+        modules = dict(model.named_modules())
+        run = ModelRun(given, model, example, optimizer, state, trace, modules, notes=notes)
         recognize(run, progress)
         findings = [
             Finding(name, rule.severity, modules, message, rule.page)
@@ -85,15 +84,15 @@ def doctor(
             if name in wanted
             for modules, message in rule.find(run)
         ]
-    if run.of_weights:
-        count, first = len(run.of_weights), run.of_weights[0]
-        notes.append(
-            f"{count} module{'s normalize' if count > 1 else ' normalizes'} a weight and not the "
-            f"input (weight standardization), the first {first or '(the model)'}"
-        )
-    unknown = run.unknown
     return Examination(
-        grouped(findings), run.reports, list(unknown), unknown, notes, run.no_statistics, peak()
+        findings=grouped(findings),
+        norms=run.reports,
+        unknown=list(run.unknown),
+        reasons=run.unknown,
+        notes=notes,
+        no_statistics=run.no_statistics,
+        of_weights=list(dict.fromkeys(run.of_weights)),
+        peak_memory=peak(),
     )
 
 

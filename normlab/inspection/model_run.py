@@ -73,7 +73,6 @@ class ModelRun:
     optimizer: torch.optim.Optimizer | None  #: of the model
     state: State  #: what it held before it was run
     trace: Trace  #: of its run
-    as_it_is: bool  #: whether it ran in the mode that it was given in
     modules: dict[str, nn.Module]  #: of the model, by path
     norms: list[FoundNorm] = field(default_factory=list)  #: in the order of their first call
     functions: list[Norm] = field(default_factory=list)  #: norms that are calls of a function

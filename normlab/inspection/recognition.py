@@ -19,6 +19,7 @@ from normlab.inspection.candidates import (
 )
 from normlab.inspection.model_run import FoundNorm, ModelRun
 from normlab.inspection.report import Norm
+from normlab.inspection.statistics import Division
 from normlab.inspection.tracing import FunctionCall, ModuleCall
 from normlab.norms import NORMS
 from normlab.probing.arguments import OneTensor
@@ -37,7 +38,6 @@ def recognize(run: ModelRun, progress: Callable[[int, int], None] | None = None)
         if not run.has_inside(call.name):
             _look_at(call, run, known)
     for name, module in run.modules.items():
-        owner = name.rpartition(".")[0]
         if (
             name in trace.entered
             and name not in trace.calls
@@ -48,11 +48,12 @@ def recognize(run: ModelRun, progress: Callable[[int, int], None] | None = None)
             and not any(True for _ in module.children())
         ):
             run.unknown[name] = "it was not given a tensor as an argument"
-        elif is_scripted(module) and owner in trace.entered and name not in trace.entered:
-            run.unknown[name] = "it is scripted, so that nothing can be seen inside of it"
     for function in trace.functions.values():
         if not run.is_inside(function.owner):
             _look_at_function(function, run, known)
+    for division in trace.divisions:
+        if not run.is_inside(division.owner):
+            _list_division(division, run)
 
 
 def _look_at(call: ModuleCall, run: ModelRun, known: Kinds) -> None:
@@ -86,9 +87,6 @@ def _look_at_function(call: FunctionCall, run: ModelRun, known: Kinds) -> None:
     if call.of_weights:
         run.of_weights.append(call.owner)
         return
-    if not call.whole:
-        run.unknown[call.name] = "a norm may be written by hand around this call"
-        return
     layer = OneTensor(call.function, call.arguments)
     fingerprint, reason = known.identify(layer, call.shape, None, alone=False)
     if fingerprint is not None and fingerprint.family in NORMS:
@@ -96,6 +94,14 @@ def _look_at_function(call: FunctionCall, run: ModelRun, known: Kinds) -> None:
         run.functions.append(Norm(call.name, kind, call.shape, fingerprint))
     else:
         run.unknown[call.name] = reason
+
+
+def _list_division(division: Division, run: ModelRun) -> None:
+    if division.of_weights:
+        run.of_weights.append(division.owner)
+        return
+    places = ", ".join(division.lines)
+    run.unknown[division.name] = f"it divides by a statistic of its own input, at {places}"
 
 
 def small_shape(shape: tuple[int, ...], kept: set[int]) -> tuple[int, ...]:

@@ -96,6 +96,8 @@ class Examination:
         notes: what could not be examined, and why.
         no_statistics: paths of modules that are called like norms and take no statistics of their
             input.
+        of_weights: paths of modules that normalize a weight and not their input (weight
+            standardization, weight norm).
         peak_memory: bytes that the process took at most above those at the start; None where the
             system does not tell.
     """
@@ -106,6 +108,7 @@ class Examination:
     reasons: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     no_statistics: list[str] = field(default_factory=list)
+    of_weights: list[str] = field(default_factory=list)
     peak_memory: int | None = None
 
     @property
@@ -140,6 +143,7 @@ class Examination:
             "reasons": dict(self.reasons),
             "notes": list(self.notes),
             "no_statistics": list(self.no_statistics),
+            "of_weights": list(self.of_weights),
             "peak_memory": self.peak_memory,
         }
 
@@ -158,9 +162,8 @@ class Examination:
             by_reason.setdefault(self.reasons[name], []).append(name)
         for reason, names in by_reason.items():
             lines.append(f"  not understood: {name_modules(names, every=every)}: {reason}")
-        if self.no_statistics:
-            free = name_modules(self.no_statistics, every=every)
-            lines.append(f"  no statistics: {free}")
+        apart = {"no statistics": self.no_statistics, "norms of weights": self.of_weights}
+        lines += [f"  {k}: {name_modules(v, every=every)}" for k, v in apart.items() if v]
         lines += [f"  note: {note}" for note in self.notes]
         lines += _table(self.norms, every=every)
         if self.peak_memory is not None:

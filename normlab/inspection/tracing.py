@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from normlab.inspection.candidates import may_be_norm
+from normlab.inspection.statistics import Division, Divisions
 from normlab.probing.arguments import Arguments, Path, first_tensor, tensors_in
 from normlab.probing.state import preserve_buffers
 
@@ -29,11 +32,8 @@ NORM_CALLS = {
     "native_layer_norm",
     "native_group_norm",
 }
-# Functions from which a norm is written by hand.
-NORM_PARTS = {"rsqrt", "rsqrt_", "var", "std", "var_mean", "std_mean"}
-# What is such a part where it takes the root of a mean or sum whose axis was kept.
-_ROOTS = {"sqrt", "pow"}
-_LENGTHS = {"norm", "linalg_norm", "linalg_vector_norm"}
+# Functions that divide by a statistic of their input and are no norms.
+_COMPARISONS = {"cosine_similarity", "pairwise_distance", "corrcoef", "cov"}
 # What reads a property of a tensor uses nothing of its values.
 _READS = {"__get__", "size", "dim", "stride", "numel", "is_floating_point", "data_ptr"}
 
@@ -85,7 +85,6 @@ class FunctionCall:
     arguments: Arguments  #: of the call, without the first tensor
     shape: tuple[int, ...]  #: of the first tensor
     of_weights: bool  #: a parameter was normalized, not what flows through the model
-    whole: bool  #: it is a norm, and not a part from which one is written by hand
 
 
 @dataclass
@@ -97,6 +96,8 @@ class Trace:
     #: input
     several: dict[str, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
     functions: dict[str, FunctionCall] = field(default_factory=dict)  #: by name
+    divisions: list[Division] = field(default_factory=list)  #: by a statistic of the dividend
+    as_it_is: bool = True  #: whether the model ran in the mode that it was given in
     entered: set[str] = field(default_factory=set)  #: paths of all modules that were called
     #: addresses of the parameters that a function of torch was given
     parameters: set[int] = field(default_factory=set)
@@ -113,17 +114,20 @@ def _layout(x: Tensor) -> Layout:
 class _Functions(TorchFunctionMode):
     """Sees every function of torch that a model calls."""
 
-    def __init__(self, trace: Trace, stack: list[str], weights: set[int]):
+    def __init__(
+        self, trace: Trace, stack: list[str], weights: set[int], divisions: Divisions | None
+    ):
         super().__init__()
         self.trace, self.stack, self.weights = trace, stack, weights
-        self.reduced: set[tuple[str, tuple[int, ...]]] = set()
+        self.divisions = divisions
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        result = func(*args, **kwargs)
+        with self._hidden(name in NORM_CALLS | _COMPARISONS):
+            result = func(*args, **kwargs)
         if name not in _READS:
             here = self.stack[-1] if self.stack else ""
             for _, tensor in tensors_in((args, kwargs)):
@@ -131,21 +135,21 @@ class _Functions(TorchFunctionMode):
                 if isinstance(tensor, nn.Parameter):
                     self.trace.parameters.add(address)
                 self.trace.uses.setdefault(address, set()).add(here)
-            if name in NORM_CALLS | NORM_PARTS or self._is_root(name, here, args, result):
+            if name in NORM_CALLS:
                 self._note(func, name, here, args, kwargs)
         return result
 
-    def _is_root(self, name: str, here: str, args: tuple[Any, ...], result: Any) -> bool:
-        """Whether a root of a mean or sum is taken that is broadcast against what was reduced."""
-        if not (args and isinstance(args[0], Tensor) and isinstance(result, Tensor)):
-            return False
-        x, name = args[0], name.strip("_")
-        if name in ("mean", "sum", *_LENGTHS):
-            kept = x.dim() == result.dim() and x.shape != result.shape
-            self.reduced |= {(here, tuple(result.shape))} if kept else set()
-            return kept and name in _LENGTHS
-        half = name == "sqrt" or (isinstance(args[-1], float) and abs(args[-1]) == 0.5)
-        return name in _ROOTS and half and (here, tuple(x.shape)) in self.reduced
+    @contextlib.contextmanager
+    def _hidden(self, known: bool) -> Iterator[None]:
+        """What a function does of which it is known whether it is a norm is not looked at."""
+        if self.divisions is None:
+            yield
+            return
+        self.divisions.hidden += known
+        try:
+            yield
+        finally:
+            self.divisions.hidden -= known
 
     def _note(self, func: Any, name: str, here: str, args: Any, kwargs: Any) -> None:
         label = f"{here}.{name}()" if here else f"{name}()"
@@ -160,8 +164,9 @@ class _Functions(TorchFunctionMode):
             func,
             Arguments.without(slot, args, kwargs),
             tuple(x.shape),
-            isinstance(x, nn.Parameter) or storage in self.weights,
-            name in NORM_CALLS,
+            isinstance(x, nn.Parameter)
+            or storage in self.weights
+            or (self.divisions is not None and self.divisions.is_of_weights(x)),
         )
 
 
@@ -172,8 +177,10 @@ def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @contextlib.contextmanager
-def _watched(model: nn.Module) -> Iterator[Trace]:
+def _watched(model: nn.Module, example: Example, *, operators: bool) -> Iterator[Trace]:
     trace, stack = Trace(), [""]
+    given = (tensor for _, tensor in tensors_in((example.args, example.kwargs)))
+    divisions = Divisions(model, given, stack) if operators else None
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
     def enter(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -183,7 +190,7 @@ def _watched(model: nn.Module) -> Iterator[Trace]:
     def leave(name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         while len(stack) > 1 and stack.pop() != name:
             pass  # a call inside that raised has not left
-        with torch._C.DisableTorchFunction():
+        with _disable_current_modes():
             _record(trace, name, module, args, kwargs, output)
 
     handles = []
@@ -192,9 +199,10 @@ def _watched(model: nn.Module) -> Iterator[Trace]:
             handles.append(module.register_forward_pre_hook(partial(enter, name), with_kwargs=True))
             handles.append(module.register_forward_hook(partial(leave, name), with_kwargs=True))
     try:
-        with _Functions(trace, stack, weights):
+        with divisions or contextlib.nullcontext(), _Functions(trace, stack, weights, divisions):
             yield trace
     finally:
+        trace.divisions = list(divisions.found.values()) if divisions else []
         for handle in handles:
             handle.remove()
         trace.kept.clear()
@@ -246,8 +254,9 @@ def trace_model(
 ) -> Trace:
     """Run a model as it is, or in evaluation mode where training mode raises.
 
-    Its state changes; the caller puts it back. Where the mode had to be changed, the notes get a
-    sentence. `half` is autocast to bfloat16.
+    Its state changes; the caller puts it back. Where the mode had to be changed, or the operators
+    could not be watched, the notes get a sentence. `half` is autocast to bfloat16, without
+    divisions.
 
     Raises:
         ValueError: the model raises in both modes.
@@ -255,24 +264,29 @@ def trace_model(
     device = next((p.device.type for p in model.parameters()), "cpu")
     errors: list[Exception] = []
     modes = [(m, m.training) for m in model.modules()]
-    for evaluate in (False, True):
+    watched = (False,) if half else (True, False)  # a model may raise because it is watched
+    for evaluate, operators in itertools.product((False, True), watched):
         if evaluate:
             model.eval()
         try:
             with (
-                _watched(model) as trace,
+                _watched(model, example, operators=operators) as trace,
                 torch.autocast(device, torch.bfloat16, enabled=half, cache_enabled=False),
             ):
                 run_once(model, example)
-            if evaluate and notes is not None:
-                first = str(errors[0]).partition("\n")[0]
-                notes.append(f"run in evaluation mode, because it raises as it is: {first}")
-            return trace
         except Exception as error:  # a model may fail in any way
             errors.append(error)
+            continue
         finally:
             for module, mode in modes:
                 module.training = mode
+        trace.as_it_is = not evaluate
+        first = str(errors[0]).partition("\n")[0] if errors else ""
+        if evaluate and notes is not None:
+            notes.append(f"run in evaluation mode, because it raises as it is: {first}")
+        if not (operators or half) and notes is not None:
+            notes.append(f"norms written by hand cannot be seen in this model: {first}")
+        return trace
     raise ValueError(
         f"example_input: the model raises {type(errors[-1]).__name__}: {errors[-1]}. Pass what it "
         "takes: a tensor, a tuple of arguments, or a dict of named ones"
