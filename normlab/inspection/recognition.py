@@ -35,7 +35,7 @@ def recognize(run: ModelRun, progress: Callable[[int, int], None] | None = None)
     for k, call in enumerate(calls):
         if progress is not None:
             progress(k, len(calls))
-        if not run.has_inside(call.name):
+        if not run.has_inside(call.name) and _may_divide(call, run):
             _look_at(call, run, known)
     for name, module in run.modules.items():
         if (
@@ -51,9 +51,20 @@ def recognize(run: ModelRun, progress: Callable[[int, int], None] | None = None)
     for function in trace.functions.values():
         if not run.is_inside(function.owner):
             _look_at_function(function, run, known)
-    for division in trace.divisions:
+    for division in trace.divisions or ():
         if not run.is_inside(division.owner):
             _list_division(division, run)
+
+
+def _may_divide(call: ModuleCall, run: ModelRun) -> bool:
+    """Whether a module with matrices was seen to normalize, where that could be seen."""
+    if run.trace.divisions is None or not has_matrices(call.module):
+        return True
+    below = f"{call.name}." if call.name else ""
+    return any(
+        (part.owner == call.name or part.owner.startswith(below)) and not part.of_weights
+        for part in (*run.trace.divisions, *run.trace.functions.values())
+    )
 
 
 def _look_at(call: ModuleCall, run: ModelRun, known: Kinds) -> None:

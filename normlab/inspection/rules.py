@@ -236,11 +236,10 @@ def half_statistics(run: ModelRun) -> Found:
     out: their kernels choose by device.
     """
     half = (torch.bfloat16, torch.float16)
-    under_autocast = run_under_autocast(run.model, run.example, run.notes)
-    for norm, alike in one_of_each(run.norms):
+    others = [norm for norm in run.norms if not is_torch_norm(norm.module)]
+    under_autocast = run_under_autocast(run.model, run.example, run.notes) if others else {}
+    for norm, alike in one_of_each(others):
         module, under = norm.module, under_autocast.get(norm.path)
-        if is_torch_norm(module):
-            continue
         always = norm.call.dtype in half
         if not always and (under is None or under.dtype not in half):
             continue

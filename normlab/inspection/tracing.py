@@ -96,7 +96,8 @@ class Trace:
     #: input
     several: dict[str, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
     functions: dict[str, FunctionCall] = field(default_factory=dict)  #: by name
-    divisions: list[Division] = field(default_factory=list)  #: by a statistic of the dividend
+    #: by a statistic of the dividend; None where the operators were not watched
+    divisions: list[Division] | None = None
     as_it_is: bool = True  #: whether the model ran in the mode that it was given in
     entered: set[str] = field(default_factory=set)  #: paths of all modules that were called
     #: addresses of the parameters that a function of torch was given
@@ -202,7 +203,7 @@ def _watched(model: nn.Module, example: Example, *, operators: bool) -> Iterator
         with divisions or contextlib.nullcontext(), _Functions(trace, stack, weights, divisions):
             yield trace
     finally:
-        trace.divisions = list(divisions.found.values()) if divisions else []
+        trace.divisions = list(divisions.found.values()) if divisions else None
         for handle in handles:
             handle.remove()
         trace.kept.clear()

@@ -134,12 +134,16 @@ def test_the_model_is_left_bit_for_bit(fails):
     handle.remove()
 
 
+class OwnNorm(nn.LayerNorm):
+    """Not one of torch's own, of which nobody asks what they do in half precision."""
+
+
 class SeesCache(nn.Module):
     """Notes whether autocast may keep a copy of each weight."""
 
     def __init__(self):
         super().__init__()
-        self.linear, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+        self.linear, self.norm = nn.Linear(8, 8), OwnNorm(8)
         self.seen: list[tuple[bool, bool]] = []
 
     def forward(self, x: Tensor) -> Tensor:
@@ -152,3 +156,10 @@ def test_the_run_under_autocast_keeps_no_copies_of_weights():
     doctor(model, torch.randn(4, 8))
     assert (True, False) in model.seen
     assert (True, True) not in model.seen
+
+
+def test_no_run_under_autocast_where_all_norms_are_torchs_own():
+    model = SeesCache()
+    model.norm = nn.LayerNorm(8)
+    doctor(model, torch.randn(4, 8))
+    assert model.seen and {autocast for autocast, _ in model.seen} == {False}

@@ -271,6 +271,29 @@ def test_each_kind_is_identified_once(monkeypatch):
     assert len(calls) == 3
 
 
+class NormFreeBlock(nn.Module):
+    """Called like a norm, with a matrix and a norm of its weight, and without statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.linear.weight
+        return F.relu(x @ (weight / weight.norm(dim=0, keepdim=True)))
+
+
+def test_a_block_that_was_not_seen_to_divide_is_not_probed(monkeypatch):
+    from normlab.inspection import recognition
+
+    calls = []
+    real = recognition.identify
+    monkeypatch.setattr(recognition, "identify", lambda *a, **k: calls.append(a) or real(*a, **k))
+    examined = doctor(nn.Sequential(NormFreeBlock(), NormFreeBlock()), ROWS)
+    assert examined.passed and examined.of_weights == ["0", "1"] and not calls
+    assert doctor(nn.Sequential(HandWritten(), nn.Linear(8, 2)), ROWS).unknown and not calls
+
+
 class CallsItself(nn.Module):
     """A layer norm as a call, with a weight and a bias of the module that calls it."""
 
