@@ -41,6 +41,7 @@ class Evidence:
         #: function behind the norm, which is taken away from `probe` and `layer`
         self.behind: FunctionBehind | None = None
         self.spread = "mean square"  #: or "sum of squares", where n is left out
+        self.channel: int | None = None  #: axis of the channels, of a norm that has channels
         self.is_scalar = False  #: the weight is one number for all
 
     def randomize(self) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from normlab.fingerprint.conventions import read_affine, read_eps
 from normlab.fingerprint.evidence import Evidence
 from normlab.fingerprint.function_behind import name_function, without_function
+from normlab.fingerprint.gated import read_gated
 from normlab.fingerprint.interleaved import read_interleaved
 from normlab.fingerprint.naming import name_family
 from normlab.fingerprint.nearest import name_nearest
@@ -23,13 +24,14 @@ from normlab.fingerprint.no_norms import (
     describe_elementwise,
     describe_scaling,
     is_identity,
+    name_measure,
     name_other_layer,
     resembles_norm,
 )
 from normlab.fingerprint.precision import read_precision
 from normlab.fingerprint.report import Fingerprint
 from normlab.norms import NORMS
-from normlab.probing.arguments import Arguments, OneTensor
+from normlab.probing.arguments import Arguments, Around, OneTensor
 from normlab.probing.groups import InterleavedGroups, find_groups, moved_outputs
 from normlab.probing.inputs import choose_input
 from normlab.probing.layer import ForeignLayer, NoNorm
@@ -84,6 +86,8 @@ def identify(
             if again.family is not None:
                 again.notes.append("read with zeros for the argument of the input's shape")
                 return again
+            with ForeignLayer.open(layer, shape) as probe, contextlib.suppress(Exception):
+                report = read_gated(probe) or report  # a layer may refuse an input in any way
     return report
 
 
@@ -112,7 +116,39 @@ def _identify(layer: Callable[[Tensor], Any], shape: tuple[int, ...]) -> Fingerp
                 with contextlib.suppress(Exception):  # a layer may refuse an input in any way
                     report.resembles_norm = resembles_norm(found.probe)
             return report
-        return found.report
+        report = found.report
+    elsewhere = _in_torchs_order(layer, shape, found)
+    if elsewhere:
+        report.reasons["nearest_torch"] = elsewhere
+    return report
+
+
+def _in_torchs_order(
+    layer: Callable[[Tensor], Any], shape: tuple[int, ...], found: Evidence
+) -> str:
+    """Torch's layer for the same input in the order of axes that torch expects; empty if none."""
+    record, ndim = NORMS.get(str(found.report.family)), len(shape)
+    over = found.report.reduced_axes or ()
+    if record is None or found.report.nearest_torch is not None or found.behind is not None:
+        return ""
+    if record.trailing and len(over) == 1 and over[0] not in (0, ndim - 1):
+        axis, to = over[0], -1
+    elif found.channel not in (None, 1):
+        axis, to = found.channel, 1
+    else:
+        return ""
+
+    def moved(layer: Callable[[Tensor], Any], x: Tensor) -> Any:
+        return layer(x.movedim(to, axis)).movedim(axis, to)
+
+    there = tuple(torch.empty(shape, device="meta").movedim(axis, to).shape)
+    again = _identify(Around(layer, moved), there)
+    if again.family is None or again.nearest_torch is None:
+        return ""
+    return (
+        f"torch expects the axes in another order: it is {again.nearest_torch} of "
+        f"x.movedim({axis}, {to}), whose output goes back by .movedim({to}, {axis})"
+    )
 
 
 def _before_function(original: ForeignLayer) -> Fingerprint | None:
@@ -187,6 +223,7 @@ def _fill(found: Evidence) -> None:
     read_affine(found)
     read_eps(found)
     _verify(found)
+    _check_memory(found)
     read_precision(found)
     _read_evaluation(found)
     _name(found)
@@ -213,8 +250,11 @@ def _why_not(found: Evidence, affine: Affine) -> str:
         return start + (
             "the mean is subtracted in the numerator and not in the root"
             if mixed.centered
-            else "the mean is subtracted in the root and not in the numerator"
+            else "the mean is subtracted in the root and not in the numerator: x / std"
         )
+    measure = name_measure(found.probe, found.groups)
+    if measure:
+        return start + f"they are divided by {measure}: no named norm has this measure of spread"
     if affine.error < 2e-2:
         return start + (
             "the output agrees with a norm only to within "
@@ -262,6 +302,20 @@ def _read_evaluation(found: Evidence) -> None:
         )
 
 
+def _check_memory(found: Evidence) -> None:
+    """Require that a first batch in training leaves no trace in what the next one gives."""
+    if 0 not in found.reduced or not found.probe.copies:
+        return
+    x = found.probe.input(91)
+    used = found.probe.fresh()
+    used(found.probe.input(92), keep=True)
+    if not torch.allclose(used.measure(x), found.probe.measure(x), rtol=1e-3, atol=1e-3):
+        raise NoNorm(
+            "its first call in training sets its own parameters from the input, and later calls "
+            "take no statistics (a data-dependent initialization, as of ActNorm)"
+        )
+
+
 def _count_in_eps(found: Evidence) -> None:
     """What was read as an eps of the mean square, as one of the sum where the norm takes that."""
     report = found.report
@@ -280,9 +334,9 @@ def _name(found: Evidence) -> None:
     else:
         report.family = family
         _count_in_eps(found)
-    if report.family not in NORMS or not NORMS[report.family].grouped:
-        report.reasons["num_groups"] = "only group norm has groups"
-    elif groups.split is not None:
+    if report.family in NORMS and groups.split is not None:
         report.num_groups = shape[groups.split] // groups.block
+    elif report.family not in NORMS or not NORMS[report.family].grouped:
+        report.reasons["num_groups"] = "only group norm has groups"
     else:
         report.num_groups = 1 if 1 in groups.reduced else shape[1]

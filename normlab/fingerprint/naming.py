@@ -45,7 +45,9 @@ def name_family(found: Evidence) -> str:
     # a weight that varies along further axes, too, is one of a layer or RMS norm still
     loose = [a.name for a in _arrangements(found) if carried & a.over]
     loose = [name for name in loose if NORMS[name].parameters == "shape"]
-    return loose[0] if loose and not found.is_scalar else f"none: {_reason(found)}"
+    if loose and not found.is_scalar:
+        return loose[0]
+    return _variant(found, carried) or f"none: {_reason(found)}"
 
 
 def _carried(found: Evidence) -> set[int]:
@@ -113,7 +115,14 @@ def _name(found: Evidence, carried: set[int]) -> str:
         fewest = min((len(a.weight) for a in usual), default=0)
         usual = [a for a in usual if len(a.weight) == fewest]
     names = dict.fromkeys(a.name for a in usual)
-    return _ask(found, names) if len(names) > 1 else next(iter(names), "")
+    name = _ask(found, names) if len(names) > 1 else next(iter(names), "")
+    found.channel = next((a.channel for a in usual if a.name == name), None)
+    if not carried and found.reduced == {1} and len(found.probe.shape) == 3:
+        found.report.notes.append(
+            "of inputs (N, C, L) this is a layer norm over channels, of inputs (N, T, C) an "
+            "instance norm over time: without a weight they are the same"
+        )
+    return name
 
 
 def _ask(found: Evidence, names: dict[str, None]) -> str:
@@ -132,6 +141,28 @@ def _ask(found: Evidence, names: dict[str, None]) -> str:
         over = _reduced(probe, shape := (*probe.shape[:-1], probe.shape[-1] + 1))
     there = [name for name in channel if over == _reduced_by(name, len(shape))]
     return (there + trailing + channel)[0]
+
+
+def _variant(found: Evidence, carried: set[int]) -> str:
+    """A norm of parts of what it usually takes together, which the report says; empty if none is.
+
+    Groups of channels of one position or one frame, and blocks of the features of an RMS norm.
+    """
+    over, split, ndim = found.reduced, found.groups.split, len(found.probe.shape)
+    if 0 in over or found.is_scalar or found.spread != "mean square":
+        return ""
+    if not found.affine.centered:
+        if split is None or over != {split} or not carried <= {split}:
+            return ""
+        found.report.variant = f"in blocks of {found.groups.block} along axis {split}"
+        return "rms_norm"
+    for channel in (1, ndim - 1) if split is None else (split,):
+        apart = sorted(set(range(1, ndim)) - over - {channel})
+        if apart and carried <= {channel} and (split is not None or over - {channel}):
+            axes = f"axis {apart[0]}" if len(apart) == 1 else f"axes {tuple(apart)}"
+            found.report.variant = f"of each index of {axes} by itself"
+            return "group_norm" if channel in over else "instance_norm"
+    return ""
 
 
 def _modulated(found: Evidence, carried: set[int]) -> str:
@@ -160,6 +191,11 @@ def _reason(found: Evidence) -> str:
         )
     if found.groups.split is not None:
         return "blocks of one axis share statistics, but not as those of a group norm do"
+    if over == set(range(ndim)) and found.affine.centered:
+        return (
+            "a graph layer norm: one mean and variance of all entries, those of all rows together, "
+            "as of the nodes of one graph"
+        )
     if 0 in over:
         what = "mean and variance" if found.affine.centered else "mean square"
         return f"one {what} over axes {tuple(sorted(over))}; no named norm takes these"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from normlab.probing.groups import moved_outputs
+from normlab.probing.groups import Groups, moved_outputs
 from normlab.probing.layer import ForeignLayer, NoNorm
 from normlab.probing.running import find_running
 from normlab.probing.state import preserve_buffers
@@ -89,6 +89,27 @@ def _describe_affine(layer: ForeignLayer) -> str:
                 "weight norm)"
             )
     return f"{text}: nothing is normalized"
+
+
+_MEASURES: dict[str, Callable[[Tensor, tuple[int, ...]], Tensor]] = {
+    "the mean of their magnitudes": lambda x, axes: x.abs().mean(axes, keepdim=True),
+    "the sum of their magnitudes": lambda x, axes: x.abs().sum(axes, keepdim=True),
+    "their largest magnitude": lambda x, axes: x.abs().amax(axes, keepdim=True),
+    "their sum": lambda x, axes: x.sum(axes, keepdim=True),
+}
+
+
+def name_measure(layer: ForeignLayer, groups: Groups) -> str:
+    """What inputs are divided by, where that is no root of squares; empty if it is not known."""
+    inputs = [1e3 * (layer.input(seed).abs() + 0.5) * layer.input(9).sign() for seed in (5, 6)]
+    outputs = [layer.measure(x) for x in inputs]
+    for name, measure in _MEASURES.items():
+        views = (groups.view(x) for x in inputs)
+        sizes = (measure(view, axes).expand_as(view).reshape(layer.shape) for view, axes in views)
+        one, other = (y * size / x for x, y, size in zip(inputs, outputs, sizes, strict=True))
+        if torch.allclose(one, other, rtol=1e-3, atol=1e-4 * float(one.abs().max())):
+            return name
+    return ""
 
 
 def resembles_norm(layer: ForeignLayer) -> bool:

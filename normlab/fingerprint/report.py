@@ -13,7 +13,7 @@ from normlab.norms import NORMS
 
 _NOT_FIELDS = {"reasons", "equivalents", "notes", "state"}
 # of these None, False and 0 are answers
-_NOT_FIELDS |= {"followed_by", "modulated", "resembles_norm", "count"}
+_NOT_FIELDS |= {"followed_by", "modulated", "resembles_norm", "count", "variant"}
 
 
 def load_state(layer: nn.Module, state: dict[str, Tensor]) -> None:
@@ -34,7 +34,7 @@ class Fingerprint:
             "identity"; or None.
         reduced_axes: axes of the input that share statistics, the channel axis of a group norm
             with more than one channel in a group included.
-        num_groups: groups of channels, for a group norm.
+        num_groups: groups of channels, for a group norm; blocks, for an RMS norm in blocks.
         centered: whether the mean is subtracted.
         eps: "inside": added to the mean square; "outside": added to the root; "clamp": the root
             is at least the root of eps, as in :func:`normlab.checks.check_layer`. A norm that
@@ -50,6 +50,8 @@ class Fingerprint:
         followed_by: function of each output that comes after the norm, such as "relu"; None where
             nothing does.
         modulated: factors or summands come from something beside the input, a condition.
+        variant: which part the family's formula is applied to, where that is not what it usually
+            takes together, such as "of each index of axis 2 by itself".
         nearest_torch: a constructor that evaluates under `torch.nn` and whose layer, given the
             same factors, summands and running statistics, reproduces the outputs
             (:meth:`to_torch` builds it).
@@ -77,6 +79,7 @@ class Fingerprint:
     running_statistics: bool | None = None
     followed_by: str | None = None
     modulated: bool = False
+    variant: str | None = None
     nearest_torch: str | None = None
     equivalents: list[str] = dataclasses.field(default_factory=list)
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -136,6 +139,7 @@ class Fingerprint:
         return values | {
             "followed_by": self.followed_by,
             "modulated": self.modulated,
+            "variant": self.variant,
             "equivalents": list(self.equivalents),
             "reasons": dict(self.reasons),
             "notes": list(self.notes),
@@ -151,6 +155,8 @@ class Fingerprint:
         values["eps"] = self.describe_eps()
         if self.modulated:
             lines.append("  modulated          by something beside the input")
+        if self.variant:
+            lines.append(f"  {'variant':18} {self.variant}")
         if self.followed_by:
             lines.append(f"  {'followed_by':18} {self.followed_by}")
         lines += [f"  {name:18} {values[name]}" for name in names]

@@ -21,7 +21,7 @@ def _can_be_checked(norm: FoundNorm) -> bool:
     usual = found.nearest_torch is not None or found.eps_placement != "inside"
     usual |= record.torch is None  # so that none of torch's layers comes nearest
     own = "threshold" if "threshold" in record.signature else None  # a part of the norm
-    after = found.followed_by not in (None, own) or found.modulated
+    after = found.followed_by not in (None, own) or found.modulated or found.variant is not None
     alone = not (isinstance(layer, OneTensor) and layer.has_others)
     return usual and not after and found.eps is not None and alone
 

@@ -61,9 +61,10 @@ def _may_divide(call: ModuleCall, run: ModelRun) -> bool:
     if run.trace.divisions is None or not has_matrices(call.module):
         return True
     below = f"{call.name}." if call.name else ""
+    parts: list[Division | FunctionCall] = [*run.trace.divisions, *run.trace.functions.values()]
     return any(
         (part.owner == call.name or part.owner.startswith(below)) and not part.of_weights
-        for part in (*run.trace.divisions, *run.trace.functions.values())
+        for part in parts
     )
 
 

@@ -90,10 +90,33 @@ def find_groups(layer: ForeignLayer) -> Groups:
         tuple(size - 1 for size in layer.shape),
         tuple(size // 2 for size in layer.shape),
     ]
-    found = [_box(moved_outputs(layer, cell), cell) for cell in dict.fromkeys(cells)]
+    moved = {cell: moved_outputs(layer, cell) for cell in dict.fromkeys(cells)}
+    _refuse_cumulative(moved, cells[2], cells[1])
+    found = [_box(outputs, cell) for cell, outputs in moved.items()]
     if any(other != found[0] for other in found):
         raise NoNorm("inputs at different places share statistics with different neighbors")
     return found[0]
+
+
+def _refuse_cumulative(
+    moved: dict[tuple[int, ...], Tensor], middle: tuple[int, ...], last: tuple[int, ...]
+) -> None:
+    for axis, size in enumerate(moved[last].shape):
+        others = tuple(a for a in range(len(last)) if a != axis)
+        from_middle, from_last = (
+            moved[cell].any(dim=others) if others else moved[cell] for cell in (middle, last)
+        )
+        place = torch.arange(size)
+        inside = 0 < middle[axis] < size - 1
+        if (
+            inside
+            and torch.equal(from_middle, place >= middle[axis])
+            and torch.equal(from_last, place == size - 1)
+        ):
+            raise NoNorm(
+                f"an input acts on its own output and all later ones along axis {axis}, and on no "
+                "earlier one: its statistics are cumulative"
+            )
 
 
 def _box(moved: Tensor, cell: tuple[int, ...]) -> Groups:

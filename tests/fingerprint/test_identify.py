@@ -182,8 +182,9 @@ def test_layer_norm_over_channels_has_no_equal_in_torch():
     report = identify(ChannelsFirst(6), shape=(2, 6, 5, 4))
     assert (report.family, report.reduced_axes, report.eps) == ("layer_norm", (1,), 1e-6)
     assert report.nearest_torch is None
-    assert "these axes" in report.reasons["nearest_torch"]
-    with pytest.raises(ValueError, match="nearest_torch: torch has no layer"):
+    moved = "LayerNorm(6, eps=1e-06, bias=False) of x.movedim(1, -1)"
+    assert moved in report.reasons["nearest_torch"]
+    with pytest.raises(ValueError, match="nearest_torch: torch expects the axes in another order"):
         report.to_torch()
 
 
