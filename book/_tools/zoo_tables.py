@@ -15,8 +15,12 @@ from typing import Any
 BOOK = Path(__file__).resolve().parents[1]
 PAGE, RECORD = BOOK / "zoo.md", BOOK / "_data/zoo.json"
 LIBRARIES = {
+    "denoising_diffusion_pytorch": "denoising diffusion",
     "monai": "MONAI",
+    "open_clip_torch": "open_clip",
     "segmentation_models_pytorch": "segmentation models",
+    "vector_quantize_pytorch": "vector quantize",
+    "vit_pytorch": "vit-pytorch",
     "x_transformers": "x-transformers",
 }
 
@@ -35,10 +39,17 @@ def write_summary(record: dict[str, Any]) -> str:
     runs = record["runs"]
     norms, understood = (sum(run[k] for run in runs) for k in ("norms", "understood"))
     silent = sum(not run["findings"] for run in runs)
+    apart = sum(run["no_statistics"] for run in runs)
+    found = [(run["model"], f) for run in runs for f in run["findings"]]
+    grades = dict.fromkeys(("error", "warning", "note"), 0)
+    for _, one in {(model, f["rule"]): f for model, f in found}.items():
+        grades[one["severity"]] += 1
+    counts = ", ".join(f"{n} {grade}{'s' if n != 1 else ''}" for grade, n in grades.items())
     return (
         f"{len(runs)} models of {len(_libraries(record))} libraries call {norms} norms. The doctor "
-        f"names {understood} of them and lists the other {norms - understood}; it finds nothing "
-        f"wrong in {silent} of the models."
+        f"names {understood} of them and lists the other {norms - understood}; {apart} more layers "
+        "are called norms and take no statistics. It finds nothing wrong in "
+        f"{silent} of the models, and gives {counts} about the others."
     )
 
 

@@ -149,8 +149,12 @@ def _variant(found: Evidence, carried: set[int]) -> str:
     Groups of channels of one position or one frame, and blocks of the features of an RMS norm.
     """
     over, split, ndim = found.reduced, found.groups.split, len(found.probe.shape)
-    if 0 in over or found.is_scalar or found.spread != "mean square":
+    if 0 in over or found.spread != "mean square":
         return ""
+    if found.is_scalar:
+        names = [a.name for a in _arrangements(found) if a.record.parameters == "shape"]
+        found.report.variant = "with one number as its weight" if names else None
+        return next(iter(names), "")
     if not found.affine.centered:
         if split is None or over != {split} or not carried <= {split}:
             return ""

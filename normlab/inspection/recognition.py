@@ -57,8 +57,10 @@ def recognize(run: ModelRun, progress: Callable[[int, int], None] | None = None)
 
 
 def _may_divide(call: ModuleCall, run: ModelRun) -> bool:
-    """Whether a module with matrices was seen to normalize, where that could be seen."""
-    if run.trace.divisions is None or not has_matrices(call.module):
+    """Whether a module was seen to normalize; of what is small or called a norm it is not asked."""
+    small = not any(True for _ in call.module.children())
+    named = is_named_norm(call.name, call.module) and not has_matrices(call.module)
+    if run.trace.divisions is None or small or named:
         return True
     below = f"{call.name}." if call.name else ""
     parts: list[Division | FunctionCall] = [*run.trace.divisions, *run.trace.functions.values()]
@@ -80,6 +82,10 @@ def _look_at(call: ModuleCall, run: ModelRun, known: Kinds) -> None:
         layer = call.module if plain else OneTensor(call.module, call.arguments, call.result or ())
         fingerprint, reason = known.identify(layer, call.shape, call.dtype, alone=plain)
         if fingerprint is not None and fingerprint.family == "identity":
+            return
+        alone = not any(True for _ in call.module.parameters())
+        if call.of_weights and alone and fingerprint is not None and fingerprint.reduced_axes:
+            run.of_weights.append(call.name)
             return
         if fingerprint is not None and fingerprint.family is not None:
             run.norms.append(FoundNorm(call.name, call.module, call, layer, fingerprint))

@@ -244,8 +244,8 @@ def half_statistics(run: ModelRun) -> Found:
         if not always and (under is None or under.dtype not in half):
             continue
         found = norm.fingerprint
+        device = next((p.device.type for p in module.parameters()), "cpu")
         if not always:
-            device = next((p.device.type for p in module.parameters()), "cpu")
 
             def half_input(layer: Any, x: Tensor, device: str = device) -> Any:
                 with torch.autocast(device, dtype=torch.bfloat16):
@@ -257,7 +257,7 @@ def half_statistics(run: ModelRun) -> Found:
                 continue
         if found.statistics_dtype in half:
             name = str(found.statistics_dtype).removeprefix("torch.")
-            where = "" if always else "under autocast "
+            where = "" if always else f"under autocast on {device} "
             yield (
                 tuple(n.path for n in alike),
                 f"{where}its input is {name}, and so are its statistics. Cast up first "

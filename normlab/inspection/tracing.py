@@ -73,6 +73,7 @@ class ModuleCall:
     layout: Layout  #: address, strides, shape and version of it
     result: Path | None  #: where in the output the tensor is that counts; None where there is none
     returned: Layout | None  #: address, strides, shape and version of that tensor
+    of_weights: bool = False  #: the first tensor is computed from parameters and constants alone
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ def _watched(model: nn.Module, example: Example, *, operators: bool) -> Iterator
         while len(stack) > 1 and stack.pop() != name:
             pass  # a call inside that raised has not left
         with _disable_current_modes():
-            _record(trace, name, module, args, kwargs, output)
+            _record(trace, name, module, args, kwargs, output, divisions)
 
     handles = []
     for name, module in model.named_modules():
@@ -210,7 +211,13 @@ def _watched(model: nn.Module, example: Example, *, operators: bool) -> Iterator
 
 
 def _record(
-    trace: Trace, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any
+    trace: Trace,
+    name: str,
+    module: nn.Module,
+    args: Any,
+    kwargs: Any,
+    output: Any,
+    divisions: Divisions | None,
 ) -> None:
     found = first_tensor(args, kwargs)
     if found is None or found[1].layout != torch.strided:
@@ -240,6 +247,7 @@ def _record(
         _layout(x),
         path,
         None if y is None else _layout(y),
+        divisions is not None and divisions.is_of_weights(x),
     )
 
 

@@ -183,7 +183,6 @@ NO_NORMS = {
     "norm and tanh": (nn.Sequential(nn.BatchNorm1d(6), nn.Tanh()), (4, 6), "mixed in"),
     "convolution": (nn.Conv1d(6, 6, 3, padding=1), (4, 6, 5), "nothing is normalized"),
     "response": (nn.LocalResponseNorm(3), (4, 6, 5), "windows that overlap"),
-    "one weight": (OneWeight(6), (4, 6), "one number"),
     "L2 and weights": (L2Norm(6), (4, 6, 5), "sum of squares"),
     "partial RMS": (PartialRMS(), (4, 6), "different neighbors"),
     "frozen": (FrozenBatchNorm(6), (4, 6), "frozen"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from handmade import OneWeight
 from torch import Tensor, nn
 
 from normlab import doctor, identify
@@ -73,6 +74,13 @@ def test_torchs_own_are_no_variants(layer):
     assert identify(layer, shape=(2, 8, 5, 6)).variant is None
 
 
+def test_one_weight_for_all_entries():
+    found = identify(OneWeight(6), shape=(4, 6))
+    assert (found.family, found.reduced_axes) == ("rms_norm", (1,))
+    assert found.variant == "with one number as its weight"
+    assert identify(nn.RMSNorm(6), shape=(4, 6)).variant is None
+
+
 def test_a_model_with_such_norms_is_understood():
     model = nn.Sequential(nn.Conv3d(8, 8, 1), Written(frame_by_frame))
     examined = doctor(model, torch.randn(2, 8, 3, 5, 6))
@@ -130,11 +138,20 @@ class GatedByMagnitude(Gated):
         return gated / gated.abs().mean(-1, keepdim=True)
 
 
+class GatedInBlocks(Gated):
+    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
+        blocks = (x * F.silu(gate)).unflatten(-1, (2, -1))
+        return F.rms_norm(blocks, (4,), None, EPS).flatten(-2) * self.weight
+
+
 def test_a_gated_norm():
     gate = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(0))
     found = identify(Gated(), shape=(3, 5, 8), others=(gate,))
     assert (found.family, found.reduced_axes, found.modulated) == ("rms_norm", (2,), True)
     assert "gated" in found.variant and found.eps is None and "gate" in found.reasons["eps"]
+    blocks = identify(GatedInBlocks(), shape=(3, 5, 8), others=(gate,))
+    assert (blocks.family, blocks.num_groups) == ("rms_norm", 2)
+    assert "in blocks of 4 along axis 2" in blocks.variant and "in blocks" not in found.variant
     assert identify(GatedByMagnitude(), shape=(3, 5, 8), others=(gate,)).family is None
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 import zoo_diffusers
+import zoo_lucidrains
 import zoo_monai
+import zoo_open_clip
 import zoo_segmentation
 import zoo_sounds_and_images
 import zoo_timm
@@ -33,6 +35,8 @@ LIBRARIES = (
     zoo_segmentation,
     zoo_monai,
     zoo_x_transformers,
+    zoo_open_clip,
+    zoo_lucidrains,
 )
 MODELS = [model for library in LIBRARIES for model in library.MODELS]
 

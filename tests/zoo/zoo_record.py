@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import statistics
 import time
 import warnings
 from collections import Counter
@@ -39,6 +40,7 @@ def examine(row: Model) -> tuple[dict[str, Any], float]:
         "norms": len(examined.norms) + len(examined.unknown),
         "understood": len(examined.norms),
         "unknown": len(examined.unknown),
+        "no_statistics": len(examined.no_statistics),
         "families": dict(Counter(str(n.fingerprint.family) for n in examined.norms)),
         "findings": [
             {
@@ -57,6 +59,7 @@ def main() -> None:
     """Examine all models, write the record, print the table."""
     warnings.simplefilter("ignore")
     runs = []
+    took = []
     columns = ("model", "norms", "understood", "not understood", "findings", "seconds")
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for row in MODELS:
@@ -68,6 +71,8 @@ def main() -> None:
             flush=True,
         )
         runs.append(run)
+        took.append(seconds)
+    print(f"seconds: median {statistics.median(took):.1f}, worst {max(took):.1f}")
     libraries = sorted({row.library for row in MODELS})
     versions = {name: importlib.metadata.version(name).partition("+")[0] for name in libraries}
     record = {

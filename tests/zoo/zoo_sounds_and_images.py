@@ -245,4 +245,14 @@ MODELS = [
         "3 in the stem, 3 in each of 4 blocks; 3 + 3 projections, 3 + 2 + 2 convolutions between "
         "scales less 1, 4 blocks of 8 and 1 more pair; 1 layer of 2, 2 of 3, 1 for the queries",
     ),
+    # 64 pixels make a first stage as high as it has channels
+    Model(
+        "transformers ConvNextModel (64)",
+        make("ConvNextModel", "ConvNextConfig", hidden_sizes=[16, 32], depths=[1, 1], num_stages=2),
+        images(64),
+        {"ConvNextLayerNorm": 4, "LayerNorm": 1},
+        "patches, 2 blocks, 1 step down, the end",
+        findings={"two_eps": 1},
+        seen_in={"two_eps": (file_of("convnext"), "eps=config.layer_norm_eps")},
+    ),
 ]

@@ -21,6 +21,7 @@ CLASSES: dict[str, set[str | None]] = {
     "BatchNorm3d": {"batch_norm"},
     "BatchNormAct2d": {"batch_norm"},
     "CohereLayerNorm": {"layer_norm"},
+    "ConvNextLayerNorm": {"layer_norm"},
     "ConvNextV2GRN": {"global_response_norm", None},
     "ConvNextV2LayerNorm": {"layer_norm"},
     "DeepseekV3RMSNorm": {"rms_norm"},
@@ -28,6 +29,9 @@ CLASSES: dict[str, set[str | None]] = {
     "DetrFrozenBatchNorm2d": {None},
     "DynamicTanh": {"dyt", None},
     "EvoNorm2dS0": {"evo_norm", None},
+    "FP32LayerNorm": {"layer_norm"},
+    "FalconMambaRMSNorm": {"rms_norm"},
+    "FalconMambaWeightlessRMSNorm": {"rms_norm"},
     "FilterResponseNormTlu2d": {"filter_response_norm"},
     "Gemma3RMSNorm": {"rms_norm", "zero_centered_rms_norm"},
     "GlobalResponseNorm": {"global_response_norm", None},
@@ -41,19 +45,28 @@ CLASSES: dict[str, set[str | None]] = {
     "LlamaRMSNorm": {"rms_norm"},
     "Mamba2RMSNorm": {"rms_norm"},
     "MambaRMSNorm": {"rms_norm"},
-    "MambaRMSNormGated": {None},
+    "MambaRMSNormGated": {"rms_norm"},
     "NemotronLayerNorm1P": {"layer_norm"},
+    "NoNorm": {None},
     "OlmoLayerNorm": {"layer_norm"},
     "Olmo2RMSNorm": {"rms_norm"},
+    "PatchTSTStdScaler": {"layer_norm"},  # over time, without a weight: instance norm, too
+    "PixelNorm": {"rms_norm"},
+    "Qwen3NextRMSNorm": {"rms_norm", "zero_centered_rms_norm"},
+    "Qwen3NextRMSNormGated": {"rms_norm"},
     "Qwen3RMSNorm": {"rms_norm"},
-    "RMSNorm": {"rms_norm"},
+    "RMSNorm": {"rms_norm", None},  # None: that of one library scales by the size of an axis
     "RTDetrFrozenBatchNorm2d": {None},
-    "ScaleNorm": {"scale_norm", None},
+    "ScaleNorm": {"scale_norm", "rms_norm"},
+    "SimpleRMSNorm": {"rms_norm"},
     "T5LayerNorm": {"rms_norm"},
+    "TimesFmRMSNorm": {"rms_norm"},
+    "WanRMS_norm": {"rms_norm"},
     "Affine": {None},
     # calls of a function in a module that is no norm
     "layer_norm()": {"layer_norm"},
     "normalize()": {"scale_norm"},
+    "sum()": {None},  # by a statistic, written out
 }
 
 

@@ -139,4 +139,34 @@ MODELS = [
         {"Affine": 25},
         "2 in each of 12 blocks, 1 at the end: a scale and a shift under the name of a norm",
     ),
+    Model(
+        "timm nfnet_f0",
+        make("nfnet_f0"),
+        images(64),
+        {},
+        "free of norms; its 57 filters are standardized",
+    ),
+    # sizes at which the height of a stage is its number of channels
+    Model(
+        "timm convnext_atto (160)",
+        make("convnext_atto"),
+        images(160),
+        {"LayerNorm2d": 17},
+        "2 + 2 + 6 + 2 blocks; stem, 3 steps down, classifier",
+    ),
+    Model(
+        "timm convnext_pico (256)",
+        make("convnext_pico"),
+        images(256),
+        {"LayerNorm2d": 17},
+        "2 + 2 + 6 + 2 blocks; stem, 3 steps down, classifier",
+    ),
+    Model(
+        "timm edgenext_xx_small (96)",
+        make("edgenext_xx_small"),
+        images(96),
+        {"LayerNorm2d": 5, "LayerNorm": 15, "normalize()": 3},
+        "stem, 3 steps down, classifier; 2 + 2 + 6 + 2 blocks, of which the last of 3 stages has "
+        "attention with a norm more and normalized queries and keys",
+    ),
 ]

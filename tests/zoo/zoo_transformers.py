@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 from zoo_table import Model, attribute, tokens
 
@@ -222,5 +223,113 @@ MODELS = [
         text,
         {"DeepseekV3RMSNorm": 13},
         "3 layers of 2 in the stream and 2 in latent attention, 1 at the end",
+    ),
+    Model(
+        "transformers FalconMambaForCausalLM",
+        make(
+            "FalconMambaForCausalLM",
+            "FalconMambaConfig",
+            vocab_size=100,
+            hidden_size=32,
+            num_hidden_layers=2,
+            state_size=8,
+            bos_token_id=1,
+            eos_token_id=1,
+        ),
+        text,
+        {"FalconMambaRMSNorm": 3, "FalconMambaWeightlessRMSNorm": 6},
+        "1 in front of each of 2 mixers, 1 at the end; B, C and the step in each mixer",
+        findings={"two_eps": 3},
+        seen_in={
+            "two_eps": (
+                "transformers/models/falcon_mamba/configuration_falcon_mamba.py",
+                "mixer_rms_eps: float",
+            )
+        },
+    ),
+    Model(
+        "transformers Qwen3NextForCausalLM",
+        make(
+            "Qwen3NextForCausalLM",
+            "Qwen3NextConfig",
+            vocab_size=100,
+            hidden_size=32,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=16,
+            linear_num_key_heads=2,
+            linear_num_value_heads=2,
+            linear_key_head_dim=8,
+            linear_value_head_dim=8,
+            num_experts=2,
+            num_experts_per_tok=1,
+            moe_intermediate_size=16,
+            shared_expert_intermediate_size=16,
+            layer_types=["linear_attention", "full_attention"],
+        ),
+        text,
+        {"Qwen3NextRMSNorm": 7, "Qwen3NextRMSNormGated": 1, "sum()": 1},
+        "2 layers of 2, queries and keys of the one with full attention, 1 at the end; a gated one "
+        "and queries and keys over their lengths, written out, in the linear one",
+    ),
+    Model(
+        "transformers MobileBertModel",
+        make(
+            "MobileBertModel",
+            "MobileBertConfig",
+            vocab_size=100,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            intra_bottleneck_size=16,
+            embedding_size=32,
+            true_hidden_size=16,
+        ),
+        text,
+        {"NoNorm": 17},
+        "embeddings and 8 in each of 2 layers: a scale and a shift under the name of a norm",
+    ),
+    Model(
+        "transformers TimesFmModel",
+        make(
+            "TimesFmModel",
+            "TimesFmConfig",
+            hidden_size=32,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            head_dim=16,
+            patch_length=8,
+            context_length=32,
+            horizon_length=8,
+        ),
+        lambda: {
+            "past_values": torch.randn(2, 32),
+            "past_values_padding": torch.zeros(2, 32),
+            "freq": torch.zeros(2, 1, dtype=torch.long),
+        },
+        {"TimesFmRMSNorm": 2, "LayerNorm": 2, "sum()": 1},
+        "1 + 1 in each of 2 layers; the series is scaled by what was observed of it",
+    ),
+    Model(
+        "transformers PatchTSTModel",
+        make(
+            "PatchTSTModel",
+            "PatchTSTConfig",
+            num_input_channels=3,
+            context_length=32,
+            patch_length=8,
+            patch_stride=8,
+            d_model=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            ffn_dim=32,
+        ),
+        lambda: {"past_values": torch.randn(2, 32, 3)},
+        {"PatchTSTStdScaler": 1, "BatchNorm1d": 4},
+        "2 in each of 2 layers; the series over time",
     ),
 ]

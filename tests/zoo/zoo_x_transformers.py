@@ -62,4 +62,15 @@ MODELS = [
         {"LayerNorm": 9},
         "1 in front of and 1 behind each of 2 × 2 sublayers, 1 at the end",
     ),
+    Model(
+        "x_transformers Decoder (attn_qk_rmsnorm)",
+        make(attn_qk_rmsnorm=True),
+        tokens,
+        {"LayerNorm": 5, "SimpleRMSNorm": 4},
+        f"{EACH}; queries and keys, with a weight for each head",
+        findings={"half_statistics": 4},
+        seen_in={
+            "half_statistics": ("x_transformers/x_transformers.py", "class SimpleRMSNorm(Module)")
+        },
+    ),
 ]
