@@ -85,6 +85,7 @@ class Divisions(TorchDispatchMode):
         self._owners = owners
         self._numbers = itertools.count()
         self._origins = WeakTensorKeyDictionary()
+        self._items: dict[float, _Origin] = {}  # of numbers that were taken out of a tensor
         self._sources: dict[int, frozenset[int]] = {}  # of a statistic, the values it is taken of
         self._operators: dict[int, str] = {}  # of a statistic, what took it
         self._weights: set[int] = set()  # what is computed from parameters and constants alone
@@ -113,7 +114,9 @@ class Divisions(TorchDispatchMode):
         return values
 
     def _of(self, value: Any) -> _Origin | None:
-        return self._origins.get(value) if isinstance(value, Tensor) else None
+        if isinstance(value, Tensor):
+            return self._origins.get(value)
+        return self._items.get(value) if isinstance(value, float) else None
 
     def _follow(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         name = func.overloadpacket.__name__
@@ -129,6 +132,9 @@ class Divisions(TorchDispatchMode):
             if "batch_norm" not in name or _in_training(func, args):
                 self._note(name, of_weights=self._all_weights(known[:1]))
             origin = _Origin(self._fresh(name, known[:1]))
+        elif name == "_local_scalar_dense":
+            self._items[result] = known[0]
+            return
         else:
             origin = self._mixed(name, known)
         measured = any(tensor.is_floating_point() or tensor.is_complex() for tensor in given)

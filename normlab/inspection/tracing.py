@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from normlab.inspection.candidates import may_be_norm
 from normlab.inspection.statistics import Division, Divisions
-from normlab.probing.arguments import Arguments, Path, first_tensor, tensors_in
+from normlab.probing.arguments import Arguments, Path, Slot, first_tensor, tensors_in
 from normlab.probing.state import preserve_buffers
 
 # Functions of torch that normalize; those of the records are called like them.
@@ -113,6 +113,13 @@ def _layout(x: Tensor) -> Layout:
     return x.data_ptr(), tuple(x.stride()), tuple(x.shape), x._version
 
 
+def _address(x: Tensor) -> int:
+    try:
+        return x.data_ptr() if x.layout == torch.strided else 0
+    except RuntimeError:  # inside of torch.vmap there is none
+        return 0
+
+
 class _Functions(TorchFunctionMode):
     """Sees every function of torch that a model calls."""
 
@@ -128,17 +135,19 @@ class _Functions(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        with self._hidden(name in NORM_CALLS | _COMPARISONS):
+        found = first_tensor(args, kwargs)
+        is_norm = name in NORM_CALLS and found is not None and _address(found[1]) != 0
+        with self._hidden(is_norm or name in _COMPARISONS):
             result = func(*args, **kwargs)
         if name not in _READS:
             here = self.stack[-1] if self.stack else ""
             for _, tensor in tensors_in((args, kwargs)):
-                address = tensor.data_ptr() if tensor.layout == torch.strided else 0
+                address = _address(tensor)
                 if isinstance(tensor, nn.Parameter):
                     self.trace.parameters.add(address)
                 self.trace.uses.setdefault(address, set()).add(here)
-            if name in NORM_CALLS:
-                self._note(func, name, here, args, kwargs)
+            if is_norm and found is not None:
+                self._note(func, name, here, found, Arguments.without(found[0], args, kwargs))
         return result
 
     @contextlib.contextmanager
@@ -153,23 +162,15 @@ class _Functions(TorchFunctionMode):
         finally:
             self.divisions.hidden -= known
 
-    def _note(self, func: Any, name: str, here: str, args: Any, kwargs: Any) -> None:
-        label = f"{here}.{name}()" if here else f"{name}()"
-        found = first_tensor(args, kwargs)
-        if label in self.trace.functions or found is None:
-            return
-        slot, x = found
-        storage = x.untyped_storage().data_ptr()
-        self.trace.functions[label] = FunctionCall(
-            label,
-            here,
-            func,
-            Arguments.without(slot, args, kwargs),
-            tuple(x.shape),
-            isinstance(x, nn.Parameter)
-            or storage in self.weights
-            or (self.divisions is not None and self.divisions.is_of_weights(x)),
-        )
+    def _note(
+        self, func: Any, name: str, here: str, found: tuple[Slot, Tensor], rest: Arguments
+    ) -> None:
+        label, x = f"{here}.{name}()" if here else f"{name}()", found[1]
+        of_weights = isinstance(x, nn.Parameter) or x.untyped_storage().data_ptr() in self.weights
+        if self.divisions is not None:
+            of_weights = of_weights or self.divisions.is_of_weights(x)
+        call = FunctionCall(label, here, func, rest, tuple(x.shape), of_weights)
+        self.trace.functions.setdefault(label, call)
 
 
 def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -83,6 +83,24 @@ def over_constant_filters(x: Tensor) -> Tensor:
     return x / (power + 1e-6).sqrt()
 
 
+def row_by_row_at_once(x: Tensor) -> Tensor:
+    return torch.vmap(lambda row: row / row.norm())(x.flatten(0, 1)).view_as(x)
+
+
+def torchs_own_for_each_row(x: Tensor) -> Tensor:
+    return torch.vmap(lambda row: F.layer_norm(row, (8,)))(x.flatten(0, 1)).view_as(x)
+
+
+class Unseen(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        return x / x.square().mean(-1, keepdim=True).sqrt()
+
+
+def with_a_backward_pass_of_its_own(x: Tensor) -> Tensor:
+    return Unseen.apply(x)
+
+
 WRITTEN: dict[str, Callable[[Tensor], Tensor]] = {
     "a scripted function": _scripted(),
     "einsum": lambda x: x / torch.einsum("bnd,bnd->bn", x, x).sqrt()[..., None],
@@ -107,6 +125,10 @@ WRITTEN: dict[str, Callable[[Tensor], Tensor]] = {
     "addcdiv": moved_root,
     "whitened": whitened,
     "row by row": with_its_rows,
+    "a number": lambda x: x / x.norm().item(),
+    "vmap": row_by_row_at_once,
+    "vmap of torch's": torchs_own_for_each_row,
+    "autograd function": with_a_backward_pass_of_its_own,
     "over the neighbours": over_the_neighbours,
     "over constant filters": over_constant_filters,
 }
@@ -116,6 +138,8 @@ def lines_of(function: Callable[[Tensor], Tensor]) -> list[str]:
     """All lines of a function; of a scripted one, the line that calls it."""
     if isinstance(function, torch.jit.ScriptFunction):
         function = Block.forward
+    if function is with_a_backward_pass_of_its_own:
+        function = Unseen.forward
     source, first = inspect.getsourcelines(function)
     return [f"test_divisions.py:{first + k}" for k in range(len(source))]
 
