@@ -39,7 +39,9 @@ def check_norm() -> Callable[..., Report]:
     from normlab.checks import check_layer
 
     def check(layer: Any, like: str, **options: Any) -> Report:
-        __tracebackhide__ = True
-        return check_layer(layer, like=like, raise_on_failure=True, **options)
+        report = check_layer(layer, like=like, **options)
+        if not report.passed:
+            pytest.fail(str(report), pytrace=False)
+        return report
 
     return check

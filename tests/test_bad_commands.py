@@ -133,6 +133,42 @@ BAD = [
     ("doctor {file}:number --shape 4,8", "takes no arguments"),
     (f"doctor {LINE} --example {{file}}:absent", "has no 'absent'"),
     ("grade no_such_notebook.ipynb", "no_such_notebook.ipynb"),
+    (f"check {LINE} --like layernorm", "Did you mean layer_norm?"),
+    (f"check {LINE} --like RMSNorm", "Did you mean rms_norm?"),
+    (f"chek {LINE} {LIKE}", "Did you mean check?"),
+    (f"check {LINE} {LIKE} --weigth-offset 1", "Did you mean --weight-offset?"),
+    (f"doctor {LINE} --shpae 4,16", "Did you mean --shape?"),
+    (f"check torch.nn:LayrNorm {LIKE}", "Did you mean LayerNorm"),
+    (f"check torch.nn.LayerNorm {LIKE}", "Did you mean torch.nn:LayerNorm?"),
+    (f"check torch.nn:LayerNorm {LIKE} --init eps=x", "--init: got 'eps=x'; expected literals"),
+    (f"check torch.nn:LayerNorm {LIKE}", "LayerNorm(normalized_shape"),
+    (f"check {LINE} {LIKE} --call g(x)", "and x, the input, as 'f(x)'"),
+    ("doctor {file}:Configured --shape 4,5 --example a.b", "Did you mean a:b?"),
+]
+# what was typed is said as it was typed, though it has the form of an argument in Python
+TYPED = [
+    (
+        ["check", "torch.nn:LayerNorm", "--like", "layer_norm", "--init", "16 eps=1e-3"],
+        "'16 eps=1e-3'",
+    ),
+    (["identify", "eps=3:X", "--shape", "4,6"], "eps=3: cannot be imported"),
+    (
+        ["doctor", "torch.nn:LayerNorm", "--init", "8, eps=-1, like=2", "--shape", "4,8"],
+        "8, eps=-1, like=2",
+    ),
+    (
+        [
+            "check",
+            "torch.nn:LayerNorm",
+            "--like",
+            "layer_norm",
+            "--init",
+            "8",
+            "--call",
+            "f(x, eps=y)",
+        ],
+        "'f(x, eps=y)'",
+    ),
 ]
 
 
@@ -156,6 +192,41 @@ def test_a_bad_line_says_what_to_do(line, text, file, capsys):
     assert "Traceback" not in err
     assert out == ""
     assert err.startswith(("normlab ", "usage: normlab"))
+
+
+@pytest.mark.parametrize(("words", "text"), TYPED)
+def test_what_was_typed_is_quoted_as_it_was_typed(words, text, capsys):
+    assert main(words) == 2
+    assert text in capsys.readouterr().err
+
+
+EARLY = [
+    "check torch.nn.LayerNorm --like layer_norm",
+    "check torch.nn:LayerNorm --like layernorm --init 16",
+    "check torch.nn:LayerNorm --like layer_norm --init size",
+    "identify torch.nn:LayerNorm --init 16",
+    "doctor a:b --shape 2,3 --example c.d",
+]
+
+
+@pytest.mark.parametrize("line", EARLY)
+def test_what_cannot_be_read_is_refused_before_torch_is_imported(line):
+    code = (
+        "import sys\nfrom normlab.commands import main\n"
+        "try:\n    status = main(sys.argv[1:])\n"
+        "except SystemExit as stop:\n    status = stop.code\n"
+        "print(status, 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *line.split()], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["2", "False"], done.stderr
+
+
+def test_a_report_speaks_in_flags(capsys):
+    line = ["check", "torch.nn:RMSNorm", "--like", "rms_norm", "--init", "16, eps=1e-3"]
+    assert main([*line, "--eps", "1e-6"]) == 1
+    assert "declare it: pass --eps" in capsys.readouterr().out
 
 
 def test_json_is_valid_whatever_a_layer_prints(file, capsys):
@@ -193,7 +264,8 @@ def test_what_the_new_flags_do(file, capsys):
 
 def test_messages_name_flags():
     assert in_flags("pass shape=, such as shape=(4, 16)") == "pass --shape, such as --shape 4,16"
-    assert in_flags("declare it: check_layer(..., eps=...)") == "declare it: --eps ..."
+    assert in_flags("declare it: pass eps=") == "declare it: pass --eps"
+    assert in_flags("init: got 'a shape=(3, 4)'") == "init: got 'a shape=(3, 4)'"
     assert in_flags("num_groups: got 0") == "--num-groups: got 0"
     assert in_flags("a.select='x' stays") == "a.select='x' stays"
 

@@ -72,6 +72,14 @@ def test_the_fixture_in_a_project(project):
     assert "select='[0]'" in done.stdout
 
 
+def test_a_failure_prints_the_report_and_nothing_of_our_code(project):
+    done = run_pytest(project, "-q", "-k", "wrong")
+    printed = done.stdout.splitlines()
+    assert any(line.startswith("does not conform to layer_norm") for line in printed)
+    assert "def check_layer" not in done.stdout and "Traceback" not in done.stdout
+    assert len(printed) < 15, done.stdout
+
+
 MARKED = """
 def test_right(check_norm):
     assert False

@@ -165,7 +165,7 @@ _CHOICES = (
     ),
     Mistake(
         "other_eps",
-        remedy="If another eps is meant, declare it: check_layer(..., eps=...)",
+        remedy="If another eps is meant, declare it: pass eps=",
         default_eps=0.1,
         wrong_norm=_any,
         met={"layer_norm": "CTranslate2 pull request 951"},

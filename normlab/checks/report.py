@@ -74,12 +74,19 @@ class Report:
         return {"passed": self.passed, **asdict(self)}
 
     def __str__(self) -> str:
+        failed = {f.check for f in self.failures}
+        half = sorted({name.partition(",")[0] for name in failed} & {"bfloat16", "float16"})
         if self.passed:
             head = f"conforms to {self.like}: {len(self.checks)} checks"
+        elif half and all(name.startswith(tuple(half)) for name in failed):
+            head = (
+                f"conforms to {self.like} in float32; does not in {' and '.join(half)}: "
+                f"{len(failed)} of {len(self.checks)} checks failed"
+            )
         else:
             head = (
                 f"does not conform to {self.like}: "
-                f"{len({f.check for f in self.failures})} of {len(self.checks)} checks failed"
+                f"{len(failed)} of {len(self.checks)} checks failed"
             )
         lines = [f"{head}, {self.cases} case{'s' if self.cases != 1 else ''}"]
         lines += self._failures()

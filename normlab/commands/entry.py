@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from normlab.commands.loading import CommandError
+from normlab.commands.loading import CommandError, read_literals, split_name
 from normlab.commands.parser import CONVENTIONS, make_parser
 from normlab.norms import NORMS
 
@@ -51,16 +51,24 @@ def in_flags(message: str) -> str:
         >>> in_flags("Pass the shape of an input, such as shape=(4, 16)")
         'Pass the shape of an input, such as --shape 4,16'
     """
+    quoted: list[str] = []
+
+    def put_aside(found: re.Match[str]) -> str:
+        quoted.append(found[0])
+        return f"quoted{len(quoted) - 1}quoted"
+
+    # what somebody typed is said as it was typed
+    message = re.sub(r"(?<!\w)'[^']*'|\"[^\"]*\"", put_aside, message)
     message = re.sub(
         r"\bshape=\(([\d, ]+)\)", lambda m: "--shape " + m[1].replace(" ", "").strip(","), message
     )
-    message = re.sub(r"check_layer\(\.\.\., (\w+)=\.\.\.\)", r"\1=...", message)
     for name in _FLAGS:
         flag = "--" + name.replace("_", "-")
         message = re.sub(rf"(?<![\w.(-]){name}=(?=['\"\w.-])", f"{flag} ", message)
         message = re.sub(rf"^{name}: ", f"{flag}: ", message)
         message = re.sub(rf"(?<=[Pp]ass ){name}=(?!\w)", flag, message)
     message = message.replace("example_input: ", "--shape or --example: ")
+    message = re.sub(r"quoted(\d+)quoted", lambda m: quoted[int(m[1])], message)
     if "Construct a class first" in message or "construct it first" in message:
         message += " (--init)"
     return message
@@ -81,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     families = tuple(sorted(checked, key=lambda name: not NORMS[name].trailing))
     options = make_parser(families).parse_args(arguments)
     try:
+        _check_syntax(options)
         # what a layer prints is none of the report
         with contextlib.redirect_stdout(sys.stderr), _limited(options.limit):
             from normlab.commands.running import run
@@ -93,16 +102,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as error:
         return _fail(options, f"{options.object} calls sys.exit({error.code!r}). Take that out")
     except Exception as error:  # what is loaded may fail in any way; that is no crash of ours
-        expected = isinstance(error, CommandError | TypeError | ValueError)
-        message = str(error) if expected else f"{type(error).__name__}: {error}"
-        return _fail(options, in_flags(message))
+        if isinstance(error, CommandError):
+            return _fail(options, str(error))
+        expected = isinstance(error, TypeError | ValueError)
+        return _fail(
+            options, in_flags(str(error) if expected else f"{type(error).__name__}: {error}")
+        )
     if options.json:
         print(json.dumps(answer.values, indent=1, default=str))
     else:
         from normlab.commands.terminal import show
 
-        show(answer.report, every=getattr(options, "all", False))
+        show(answer.report, every=getattr(options, "all", False), say=in_flags)
     return answer.status
+
+
+def _check_syntax(options: argparse.Namespace) -> None:
+    """Refuse what cannot be read before anything is imported, which takes seconds.
+
+    Raises:
+        CommandError: the text says what to do.
+    """
+    if options.command == "grade":
+        return
+    split_name(options.object)
+    read_literals(options.init or "", "--init")
+    if options.command == "identify" and not options.shape:
+        raise CommandError("--shape: identify needs the shape of an input, such as --shape 4,16")
+    if options.command == "doctor" and options.example is not None:
+        split_name(options.example)
 
 
 def _fail(options: argparse.Namespace, message: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -30,19 +31,33 @@ def load_object(name: str) -> Any:
         >>> load_object("torch.nn:LayerNorm").__name__
         'LayerNorm'
     """
-    where, colon, what = name.rpartition(":")
-    if not colon or not where or not what:
-        raise CommandError(
-            f"{name}: expected module:Object or path/to/file.py:Object, such as torch.nn:LayerNorm"
-        )
+    where, what = split_name(name)
     found: Any = _load_module(where)
     for part in what.split("."):
         if not hasattr(found, part):
-            near = ", ".join(n for n in dir(found) if n.lower() == part.lower())
-            hint = f" Did you mean {near}?" if near else ""
+            near = difflib.get_close_matches(part.lower(), {n.lower() for n in dir(found)}, 3)
+            names = [n for n in dir(found) if n.lower() in near]
+            hint = f" Did you mean {' or '.join(names[:3])}?" if names else ""
             raise CommandError(f"{name}: {where} has no {part!r}.{hint}")
         found = getattr(found, part)
     return found
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Module or file, and the object in it, of `module:Object`; nothing is imported.
+
+    Raises:
+        CommandError: it is not of this form.
+    """
+    where, colon, what = name.rpartition(":")
+    if colon and where and what:
+        return where, what
+    module, dot, last = name.rpartition(".")
+    hint = f" Did you mean {module}:{last}?" if dot and last not in ("", "py") else ""
+    raise CommandError(
+        f"{name}: expected module:Object or path/to/file.py:Object, such as torch.nn:LayerNorm"
+        f"{hint and '.' + hint}"
+    )
 
 
 def _load_module(where: str) -> types.ModuleType:
@@ -98,7 +113,7 @@ def construct(found: Any, arguments: str | None, *before: Any, flag: str = "--in
         return found
     if not callable(found):
         raise CommandError(f"{flag}: {type(found).__name__} takes no arguments; leave {flag} out")
-    positional, named = _literals(arguments or "", flag)
+    positional, named = read_literals(arguments or "", flag)
     try:
         return found(*before, *positional, **named)
     except (Exception, SystemExit) as error:  # a constructor may fail in any way
@@ -112,7 +127,12 @@ def construct(found: Any, arguments: str | None, *before: Any, flag: str = "--in
         ) from error
 
 
-def _literals(arguments: str, flag: str) -> tuple[list[Any], dict[str, Any]]:
+def read_literals(arguments: str, flag: str) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and named arguments of a call, from their text.
+
+    Raises:
+        CommandError: they are no literals.
+    """
     try:
         call = ast.parse(f"f({arguments})", mode="eval").body
         assert isinstance(call, ast.Call)

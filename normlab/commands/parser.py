@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
+from typing import NoReturn
 
 from normlab import __version__
 
@@ -59,9 +62,35 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+class _Parser(argparse.ArgumentParser):
+    """Asks whether another option or choice was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message, with what comes near to what was typed, and exit."""
+        chosen = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        unknown = re.search(r"unrecognized arguments: (--[\w-]+)", message)
+        near: list[str] = []
+        if chosen:
+            names = re.findall(r"[\w-]+", chosen[2])
+            plain = {name.replace("_", ""): name for name in names}
+            typed = re.sub(r"[^a-z]", "", chosen[1].lower())
+            near = [plain[n] for n in difflib.get_close_matches(typed, plain, 1, 0.7)]
+        elif unknown:
+            near = difflib.get_close_matches(unknown[1], self.flags(), 1, 0.7)
+        super().error(f"{message}. Did you mean {near[0]}?" if near else message)
+
+    def flags(self) -> list[str]:
+        """All options of this command and of those below it."""
+        found = list(self._option_string_actions)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                found += [flag for parser in action.choices.values() for flag in parser.flags()]
+        return found
+
+
 def make_parser(families: tuple[str, ...]) -> argparse.ArgumentParser:
     """The command line, with the names of the norms that `check` knows."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="normlab",
         description="Is this norm right, which norm is it, and what is wrong around it?",
         epilog="Exit status: 0; 1 does not conform, has faults, not understood, not all right; "

@@ -62,8 +62,6 @@ def _one_shape(options: argparse.Namespace) -> tuple[int, ...] | None:
 
 def _identify(options: argparse.Namespace) -> Answer:
     layer = construct(load_object(options.object), options.init)
-    if not options.shape:
-        raise CommandError("--shape: identify needs the shape of an input, such as --shape 4,16")
     first, *others = options.shape
     g = torch.Generator().manual_seed(0)
     found = identify(layer, shape=first, others=[torch.randn(s, generator=g) for s in others])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 _COLORS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
@@ -16,10 +17,13 @@ def page_address(page: str) -> str | None:
     return f"{book.rstrip('/')}/{chapter}.html#{target}" if book else None
 
 
-def show(report: Any, *, every: bool = False) -> None:
-    """Print the report of any command, with all modules of a group or the first of them."""
+def show(report: Any, *, every: bool = False, say: Callable[[str], str] = str) -> None:
+    """Print the report of any command, with all modules of a group or the first of them.
+
+    `say` puts what a check says into the words of the command line.
+    """
     if not sys.stdout.isatty():
-        print(report.to_text(every=every) if hasattr(report, "to_text") else report)
+        print(report.to_text(every=every) if hasattr(report, "to_text") else say(str(report)))
         return
     from rich.console import Console
 
@@ -27,7 +31,7 @@ def show(report: Any, *, every: bool = False) -> None:
     if hasattr(report, "findings"):
         show_examination(console, report, every=every)
     else:
-        for k, line in enumerate(str(report).splitlines()):
+        for k, line in enumerate(say(str(report)).splitlines()):
             passed = getattr(report, "passed", None)
             color = {True: "bold green", False: "bold red", None: "bold"}[passed]
             console.print(line, style=color if k == 0 else None, markup=False)

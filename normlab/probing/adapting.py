@@ -37,8 +37,12 @@ def _call(call: str, roles: tuple[str, ...]) -> tuple[CodeType, list[str]]:
     if unknown or not {"f", "x"} <= set(names):
         wrong = f"{unknown[0]!r} in it is unknown" if unknown else "f or x is missing"
         raise ValueError(
-            f"call: got {call!r}; {wrong}. Expected an expression with f, the layer, x, the input, "
-            f"and any of {', '.join(roles)}, as 'f(x, weight)'"
+            f"call: got {call!r}; {wrong}. Expected an expression with f, the layer, and x, the "
+            + (
+                f"input, and any of {', '.join(roles)}, as 'f(x, weight)'"
+                if roles
+                else "input, as 'f(x)'"
+            )
         )
     return compile(tree, "call", "eval"), [n for n in names if n in roles]
 
