@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export PYDEVD_DISABLE_FILE_VALIDATION ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book quick test lint types suite notebooks browser pages matrix gpu zoo pdf slides lab execute clean
+.PHONY: help setup book quick test lint types suite notebooks browser pages matrix gpu zoo pdf slides lab execute dist clean
 
 # One process a core; a notebook stays in one process.
 JOBS ?= 2
@@ -56,6 +56,7 @@ lint: $(STAMP)  ## 5 seconds: ruff, and the workflows of continuous integration
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/wrong_*.yml
 	$(BIN)/zizmor --quiet --offline .github/workflows
 
 types: $(STAMP)  ## 10 seconds, the first time 40: mypy
@@ -124,6 +125,16 @@ lab: $(STAMP)  ## open the notebooks in JupyterLab
 execute: $(STAMP)  ## run all notebooks in place and normalize what is stored
 	$(BIN)/python book/_tools/execute.py
 	$(BIN)/ruff format --quiet book
+
+# Both come into an environment of their own; a release names its tag, which has to be the version.
+dist:  ## a minute: build the package into dist and check what an index would show of it
+	$(PYTHON) -m venv .dist
+	.dist/bin/python -m pip --disable-pip-version-check install --quiet build twine
+	rm -rf dist
+	.dist/bin/python -m build --outdir dist .
+	.dist/bin/twine check --strict dist/*
+	@test -z "$(TAG)" || test -f "dist/normlab-$(TAG:v%=%)-py3-none-any.whl" || { \
+	  echo "The tag $(TAG) is not the version of $$(ls dist/*.whl)." >&2; exit 1; }
 
 clean:  ## remove the built book and all caches, and keep .venv
 	rm -rf _build build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

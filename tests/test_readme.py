@@ -1,0 +1,70 @@
+"""The README: what it prints is what comes, and what it names is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from normlab.commands import main
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def comparable(text: str) -> str:
+    """In one line, without the sizes of errors, which differ from processor to processor."""
+    return re.sub(r"\(error [^)]*\)", "", " ".join(text.split()))
+
+
+def test_the_first_block_prints_the_second(tmp_path):
+    (code,), (printed,) = blocks("python"), blocks("text")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert comparable(done.stdout) == comparable(printed)
+    mended = code.replace("x.std(-1, keepdim=True) + 1e-5", "x.var(-1, False, keepdim=True) + 1e-5")
+    mended = mended.replace("keepdim=True) + 1e-5)\n", "keepdim=True) + 1e-5) ** 0.5\n")
+    done = subprocess.run(
+        [sys.executable, "-c", mended], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "conforms to layer_norm in float32" in done.stdout
+
+
+def test_the_commands_say_what_the_text_says(capsys):
+    identify, doctor = blocks("shell")[-1].splitlines()
+    assert main(shlex.split(identify)[1:]) == 0
+    assert "family: group_norm" in capsys.readouterr().out
+    assert main(shlex.split(doctor)[1:]) == 0
+    assert "2 norms: 2 understood" in capsys.readouterr().out
+
+
+def test_what_is_linked_is_there():
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert len(links) > 8
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_every_make_command_is_one():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z]+)", README))
+    assert len(named) > 5 and named <= targets
+
+
+def test_the_number_of_public_models():
+    record = json.loads((ROOT / "book/_data/zoo.json").read_text(encoding="utf-8"))
+    assert f"[{len(record['runs'])} public models]" in README
+
+
+@pytest.mark.parametrize("name", ["CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE"])
+def test_the_readme_leads_to(name):
+    assert name in README
