@@ -1,21 +1,167 @@
-"""Puts the page of symptoms first where a search finds several pages alike."""
+"""Search that opens the section with the answer: an index by section, and its script.
+
+Sphinx's own index knows pages alone. This one has, for each section, its title, the words of its
+prose, and what people type who mean it (`search_words.yml`); `search.js` ranks the sections.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.config import Config
+from sphinx.search.en import SearchEnglish
 
-SCORER = Path(__file__).with_name("search_scorer.js")
+HERE = Path(__file__).parent
+SCRIPT, DATA, WORDS = "search.js", "search_data.js", HERE / "search_words.yml"
+# The same spelling for what is written in several ways; search.js does the same to what is typed.
+SPELLINGS = [
+    [r"\b(pre|post)[ -]?(?:ln|norm|layer ?norm)\b", "norm"],
+    [
+        r"\b(layer|batch|rms|group|instance|deep|qk|weight|scale|power|sync(?:hronized)? ?batch)"
+        r"[ -]?norm(?:ali[sz]ation)?s?(?:[123]d)?\b",
+        "norm",
+    ],
+    [r"\b(rms|deep|scale)normalization\b", "norm"],
+]
+ALIASES = {
+    "ln": ["layernorm"],
+    "bn": ["batchnorm"],
+    "gn": ["groupnorm"],
+    "ics": ["internal", "covariate", "shift"],
+    "eval": ["evaluation"],
+    "fp16": ["float16"],
+    "bf16": ["bfloat16"],
+    "fp32": ["float32"],
+    "syncbatchnorm": ["syncbatchnorm", "batchnorm"],
+    "normalisation": ["normalization"],
+}
+# How much a hit on a page of a kind counts; the first prefix that fits is its kind.
+KINDS = [
+    ("book/api/", 0.35),
+    ("book/solutions/", 0.4),
+    ("book/zh/", 0.9),
+    ("book/notation", 0.6),
+    ("book/pages", 0.2),
+    ("book/references", 0.3),
+    ("book/evidence", 0.5),
+    ("book/claims", 0.55),
+    ("book/interview", 0.6),
+    ("book/teaching", 0.4),
+    ("book/handout", 0.5),
+    ("book/cheat_sheet", 0.7),
+    ("book/", 1.0),
+]
+EXCERPT = 220  # letters
+_stemmer = SearchEnglish({})
+_CJK = re.compile(r"[\u3400-\u9fff]")
 
 
-def choose_scorer(app: Sphinx, config: Config) -> None:
-    # Sphinx would look for a relative path in the folder where the build was called.
-    config.html_search_scorer = str(SCORER)
+def weigh(docname: str) -> float:
+    """How much a hit on this page counts."""
+    weight = next((w for prefix, w in KINDS if docname.startswith(prefix)), 0.3)
+    return 0.85 * weight if docname.endswith("_further") else weight
+
+
+def tokenize(text: str) -> list[str]:
+    """Stems of the words, without those that say nothing; pairs of letters of Chinese."""
+    text = text.lower()
+    for pattern, tail in SPELLINGS:
+        text = re.sub(pattern, lambda m, t=tail: re.sub(r"\W", "", m[1]) + t, text)
+    tokens: list[str] = []
+    for word in re.findall(r"[^\W_]+", text):
+        if _CJK.search(word):
+            tokens += [word[k : k + 2] for k in range(max(1, len(word) - 1))]
+            continue
+        for part in ALIASES.get(word, [word]):
+            if part not in _stemmer.stopwords and (len(part) > 1 or part.isdigit()):
+                tokens.append(_stemmer.stem(part))
+    return tokens
+
+
+def prose(section: nodes.Element) -> Iterator[str]:
+    """Sentences, cells of tables and captions of a section, without those of its subsections."""
+    for child in section.children:
+        if isinstance(child, nodes.section | nodes.title | nodes.literal_block | nodes.comment):
+            continue
+        if isinstance(child, nodes.paragraph | nodes.caption | nodes.term | nodes.subtitle):
+            yield child.astext()
+        elif isinstance(child, nodes.Element) and "cell_output" not in child.get("classes", []):
+            yield from prose(child)
+
+
+def choose_anchor(ids: list[str], labels: set[str]) -> str:
+    """The anchor that an author gave, before one that was made from the title or counted."""
+    named = [anchor for anchor in ids if not re.fullmatch(r"id\d+", anchor)] or ids
+    return next((anchor for anchor in named if anchor in labels), named[0])
+
+
+def write_index(app: Sphinx, error: Exception | None) -> None:
+    """Write the data of the search beside the built pages."""
+    if error is not None or app.builder.name != "html":
+        return
+    extra = yaml.safe_load(WORDS.read_text(encoding="utf-8"))
+    anonymous = app.env.get_domain("std").anonlabels.values()
+    documents, sections, index = [], [], {}
+    for docname in sorted(app.env.found_docs):
+        document = app.env.get_doctree(docname)
+        labels = {anchor for name, anchor in anonymous if name == docname}
+        titled = [
+            (section, child.astext())
+            for section in document.findall(nodes.section)
+            for child in section.children
+            if isinstance(child, nodes.title)
+        ]
+        documents.append([docname, titled[0][1] if titled else docname, weigh(docname)])
+        for section, title in titled:
+            own = " ".join(" ".join(prose(section)).split())
+            typed = ",".join(
+                extra.pop(anchor, "") for anchor in labels.intersection(section["ids"])
+            )
+            for token, count in Counter(tokenize(own)).items():
+                index.setdefault(token, []).extend((len(sections), count))
+            phrases = [tokenize(phrase) for phrase in typed.split(",") if phrase.strip()]
+            place = [len(documents) - 1, choose_anchor(section["ids"], labels)]
+            sections.append(
+                [
+                    *place,
+                    title,
+                    textwrap.shorten(own, EXCERPT, placeholder=" …"),
+                    tokenize(title),
+                    phrases,
+                ]
+            )
+    if extra:
+        raise ValueError(f"{WORDS.name}: no page has a section {', '.join(extra)}")
+    data = {
+        "documents": documents,
+        "sections": sections,
+        "index": index,
+        "spellings": SPELLINGS,
+        "aliases": ALIASES,
+    }
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    target = Path(app.outdir) / "_static" / DATA
+    target.write_text(f"const SECTIONS={text};\n", encoding="utf-8")
+
+
+def add_script(
+    app: Sphinx, pagename: str, template: str, context: dict[str, Any], doc: Any
+) -> None:
+    """The page of the search loads its data and its script; no other page does."""
+    if pagename == "search":
+        for name in (DATA, SCRIPT):
+            app.add_js_file(name, priority=900, loading_method="defer")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.connect("config-inited", choose_scorer)
+    app.connect("html-page-context", add_script)
+    app.connect("build-finished", write_index)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -6,7 +6,6 @@ import importlib
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -44,13 +43,32 @@ def test_figures_are_shown_at_the_size_that_they_are_drawn_for(monkeypatch):
     assert importlib.import_module("crisp").DENSITY == DENSITY
 
 
-def test_the_scorer_is_found_from_every_folder(monkeypatch, tmp_path):
+@pytest.fixture
+def searching(monkeypatch):
     pytest.importorskip("sphinx", reason="jupyter-book is not installed")
     monkeypatch.syspath_prepend(str(EXTENSIONS))
-    monkeypatch.chdir(tmp_path)
-    config = SimpleNamespace(html_search_scorer="")
-    importlib.import_module("searching").choose_scorer(None, config)
-    assert "Scorer.score" in Path(config.html_search_scorer).read_text(encoding="utf-8")
+    return importlib.import_module("searching")
+
+
+def test_one_word_for_what_is_spelled_in_several_ways(searching):
+    for text in ("LayerNorm", "layer norm", "Layer normalization", "LN", "layer-norms"):
+        assert searching.tokenize(text) == ["layernorm"], text
+    assert searching.tokenize("pre-LN") == searching.tokenize("pre-norm") == ["prenorm"]
+    assert searching.tokenize("a normal input") == ["normal", "input"]
+    assert searching.tokenize("归一化") == ["归一", "一化"]
+
+
+def test_a_label_of_an_author_is_the_anchor(searching):
+    assert searching.choose_anchor(["why-it-works", "bn-why"], {"bn-why"}) == "bn-why"
+    assert searching.choose_anchor(["warmup", "id1"], set()) == "warmup"
+    assert searching.choose_anchor(["id3"], set()) == "id3"
+
+
+def test_chapters_weigh_most(searching):
+    weights = [
+        searching.weigh(f"book/{name}") for name in ("warmup", "warmup_further", "api/layers")
+    ]
+    assert weights == sorted(weights, reverse=True) and len(set(weights)) == 3
 
 
 def test_modules_of_others_are_found_in_their_own_way(speed):
