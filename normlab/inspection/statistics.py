@@ -129,7 +129,7 @@ class Divisions(TorchDispatchMode):
         if torch.Tag.pointwise in func.tags or is_view or name in _MOVED:
             origin = self._pointwise(name, args, known)
         elif name in _NORMALIZE:
-            if "batch_norm" not in name or _in_training(func, args):
+            if _takes_statistics(func, args):
                 self._note(name, of_weights=self._all_weights(known[:1]))
             origin = _Origin(self._fresh(name, known[:1]))
         elif name == "_local_scalar_dense":
@@ -243,7 +243,8 @@ def _is_whole(tensor: Tensor) -> bool:
     return tensor.dtype != torch.uint8 and not tensor.is_complex()
 
 
-def _in_training(func: Any, args: Any) -> bool:
+def _takes_statistics(func: Any, args: Any) -> bool:
+    """Whether an operator that normalizes takes a mean now, or uses one of training."""
     names = [argument.name for argument in func._schema.arguments]
     return "training" not in names or bool(args[names.index("training")])
 
