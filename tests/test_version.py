@@ -1,11 +1,16 @@
-"""One version: of the package, its citation, its list of changes, and the command line."""
+"""One version: of the package, its citation, its changes; and the Pythons that it runs under."""
 
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Iterable
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 import normlab
 from normlab.commands import main
@@ -36,3 +41,29 @@ def test_the_command_line_says_its_version(capsys: pytest.CaptureFixture[str]) -
         main(["--version"])
     assert done.value.code == 0
     assert capsys.readouterr().out == f"normlab {normlab.__version__}\n"
+
+
+def too_new(pinned: Iterable[Distribution], oldest: str) -> list[str]:
+    """Those of the distributions that do not install under the oldest Python."""
+    return [
+        d.name
+        for d in pinned
+        if not SpecifierSet(d.metadata["Requires-Python"] or "").contains(oldest)
+    ]
+
+
+def test_what_is_pinned_installs_under_the_oldest_python() -> None:
+    """soupsieve 4 wants 3.11.5, and Debian 12 has 3.11.2: `make book` ended in its first minute."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    names = {canonicalize_name(n) for n in re.findall(r"^([\w.-]+)==", pins, re.MULTILINE)}
+    pinned = [d for d in distributions() if canonicalize_name(d.name) in names]
+    assert len(pinned) > 150
+    assert too_new(pinned, project["requires-python"].removeprefix(">=") + ".0") == []
+
+
+def test_a_pin_that_is_too_new_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "METADATA").write_text("Name: sieve\nVersion: 4.0\nRequires-Python: >=3.11.5\n")
+    sieve = Distribution.at(tmp_path)
+    assert too_new([sieve], "3.11.0") == ["sieve"]
+    assert too_new([sieve], "3.11.5") == []
