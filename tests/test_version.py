@@ -48,7 +48,7 @@ def too_new(pinned: Iterable[Distribution], oldest: str) -> list[str]:
     return [
         d.name
         for d in pinned
-        if not SpecifierSet(d.metadata["Requires-Python"] or "").contains(oldest)
+        if not SpecifierSet(d.metadata.get("Requires-Python", "")).contains(oldest)
     ]
 
 
