@@ -163,14 +163,15 @@ def make_claim(id: str, entry: dict[str, Any], places: Mapping[str, Mapping[str,
 
 
 def quote_finding(name: str) -> str:
-    """The sentence of a finding as a notebook on another page says it.
+    """The sentence of a finding, and its kind, as a notebook on another page says it.
 
     Raises:
         ValueError: there is no such finding.
     """
     for page in sorted(BOOK.glob("*.ipynb")):
         for one in read_findings(page, [name], bind=False):
-            return NUMBER.sub(rf"{{glue:text}}`{page.name}::\1:s`", one.sentence)
+            sentence = NUMBER.sub(rf"{{glue:text}}`{page.name}::\1:s`", one.sentence)
+            return f"{sentence} *({one.kind})*"
     raise ValueError(f"no finding is called {name}")
 
 
