@@ -105,7 +105,7 @@ CHINESE = Wording(
     shown="见{place}。",
     above="上文已有：{links}。",
     fold="{count} 条说法",
-    topics=("批归一化", "层归一化", "归一化为什么有效，用在哪里", "均方根归一化、DeepNorm 与预热"),
+    topics=("批归一化", "层归一化", "归一化为什么有效，用在哪里", "RMSNorm、DeepNorm 与预热"),
     people=("人物与用语", "由文献本身裁定。"),
     contradictions=("矛盾", "每条有两种说法，各自都被当成正确的，但照原话不可能同时成立。"),
     titles=yaml.safe_load((BOOK / "zh" / "titles.yml").read_text(encoding="utf-8")),
