@@ -63,6 +63,7 @@ class Wording:
     chapter: str = "Settled in [this chapter]({file})."
     shown: str = "Shown in {place}."
     above: str = "Above: {links}."
+    note: str = "{note}"
     fold: str = "{count} statements"
     topics: tuple[str, ...] = (
         "Batch norm",
@@ -104,8 +105,9 @@ CHINESE = Wording(
     chapter="由[这一章]({file})裁定。",
     shown="见{place}。",
     above="上文已有：{links}。",
+    note="笔记原句：{note}",
     fold="{count} 条说法",
-    topics=("批归一化", "层归一化", "归一化为什么有效，用在哪里", "均方根归一化、DeepNorm 与预热"),
+    topics=("批归一化", "层归一化", "归一化为什么有效，用在哪里", "RMSNorm、DeepNorm 与预热"),
     people=("人物与用语", "由文献本身裁定。"),
     contradictions=("矛盾", "每条有两种说法，各自都被当成正确的，但照原话不可能同时成立。"),
     titles=yaml.safe_load((BOOK / "zh" / "titles.yml").read_text(encoding="utf-8")),
@@ -118,6 +120,7 @@ class Claim:
 
     `page` and `anchor` are empty for a contradiction, which `see` refers to other statements.
     `topic` is one of :data:`TOPICS` if many people believe it: it then stands above the archive.
+    `note` has the words of the note that the statement was met in, if they are Chinese.
     """
 
     id: str
@@ -132,6 +135,7 @@ class Claim:
     test: str = ""
     see: tuple[str, ...] = ()
     topic: str = ""
+    note: str = ""
 
 
 def read_claims(book: Path = BOOK) -> list[Claim]:
@@ -163,14 +167,15 @@ def make_claim(id: str, entry: dict[str, Any], places: Mapping[str, Mapping[str,
 
 
 def quote_finding(name: str) -> str:
-    """The sentence of a finding as a notebook on another page says it.
+    """The sentence of a finding, and its kind, as a notebook on another page says it.
 
     Raises:
         ValueError: there is no such finding.
     """
     for page in sorted(BOOK.glob("*.ipynb")):
         for one in read_findings(page, [name], bind=False):
-            return NUMBER.sub(rf"{{glue:text}}`{page.name}::\1:s`", one.sentence)
+            sentence = NUMBER.sub(rf"{{glue:text}}`{page.name}::\1:s`", one.sentence)
+            return f"{sentence} *({one.kind})*"
     raise ValueError(f"no finding is called {name}")
 
 
@@ -201,7 +206,12 @@ def read_translations(book: Path = BOOK) -> dict[str, dict[str, str]]:
 def translate(claims: list[Claim], translations: Mapping[str, Mapping[str, str]]) -> list[Claim]:
     """The claims with the Chinese statements and corrections."""
     return [
-        replace(c, statement=(to := translations[c.id])["claim"], correction=to["correction"])
+        replace(
+            c,
+            statement=(to := translations[c.id])["claim"],
+            correction=to["correction"],
+            note=to.get("note", ""),
+        )
         for c in claims
     ]
 
@@ -236,7 +246,8 @@ def render_claim(claim: Claim, words: Wording = ENGLISH) -> str:
     if claim.sources and not claim.topic:
         settled.append(words.source.format(keys=",".join(claim.sources)))
     reasons = words.between.join(settled)
-    paragraphs = [f"- {badge} {name} **{claim.statement}**", correction, reasons]
+    note = words.note.format(note=claim.note) if claim.note else ""
+    paragraphs = [f"- {badge} {name} **{claim.statement}**", note, correction, reasons]
     return "\n\n  ".join(paragraph for paragraph in paragraphs if paragraph)
 
 

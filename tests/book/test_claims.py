@@ -80,6 +80,10 @@ def test_the_page_is_in_step_with_its_data() -> None:
     assert stale == [], "run book/_tools/claims.py, then execute.py on book/claims.ipynb"
 
 
+def test_a_quoted_finding_says_how_far_it_goes() -> None:
+    assert tool.quote_finding("deepnorm-cause").endswith("fail. *(conjectured)*")
+
+
 def test_the_page_holds_every_statement_once() -> None:
     text = "\n".join("".join(c["source"]) for c in read_cells() if c["cell_type"] == "markdown")
     assert sorted(re.findall(r"\{#claim-(\S+) \.claim-id\}", text)) == sorted(
