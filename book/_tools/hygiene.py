@@ -28,7 +28,9 @@ MACHINE = re.compile(
     r"|(?<![\w.:/])/(?:tmp|root|home|Users|usr|opt|var|work|mnt|private)/"
 )
 ADDRESS = re.compile(r"\b(?:https?|ftp)://")
-UNROUNDED = re.compile(r"\d\.\d{7,}")
+UNROUNDED = re.compile(
+    r"(?<!\d)0\.0*[1-9]\d{6,}|(?:[1-9]|\d\d)\.\d{7,}"
+)  # of seven digits and more
 DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]*\w)")
 # A number behind one of these words names a place or a version and measures nothing.
 PLACE = re.compile(

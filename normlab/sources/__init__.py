@@ -24,6 +24,7 @@ from normlab.sources.operators import (
 )
 from normlab.sources.quoting import Finding, quote, read_findings
 from normlab.sources.symbols import Compiled, find_compiled
+from normlab.sources.touching import touch
 from normlab.sources.tracing import (
     Call,
     decompose,
@@ -70,6 +71,7 @@ __all__ = [
     "show",
     "source_of",
     "torch_release",
+    "touch",
     "trace_calls",
     "trace_errors",
     "trace_operations",

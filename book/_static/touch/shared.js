@@ -1,0 +1,156 @@
+/* What all figures that one can touch share: controls, handles, numbers and the live sentence.
+
+   The output of a hidden cell holds the data (normlab.sources.touch). A figure NAME stands in a
+   file NAME.js, which calls touch.figure(NAME, {...}) with
+     controls  key -> {label, value} and options {value: text} of a choice, or min, max, step and
+               show(value) of a slider, or min, max, step alone with `drawn: true`, for values that
+               handles in the drawing change (value may be a list, one handle each), or
+               press(state, data) of a button, which gives the changed part of the state;
+     compute   (state, data) -> numbers: what a test compares with normlab;
+     height    of the drawing, a function of its width;
+     draw      (svg, numbers, {state, data, width, write, handle, below}), called after each change:
+               svg and below (a place for a table) are selections of D3;
+     tell      (numbers, state) -> the sentence below, in which {key:2} is a number with 2 decimals.
+   The drawing takes the place of the picture in its <figure>, which keeps caption and number, and
+   stands there on paper. The state and the numbers are in touch.figures[NAME]. */
+(function () {
+  "use strict";
+
+  const figures = {};
+
+  const text = (number, digits) => {
+    const written = number.toFixed(digits);
+    return (Number(written) === 0 ? written.replace("-", "") : written).replace("-", "−");
+  };
+
+  const find = (numbers, path) => path.split(".").reduce((value, key) => value[key], numbers);
+
+  /* Write a sentence into a node; {key:2} is the number under that key, which a test reads. */
+  function write(node, sentence, numbers) {
+    const tag = node instanceof SVGElement ? "svg:tspan" : "span";
+    const parts = sentence.split(/\{([\w.]+):(\d+)\}/);
+    const place = d3.select(node).text("");
+    for (let i = 0; i < parts.length; i += 3) {
+      place.node().append(parts[i]);
+      if (i + 2 >= parts.length) continue;
+      const [path, digits] = parts.slice(i + 1, i + 3);
+      place.append(tag).attr("data-number", path).text(text(find(numbers, path), Number(digits)));
+    }
+  }
+
+  let numbered = 0;
+
+  /* One control in the row above the drawing; what it gives writes the state into it. */
+  function addControl(row, key, control, state, data, change) {
+    if (control.drawn) return () => {};
+    const place = row.append("span").attr("class", "touch-control");
+    if (control.press) {
+      place.append("button").attr("type", "button").text(control.label)
+        .on("click", () => change(control.press(state, data)));
+      return () => {};
+    }
+    const id = `touch-${++numbered}`;
+    place.append("label").attr("for", id).text(control.label);
+    if (control.options) {
+      const options = Object.entries(control.options);
+      const select = place.append("select").attr("id", id).attr("data-control", key)
+        .on("change", () => change({ [key]: select.node().value }));
+      select.selectAll("option").data(options).join("option")
+        .attr("value", ([value]) => value).text(([, shown]) => shown);
+      return () => { select.node().value = state[key]; };
+    }
+    const slider = place.append("input").attr("id", id).attr("data-control", key)
+      .attr("type", "range").attr("min", control.min).attr("max", control.max)
+      .attr("step", control.step)
+      .on("input", () => change({ [key]: Number(slider.node().value) }));
+    const shown = place.append("output").attr("for", id).attr("aria-live", "off");
+    return () => {
+      const said = control.show ? control.show(state[key], data) : String(state[key]);
+      slider.node().value = state[key];
+      slider.attr("aria-valuetext", said);
+      shown.text(said);
+    };
+  }
+
+  /* Let nodes of the drawing be moved by mouse, finger and keyboard. A node's datum d has `key` and,
+     in a list, `index`; `where(x, y)` gives the value at a place of the drawing. */
+  function handle(nodes, { controls, state, change }, { label, said, where }) {
+    const limit = (d, value) => {
+      const { min, max, step } = controls[d.key];
+      const rounded = min + Math.round((value - min) / step) * step;
+      return Number(Math.min(max, Math.max(min, rounded)).toFixed(6));
+    };
+    const value = (d) => (d.index === undefined ? state[d.key] : state[d.key][d.index]);
+    const move = (d, to) => change({
+      [d.key]: d.index === undefined ? limit(d, to)
+        : state[d.key].map((old, i) => (i === d.index ? limit(d, to) : old)),
+    });
+    nodes.classed("touch-handle", true).attr("tabindex", 0).attr("role", "slider")
+      .attr("data-control", (d) => (d.index === undefined ? d.key : `${d.key}.${d.index}`))
+      .attr("aria-label", label)
+      .attr("aria-valuemin", (d) => controls[d.key].min)
+      .attr("aria-valuemax", (d) => controls[d.key].max)
+      .attr("aria-valuenow", value)
+      .attr("aria-valuetext", said)
+      .on("keydown", (event, d) => {
+        const { min, max, step } = controls[d.key];
+        const to = {
+          ArrowLeft: value(d) - step, ArrowDown: value(d) - step, PageDown: value(d) - 10 * step,
+          ArrowRight: value(d) + step, ArrowUp: value(d) + step, PageUp: value(d) + 10 * step,
+          Home: min, End: max,
+        }[event.key];
+        if (to === undefined) return;
+        event.preventDefault();
+        move(d, to);
+      })
+      .call(d3.drag()
+        .subject((event) => ({ x: event.x, y: event.y }))
+        .on("start", (event) => event.sourceEvent.target.focus())
+        .on("drag", (event, d) => move(d, where(event.x, event.y))));
+  }
+
+  function figure(name, { controls, compute, height, draw, tell }) {
+    const stored = document.querySelector(`script.touch[data-figure="${name}"]`);
+    const place = document.getElementById(`fig-${name}`);
+    const data = JSON.parse(stored.textContent);
+    const start = () => Object.fromEntries(Object.entries(controls)
+      .filter(([, control]) => !control.press)
+      .map(([key, { value }]) => [key, typeof value === "function" ? value(data) : value]));
+    const state = start();
+    const panel = d3.create("div").attr("class", "touch-panel");
+    const row = panel.append("div").attr("class", "touch-controls");
+    const change = (part) => { Object.assign(state, part); update(); };
+    const writers = Object.entries({
+      ...controls, reset: { label: "Start again", press: start },
+    }).map(([key, control]) => addControl(row, key, control, state, data, change));
+    const svg = panel.append("svg").attr("role", "group").attr("aria-label", "Drawing")
+      .attr("aria-describedby", `fig-${name}-told`);
+    const below = panel.append("div").attr("class", "touch-below");
+    const told = panel.append("p").attr("class", "touch-told").attr("id", `fig-${name}-told`)
+      .attr("aria-live", "polite");
+
+    function update() {
+      const numbers = compute(state, data);
+      figures[name] = { state, data, numbers };
+      writers.forEach((show) => show());
+      const width = Math.min(panel.node().clientWidth || 640, 680);
+      svg.attr("width", width).attr("height", height(width));
+      draw(svg, numbers, {
+        state, data, width, below,
+        write: (nodes, sentence) => nodes.each(function (d, i) {
+          write(this, typeof sentence === "function" ? sentence(d, i) : sentence, numbers);
+        }),
+        handle: (nodes, described) => handle(nodes, { controls, state, change }, described),
+      });
+      write(told.node(), tell(numbers, state, data), numbers);
+    }
+
+    update();
+    place.classList.add("touched");
+    place.querySelector("img").loading = "eager"; // paper shows it
+    place.insertBefore(panel.node(), place.querySelector("figcaption"));
+    new ResizeObserver(() => update()).observe(panel.node());
+  }
+
+  window.touch = { figure, figures };
+})();
