@@ -12,7 +12,7 @@ from normlab.plotting.diagrams import make_family_figure, plot_norm_family, plot
 from normlab.plotting.distributions import plot_histograms, plot_percentiles_over_steps
 from normlab.plotting.dots import plot_clouds, plot_moved, plot_rows
 from normlab.plotting.labels import write_legend
-from normlab.plotting.matrices import plot_incidence, plot_matrix
+from normlab.plotting.matrices import plot_counts, plot_incidence, plot_matrix
 from normlab.plotting.paths import plot_call_path
 from normlab.plotting.speed import plot_launches, plot_percents, plot_roofline
 from normlab.plotting.style import (
@@ -38,6 +38,7 @@ __all__ = [
     "plot_block",
     "plot_call_path",
     "plot_clouds",
+    "plot_counts",
     "plot_curves",
     "plot_descent",
     "plot_division",

@@ -83,3 +83,45 @@ def plot_incidence(
     ax.set_axisbelow(False)
     ax.tick_params(which="both", length=0)
     return ax
+
+
+def plot_counts(
+    ax: Axes, counts: ArrayLike, *, of: int, rows: Sequence[object], columns: Sequence[object]
+) -> Axes:
+    """Draw a map of counts, such as "4 of 5", in which more is darker.
+
+    Args:
+        ax: drawn on and returned.
+        counts: (rows, columns), whole numbers from 0 to `of`.
+        of: the largest count that is possible.
+        rows: their names, from the bottom.
+        columns: their names.
+
+    Raises:
+        ValueError: a count that is not possible, or names that do not fit the map.
+    """
+    table = np.asarray(counts)
+    if table.shape != (len(rows), len(columns)) or table.size == 0:
+        raise ValueError(
+            f"counts: got shape {table.shape}; expected ({len(rows)}, {len(columns)}), one row and "
+            "one column for each name"
+        )
+    if not np.isin(table, range(of + 1)).all():
+        raise ValueError(f"counts: expected whole numbers from 0 to {of}")
+    cells = 1 - table[..., None] / of * (1 - _INCIDENCE)
+    ax.imshow(cells, aspect="auto", origin="lower", interpolation="nearest")
+    for (row, column), count in np.ndenumerate(table):
+        color = "#ffffff" if count > 0.9 * of else "#111111"  # which is read better
+        behind = {"facecolor": cells[row, column], "edgecolor": "none", "pad": 2.0}
+        ax.text(
+            column, row, f"{count} of {of}", color=color, bbox=behind, ha="center", va="center"
+        )
+    ax.grid(False)
+    ax.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
+    ax.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
+    ax.grid(True, which="minor", color="#ffffff", linewidth=2.0)
+    ax.set_axisbelow(False)
+    ax.xaxis.set_ticks(range(len(columns)), list(map(str, columns)))
+    ax.yaxis.set_ticks(range(len(rows)), list(map(str, rows)))
+    ax.tick_params(which="both", length=0)
+    return ax

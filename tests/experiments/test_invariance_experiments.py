@@ -28,6 +28,7 @@ from normlab.experiments.invariance.eps_and_scale import (
 )
 from normlab.experiments.invariance.equivalent_runs import equivalent_runs, growing_lr
 from normlab.experiments.invariance.fisher_blocks import fisher_blocks, fisher_matrix
+from normlab.experiments.invariance.length_recurrence import follow_length
 from normlab.experiments.invariance.scale_and_rate import scale_and_rate
 from normlab.experiments.invariance.surviving_rates import surviving_rates
 from normlab.experiments.tables import where
@@ -117,6 +118,27 @@ def test_balance_keeps_the_length_and_turns_by_the_angle():
     angle = equilibrium_rotation(lr, decay)
     assert math.atan2(across, along) == pytest.approx(angle)
     assert math.cos(angle) == pytest.approx(1 - lr * decay)
+
+
+@pytest.mark.parametrize("start", [0.3, 5.0])
+def test_the_recurrence_is_sgd_on_a_loss_of_the_angle_alone(start):
+    lr, decay, unit, steps = 0.5, 0.1, 1.7, 60
+    w = torch.tensor([start, 0.0], dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.SGD([w], lr, weight_decay=decay)
+    lengths, angles = [start], []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        before = w.detach().clone()
+        (unit * torch.atan2(w[1], w[0])).backward()  # its gradient is unit / length long
+        optimizer.step()
+        lengths.append(w.detach().norm().item())
+        angles.append(invariant_mlp.turned_by(before, w.detach()))
+    given = {"lr": lr, "weight_decay": decay, "unit_gradient": unit}
+    found = follow_length(start, **given, steps=steps)
+    assert found[0].tolist() == pytest.approx(lengths, rel=1e-12)
+    assert found[1].tolist() == pytest.approx(angles, rel=1e-9)
+    assert found[0][-1] == pytest.approx(equilibrium_norm(**given), rel=1e-3)
+    assert found[1][-1] == pytest.approx(equilibrium_rotation(lr, decay), rel=1e-2)
 
 
 def test_starts_meet_with_decay_and_not_without():

@@ -19,6 +19,7 @@ from normlab.experiments.sequence_training import (
 from normlab.experiments.warmup import (
     warmup_accounts,
     warmup_adamw,
+    warmup_inside,
     warmup_length,
     warmup_mechanism,
     warmup_need,
@@ -109,6 +110,18 @@ def test_mechanism_warmup_makes_the_first_update_smaller():
     )
     assert plain["losses"][0] == warmed["losses"][0]
     assert warmed["updates"][1][0] == pytest.approx(plain["updates"][1][0] / 100, rel=0.02)
+
+
+def test_inside_measures_what_mechanism_does_at_any_length_of_warmup():
+    checks = (0, 1, 2)
+    for length, group in ((0, "post_norm"), (100, "post_norm, warmup")):
+        found = warmup_inside.warmup_inside(length, 1e-2, 1, check_at=checks)
+        known = warmup_mechanism.warmup_mechanism(group, 1, check_at=checks)
+        assert found["losses"] == pytest.approx(known["losses"], rel=1e-3)
+        assert found["token_variances"] == pytest.approx(known["token_variances"], rel=1e-3)
+        assert found["gradients"] == pytest.approx([g[0] for g in known["gradients"]], rel=1e-3)
+    with pytest.raises(ValueError, match="check_at: got"):
+        warmup_inside.warmup_inside(0, 1e-2, 1, check_at=(1, 2))
 
 
 @pytest.mark.parametrize("steps", [(1, 2), (0, 2, 2), (0,)])

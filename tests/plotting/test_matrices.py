@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from normlab.plotting import plot_incidence, plot_matrix
+from normlab.plotting import plot_counts, plot_incidence, plot_matrix
 
 MATRIX = np.array([[0.5, -2.0, 0.0], [1.0, -0.001, 0.25]])
 SHARES = [[0.0, 1.0, 0.5], [1.0, 0.0, 0.0]]
@@ -71,3 +71,25 @@ def test_every_name_is_written_in_order(ax: Any) -> None:
 def test_shares_that_do_not_fit_are_refused(ax: Any, shares: Any, names: Any) -> None:
     with pytest.raises(ValueError, match="shares"):
         plot_incidence(ax, shares, **names)
+
+
+COUNTS = {"counts": [[5, 5, 5], [0, 1, 4]], "of": 5, "rows": (0.1, 1.0), "columns": ("none", 1, 10)}
+
+
+def test_counts_are_written_with_their_whole_and_more_is_darker(ax: Any) -> None:
+    assert plot_counts(ax, **COUNTS) is ax
+    (image,) = ax.images
+    light = np.asarray(image.get_array()).mean(-1)
+    assert light[0, 0] < light[1, 2] < light[1, 1] < light[1, 0] == 1
+    written = {text.get_position(): text.get_text() for text in ax.texts}
+    assert (written[0, 0], written[1, 1]) == ("5 of 5", "1 of 5")
+    assert not ax.yaxis_inverted()  # the first row is at the bottom
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["none", "1", "10"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"of": 4}, {"counts": [[0.5] * 3] * 2}, {"rows": ("one",)}, {"columns": ()}]
+)
+def test_counts_that_do_not_fit_are_refused(ax: Any, wrong: Any) -> None:
+    with pytest.raises(ValueError, match="counts"):
+        plot_counts(ax, **COUNTS | wrong)

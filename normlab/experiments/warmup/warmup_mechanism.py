@@ -31,7 +31,8 @@ from normlab.layers import LayerNorm
 WARMUP = 100  # updates, for the groups that have one
 
 
-def _check_ascending(check_at: tuple[int, ...]) -> None:
+def check_ascending(check_at: tuple[int, ...]) -> None:
+    """Refuse numbers of updates that do not grow from 0."""
     growing = all(b > a for a, b in pairwise(check_at))
     if len(check_at) < 2 or check_at[0] != 0 or not growing:
         raise ValueError(f"check_at: got {check_at}; expected 0 and then growing numbers")
@@ -75,7 +76,7 @@ class _Probe:
 @experiment(
     group=("post_norm", "post_norm, warmup", "pre_norm", "deep_norm"),
     seed=range(3),
-    condition=_check_ascending,
+    condition=check_ascending,
 )
 def warmup_mechanism(
     group: Group,
