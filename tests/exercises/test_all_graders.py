@@ -6,18 +6,21 @@ that another one hides, or that belongs to a right value, would never be read by
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from right_answers import CHAPTERS, GRADERS, OF_CHAPTERS, grader_of, right_answers
+from right_answers import (
+    CHAPTERS,
+    GRADERS,
+    OF_CHAPTERS,
+    cases_of,
+    grader_of,
+    right_answers,
+    unheard,
+)
 
 from normlab.exercises import Question
-from normlab.exercises.grading import Answer, grader
 from normlab.grading.process import find_checks
 
 
@@ -33,39 +36,6 @@ def test_what_a_module_imports_to_use_is_no_grader() -> None:
     assert "check_layer" in vars(CHAPTERS["interview"])
     assert "check_layer" not in find_checks(CHAPTERS["interview"])
     assert "check_by_hand" in find_checks(CHAPTERS["variants"])  # defined in a file of its folder
-
-
-def cases_of(check: Callable[..., str]) -> list[Question]:
-    """The questions of a grader; none where it grades in a way of its own."""
-    body = inspect.unwrap(getattr(check, "func", check))
-    parameters = inspect.signature(body).parameters
-    answers = [Answer(lambda *args: None) for name in parameters if name not in ("chapter", "seed")]
-    found = []
-    with contextlib.suppress(TypeError):  # where it calls the answer itself
-        for step in body(*answers, **getattr(check, "keywords", {})):
-            found += [step] if isinstance(step, Question) else []
-    return found
-
-
-def verdict_on(cases: list[Question], at: int, value: object) -> str:
-    """What is said of right answers up to one case, and `value` there."""
-    answers = iter([*(case.expected for case in cases[:at]), value])
-
-    @grader
-    def check(answer: Answer) -> Iterator[Question]:
-        for case in cases:
-            yield replace(case, through=None)
-
-    return check(lambda *args: next(answers))
-
-
-def unheard(cases: list[Question]) -> list[str]:
-    """Sentences that no case answers the mistake with."""
-    heard = {sentence: False for case in cases for sentence in case.mistakes}
-    for at, case in enumerate(cases):
-        for sentence, value in case.mistakes.items():
-            heard[sentence] |= verdict_on(cases, at, value) == f"wrong: {sentence}"
-    return [sentence for sentence, found in heard.items() if not found]
 
 
 @pytest.mark.parametrize(("chapter", "name"), GRADERS)
