@@ -1,4 +1,17 @@
-"""How an exercise is graded: questions with the right value and the values of known mistakes."""
+"""How an exercise is graded: questions with the right value and the values of known mistakes.
+
+What every check asks stands here and in :mod:`normlab.exercises.answer`; what only the author of a
+check can see to is counted by `tests/exercises/test_what_every_check_asks.py`:
+
+* several sizes, of which none divides the other, and of which one is square where only the values
+  can tell a wrong axis; every axis has its own size in another question;
+* an `eps`, where there is one, of the size of the variance, so that forgetting it shows;
+* a right value comes as tensor, array, Python number or list, a tuple as a list;
+* type and shape are named before the mathematics, and a dtype where the text names one;
+* the arguments stay as they were, nothing forbidden is called, and something is returned;
+* at least four wrong answers get a sentence that names their mistake. One that is a mistake of
+  `normlab.checks.mistakes` has its sentence from there, by `known` of `shared.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +19,26 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from normlab.checks.report import Report
+from normlab.exercises.answer import UNANSWERED, Answer
 
-UNANSWERED = "not answered yet"
+__all__ = [
+    "UNANSWERED",
+    "Answer",
+    "Grading",
+    "Question",
+    "as_array",
+    "grader",
+    "random",
+    "what_fails",
+]
+
 RETURNS = 'Returns:\n    "right", "not answered yet", or what is wrong.'
 
 
@@ -30,6 +54,7 @@ class Question:
         tolerance: largest difference allowed, relative to the largest expected magnitude.
         through: what is called in place of the answer; it calls the answer and says what came
             of it.
+        dtype: of the tensor that the text asks for; None where any will do.
     """
 
     args: tuple[Any, ...]
@@ -38,15 +63,24 @@ class Question:
     hint: str = ""
     tolerance: float = 1e-5
     through: Callable[..., Any] | None = None
+    dtype: torch.dtype | None = None
 
     def judge(self, got: Any) -> str:
         """What is wrong with a value, or "" where nothing is."""
         if _agrees(got, self.expected, self.tolerance):
-            return ""
+            return self._unlike_dtype(got)
         for sentence, value in self.mistakes.items():
             if _agrees(got, value, self.tolerance):
                 return sentence
-        return self.hint or _shape_note(got, self.expected)
+        return _unfit(got, self.expected) or self._unlike_dtype(got) or self._unexplained(got)
+
+    def _unlike_dtype(self, got: Any) -> str:
+        found = getattr(got, "dtype", type(got).__name__)
+        return "" if self.dtype in (None, found) else f"expected dtype {self.dtype}, got {found}"
+
+    def _unexplained(self, got: Any) -> str:
+        what = _relation(got, self.expected, self.tolerance)
+        return ". ".join(filter(None, (what, self.hint))) or "the value is wrong"
 
 
 Grading = Iterator[Question | str]
@@ -56,17 +90,49 @@ def as_array(value: Any) -> np.ndarray:
     """A number, array or tensor in float64."""
     if hasattr(value, "detach"):
         value = value.detach().to("cpu").double().numpy()
-    return np.asarray(value, dtype=np.float64)
+    if isinstance(value, list | tuple) and any(hasattr(one, "detach") for one in value):
+        value = [as_array(one) for one in value]
+    array = np.asarray(value)
+    if array.dtype.kind in "USOc":
+        raise TypeError(f"expected numbers, got {type(value).__name__}")
+    return array.astype(np.float64)
+
+
+def _is_one(value: Any) -> bool:
+    return not isinstance(value, tuple | list) and getattr(value, "ndim", 0) == 0
+
+
+def _as_tuple(got: Any, expected: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """A tuple of what was returned: a list or an array will do, and so do nested numbers."""
+    if _is_one(got) or not isinstance(got, tuple | list | np.ndarray | Tensor):
+        return None
+    if len(got) != len(expected) and all(map(_is_one, expected)):
+        try:
+            return tuple(as_array(got).ravel())
+        except (TypeError, ValueError):
+            pass
+    return tuple(got)
+
+
+def _as_one(got: Any) -> Any:
+    """NumPy's and torch's own truth values and strings, as Python's."""
+    if isinstance(got, np.bool_ | np.str_):
+        return got.item()
+    if isinstance(got, Tensor) and got.dtype == torch.bool and got.numel() == 1:
+        return bool(got)
+    return got
 
 
 def _agrees(got: Any, expected: Any, tolerance: float) -> bool:
     if isinstance(expected, tuple):
+        values = _as_tuple(got, expected)
         return (
-            isinstance(got, tuple)
-            and len(got) == len(expected)
-            and all(_agrees(g, e, tolerance) for g, e in zip(got, expected, strict=True))
+            values is not None
+            and len(values) == len(expected)
+            and all(_agrees(g, e, tolerance) for g, e in zip(values, expected, strict=True))
         )
     if isinstance(expected, str | bool) or expected is None:
+        got = _as_one(got)
         return type(got) is type(expected) and got == expected
     try:
         a, b = as_array(got), as_array(expected)
@@ -78,84 +144,70 @@ def _agrees(got: Any, expected: Any, tolerance: float) -> bool:
     return bool((np.abs(a - b) <= tolerance * scale).all())
 
 
-def _shape_note(got: Any, expected: Any) -> str:
-    if isinstance(expected, tuple) and not isinstance(got, tuple):
-        return f"expected a tuple of {len(expected)} values, got {type(got).__name__}"
+def _kind(shape: tuple[int, ...]) -> str:
+    return f"shape {shape}" if shape else "one number"
+
+
+def _unfit(got: Any, expected: Any) -> str:
+    """What is wrong with type, shape or finiteness of a value, before its mathematics."""
+    name = type(got).__name__
+    if isinstance(expected, tuple):
+        count = len(expected)
+        values = _as_tuple(got, expected)
+        if values is None:
+            return f"expected a tuple of {count} values, got {name}"
+        if len(values) != count:
+            return f"expected a tuple of {count} values, got {len(values)}"
+        each = [_unfit(*pair) for pair in zip(values, expected, strict=True)]
+        wrong = next((place for place, text in enumerate(each) if text), None)
+        return "" if wrong is None else f"value {wrong + 1} of {count}: {each[wrong]}"
+    if isinstance(expected, bool):
+        return "" if isinstance(_as_one(got), bool) else f"expected True or False, got {name}"
+    if isinstance(expected, str):
+        return "" if isinstance(_as_one(got), str) else f"expected a string, got {name}"
+    if expected is None:
+        return f"expected None, got {name}"
+    want = as_array(expected)
     try:
-        if (
-            not isinstance(expected, tuple | str)
-            and as_array(got).shape != as_array(expected).shape
-        ):
-            return f"expected shape {as_array(expected).shape}, got {as_array(got).shape}"
+        array = as_array(got)
     except (TypeError, ValueError):
-        return f"expected {type(expected).__name__}, got {type(got).__name__}"
-    return "the value is wrong"
+        return f"expected {'an array' if want.shape else 'a number'}, got {name}"
+    if array.shape != want.shape:
+        return f"expected {_kind(want.shape)}, got {_kind(array.shape)}"
+    if np.isfinite(want).all() and not np.isfinite(array).all():
+        return f"it holds {array[~np.isfinite(array)][0]}"
+    return ""
 
 
-def _named(function: Callable[..., Any], args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
-    """The arguments by the function's own names; by their places where they do not fit."""
-    try:
-        signature = inspect.signature(function)
-        bound = signature.bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):
-        yield from ((f"argument {place}", value) for place, value in enumerate(args, start=1))
-        yield from kwargs.items()
-        return
-    for name, value in bound.items():
-        if signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
-            yield from ((f"{name}[{place}]", one) for place, one in enumerate(value))
-        else:
-            yield name, value
+def _relation(got: Any, expected: Any, tolerance: float) -> str:
+    """How a value that fits is related to the right one, where that can be said in general."""
 
+    def agrees(value: Any) -> bool:
+        return _agrees(got, value, tolerance)
 
-def _describe(name: str, value: Any) -> str:
-    if getattr(value, "shape", ()):
-        dtype = str(value.dtype).removeprefix("torch.")
-        half = f" and dtype {dtype}" if dtype in ("float16", "bfloat16") else ""
-        return f"{name} of shape {tuple(value.shape)}{half}"
-    if isinstance(value, np.generic | np.ndarray | torch.Tensor):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | float | str | tuple | list):
-        return f"{name} = {value!r}"
-    return f"{name} ({type(value).__name__})"
-
-
-class Answer:
-    """A reader's function as graders call it: the first call that came to nothing is noted."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function)
-        self.function = function
-        self.calls = 0
-        self.error: Exception | None = None  #: of that call
-        self.verdict = ""  #: what is said of it
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function returns; an exception where that is nothing."""
-        said = self.run(*args, **kwargs)
-        if said is None:
-            error = TypeError("it returned None")
-            self._note(error, str(error), args, kwargs)
-            raise error
-        return said
-
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        """The same for a function that changes what it is given and may return nothing."""
-        self.calls += 1
-        try:
-            return self.function(*args, **kwargs)
-        except Exception as error:  # a reader's function may fail in any way; say how
-            self._note(error, f"it raised {type(error).__name__}: {error}", args, kwargs)
-            raise
-
-    def _note(self, error: Exception, what: str, args: Any, kwargs: Any) -> None:
-        if self.verdict:
-            return
-        self.error = error
-        given = ", ".join(_describe(*pair) for pair in _named(self.function, args, kwargs))
-        self.verdict = f"wrong: {what}, for {given}" if given else f"wrong: {what}"
-        if self.calls == 1 and str(error) == what:
-            self.verdict = UNANSWERED
+    if isinstance(expected, tuple):
+        values = _as_tuple(got, expected) or ()
+        if len(expected) > 1 and agrees(expected[::-1]):
+            return "the values are right, in reversed order"
+        wrong = [not _agrees(*pair, tolerance) for pair in zip(values, expected, strict=True)]
+        if all(wrong):
+            return ""
+        place = wrong.index(True)
+        what = _relation(values[place], expected[place], tolerance)
+        return f"value {place + 1} of {len(expected)} is wrong{what and ': ' + what}"
+    if isinstance(expected, str | bool):
+        return ""
+    a, b = as_array(got), as_array(expected)
+    if agrees(-b):
+        return "its sign is reversed"
+    with np.errstate(all="ignore"):
+        if agrees(1 / b):
+            return "it is the reciprocal of the right value"
+        ratio = a / b
+    at = ratio[np.isfinite(ratio)]
+    if at.size > 1 and np.ptp(at) <= tolerance * abs(at[0]) and agrees(at[0] * b):
+        return f"it is {at[0]:.4g} times the right value, everywhere"
+    return ""
 
 
 def _verdict(answers: tuple[Answer, ...], grading: Grading) -> str:
@@ -175,6 +227,8 @@ def _verdict(answers: tuple[Answer, ...], grading: Grading) -> str:
         failed = "" if any(answer.error for answer in answers) else failed
     if not any(answer.calls for answer in answers):
         raise ValueError("the answer was never called, so nothing was checked")
+    if broke := next((answer.broke for answer in answers if answer.broke), ""):
+        return f"wrong: {broke}"
     noted = next((answer.verdict for answer in answers if answer.verdict), "")
     if UNANSWERED in (failed, noted):
         return UNANSWERED
@@ -186,7 +240,17 @@ def what_fails(report: Report) -> str:
     return "" if report.passed else report.failures[0].message
 
 
-def grader(body: Callable[..., Grading]) -> Callable[..., str]:
+@overload
+def grader(body: Callable[..., Grading]) -> Callable[..., str]: ...
+
+
+@overload
+def grader(
+    *, forbids: tuple[str, ...]
+) -> Callable[[Callable[..., Grading]], Callable[..., str]]: ...
+
+
+def grader(body: Callable[..., Grading] | None = None, *, forbids: tuple[str, ...] = ()) -> Any:
     """Make the check of an exercise from a function that asks and says what is wrong.
 
     The function takes one or more answers, perhaps options by name, and yields questions, which
@@ -196,6 +260,8 @@ def grader(body: Callable[..., Grading]) -> Callable[..., str]:
 
     Args:
         body: function with a docstring, into which the section on what is returned is put.
+        forbids: what no answer may call: names of norms, "autograd", "float64". Of those that an
+            answer did call, `Answer.called` tells.
 
     Returns:
         a function of the answers that returns "right", "not answered yet", or what is wrong. It
@@ -204,10 +270,16 @@ def grader(body: Callable[..., Grading]) -> Callable[..., str]:
     Raises:
         ValueError: when the check is called: it did not call the answer, so nothing was checked.
     """
+    if body is None:
+        return functools.partial(grader, forbids=forbids)
 
     @functools.wraps(body)
     def check(*functions: Callable[..., Any], **options: Any) -> str:
-        answers = tuple(map(Answer, functions))
+        for function in functions:
+            if not callable(function):
+                got = type(function).__name__
+                return f"wrong: expected a function, got {got}: give its name, without ( )"
+        answers = tuple(Answer(function, frozenset(forbids)) for function in functions)
         with torch.random.fork_rng(devices=[]):
             return _verdict(answers, body(*answers, **options))
 

@@ -11,11 +11,26 @@ from torch import Tensor
 from normlab.checks.candidates import forward_candidates, other_axes
 from normlab.checks.changes import gradient
 from normlab.checks.formula import Formula
-from normlab.checks.mistakes import remedies, wrong_gradients
+from normlab.checks.mistakes import MISTAKES, remedies, wrong_gradients
 from normlab.checks.tolerances import max_error
 from normlab.exercises.grading import as_array
 
 Moments = tuple[Any, Any]
+
+
+def known(mistake: str, like: str = "layer_norm") -> str:
+    """What the checks of whole layers say of a mistake, and what to do about it.
+
+    Args:
+        mistake: a key of `normlab.checks.mistakes.MISTAKES`.
+        like: family of the norm.
+
+    Example:
+        >>> known("sum_not_mean")
+        'the squares are summed, not averaged: 1/n is missing. Take the mean of the squares'
+    """
+    sentence = MISTAKES[mistake].sentence(Formula(like))
+    return ". ".join(filter(None, [sentence, *remedies(mistake)]))
 
 
 def merge_moments(counts: Any, means: Any, variances: Any) -> tuple[Moments, dict[str, Moments]]:
@@ -132,7 +147,7 @@ def wrong_input_gradients(
     """What the known mistakes make of a norm's gradient by its input."""
     found = [
         (
-            ". ".join([mistake.sentence(formula), *remedies(mistake.name)]),
+            known(mistake.name, formula.like),
             (mistake.gradient or gradient)(formula.replace(**mistake.changes), x, weight, None, dy),
         )
         for mistake in wrong_gradients(formula)

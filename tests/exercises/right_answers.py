@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 
 from normlab import exercises
+from normlab.exercises import Question
+from normlab.exercises.grading import Answer
 from normlab.grading.process import find_checks
 from normlab.sources import torch_release
 
@@ -40,19 +44,40 @@ def grader_of(chapter: str, name: str) -> Callable[..., str]:
 
 
 @functools.cache
-def _right_of_chapter(chapter: str) -> dict[str, Any]:
+def _test_of(chapter: str) -> Any:
     path = Path(__file__).with_name(f"test_{chapter}.py")
     spec = importlib.util.spec_from_file_location(f"right_{chapter}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    right: dict[str, Any] = module.RIGHT
-    return right
+    return module
+
+
+def of_chapter(chapter: str, what: str) -> dict[str, Any]:
+    """What the test of a chapter brings, by the name of the check."""
+    found: dict[str, Any] = getattr(_test_of(chapter), what, {})
+    return found
+
+
+def answers_of(given: Any) -> tuple[Callable[..., Any], ...]:
+    """One answer, or two where the grader takes two."""
+    return given if isinstance(given, tuple) else (given,)
 
 
 def right_answers(chapter: str, name: str) -> tuple[Callable[..., Any], ...]:
     """One answer, or two where the grader takes two."""
     if chapter == "pytorch_source" and torch_release() != "2.13.0":
         pytest.skip("the answers are torch 2.13.0's")
-    right = _right_of_chapter(chapter)[name]
-    return right if isinstance(right, tuple) else (right,)
+    return answers_of(of_chapter(chapter, "RIGHT")[name])
+
+
+def cases_of(check: Callable[..., str]) -> list[Question]:
+    """The questions of a grader; none where it grades in a way of its own."""
+    body = inspect.unwrap(getattr(check, "func", check))
+    parameters = inspect.signature(body).parameters
+    answers = [Answer(lambda *args: None) for name in parameters if name not in ("chapter", "seed")]
+    found = []
+    with contextlib.suppress(TypeError):  # where it calls the answer itself
+        for step in body(*answers, **getattr(check, "keywords", {})):
+            found += [step] if isinstance(step, Question) else []
+    return found

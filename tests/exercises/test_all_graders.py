@@ -6,15 +6,13 @@ that another one hides, or that belongs to a right value, would never be read by
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from right_answers import CHAPTERS, GRADERS, OF_CHAPTERS, grader_of, right_answers
+from right_answers import CHAPTERS, GRADERS, OF_CHAPTERS, cases_of, grader_of, right_answers
 
 from normlab.exercises import Question
 from normlab.exercises.grading import Answer, grader
@@ -33,18 +31,6 @@ def test_what_a_module_imports_to_use_is_no_grader() -> None:
     assert "check_layer" in vars(CHAPTERS["interview"])
     assert "check_layer" not in find_checks(CHAPTERS["interview"])
     assert "check_by_hand" in find_checks(CHAPTERS["variants"])  # defined in a file of its folder
-
-
-def cases_of(check: Callable[..., str]) -> list[Question]:
-    """The questions of a grader; none where it grades in a way of its own."""
-    body = inspect.unwrap(getattr(check, "func", check))
-    parameters = inspect.signature(body).parameters
-    answers = [Answer(lambda *args: None) for name in parameters if name not in ("chapter", "seed")]
-    found = []
-    with contextlib.suppress(TypeError):  # where it calls the answer itself
-        for step in body(*answers, **getattr(check, "keywords", {})):
-            found += [step] if isinstance(step, Question) else []
-    return found
 
 
 def verdict_on(cases: list[Question], at: int, value: object) -> str:
