@@ -90,6 +90,15 @@ BAD = [
     (f"check {LINE} {LIKE} --limit soon", "expected a number of seconds above 0"),
     (f"check {LINE} {LIKE} --dtype float12", "--dtype: got 'float12'; expected one of float64"),
     (f"check {LINE} {LIKE} --dtypes half", "--dtypes: got 'half'; expected one of float64"),
+    (f"check {LINE} {LIKE} --axis 5 --shape 4,16", "--axis: got 5; expected axes of an input"),
+    (f"check {LINE} {LIKE} --axis 1", "--axis: is counted in the shape of an input; pass --shape"),
+    (f"check {LINE} {LIKE} --axis last --shape 4,16", "--axis: "),
+    (f"check {LINE} {LIKE} --weight-shape 3 --shape 4,16", "--weight-shape: got (3,)"),
+    (f"check {LINE} {LIKE} --weight-shape x --shape 4,16", "--weight-shape: "),
+    (
+        "check torch.nn:BatchNorm1d --init 6 --like batch_norm --axis 0 --shape 4,6",
+        "--axis: the axes",
+    ),
     (f"check {LINE} {LIKE} --select 0", "--select: got '0'; expected what stands behind"),
     (f"check {LINE} {LIKE} --call f(x", "--call: got 'f(x'; expected a call"),
     (f"check {LINE} {LIKE} --call f(y)", "'y' in it is unknown"),
@@ -144,6 +153,14 @@ BAD = [
     (f"check torch.nn:LayerNorm {LIKE}", "LayerNorm(normalized_shape"),
     (f"check {LINE} {LIKE} --call g(x)", "and x, the input, as 'f(x)'"),
     ("doctor {file}:Configured --shape 4,5 --example a.b", "Did you mean a:b?"),
+    (f"check torch/nn:LayerNorm --init 16 {LIKE}", "Did you mean torch.nn:LayerNorm?"),
+    (f"check torch:nn:LayerNorm --init 16 {LIKE}", "Did you mean torch.nn:LayerNorm?"),
+    (
+        f"check torch.nn:LayerNorm(16) {LIKE}",
+        "with --init: torch.nn:LayerNorm --init '16'",
+    ),
+    (f"check {LINE} {LIKE} --dtype fp16", "Did you mean float16?"),
+    (f"doctor {LINE} --shape 4,16 --select two_ep", "Did you mean two_eps?"),
 ]
 # what was typed is said as it was typed, though it has the form of an argument in Python
 TYPED = [
@@ -151,7 +168,7 @@ TYPED = [
         ["check", "torch.nn:LayerNorm", "--like", "layer_norm", "--init", "16 eps=1e-3"],
         "'16 eps=1e-3'",
     ),
-    (["identify", "eps=3:X", "--shape", "4,6"], "eps=3: cannot be imported"),
+    (["identify", "eps=3:X", "--shape", "4,6"], "eps=3:X: expected module:Object"),
     (
         ["doctor", "torch.nn:LayerNorm", "--init", "8, eps=-1, like=2", "--shape", "4,8"],
         "8, eps=-1, like=2",
@@ -204,6 +221,8 @@ EARLY = [
     "check torch.nn.LayerNorm --like layer_norm",
     "check torch.nn:LayerNorm --like layernorm --init 16",
     "check torch.nn:LayerNorm --like layer_norm --init size",
+    "check torch.nn:LayerNorm(16) --like layer_norm",
+    "check no_such_file.py:Layer --like layer_norm",
     "identify torch.nn:LayerNorm --init 16",
     "doctor a:b --shape 2,3 --example c.d",
 ]
@@ -264,6 +283,8 @@ def test_what_the_new_flags_do(file, capsys):
 
 def test_messages_name_flags():
     assert in_flags("pass shape=, such as shape=(4, 16)") == "pass --shape, such as --shape 4,16"
+    assert in_flags("declare axis=3") == "declare --axis 3"
+    assert in_flags("declare axis=(2, 3)") == "declare --axis 2,3"
     assert in_flags("declare it: pass eps=") == "declare it: pass --eps"
     assert in_flags("init: got 'a shape=(3, 4)'") == "init: got 'a shape=(3, 4)'"
     assert in_flags("num_groups: got 0") == "--num-groups: got 0"

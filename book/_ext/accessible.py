@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
+
+COLUMNS = re.compile(r"^.*\S {2,}\S.*$", re.MULTILINE)
 
 
 class UniqueIds(SphinxTransform):
@@ -28,6 +31,13 @@ class UniqueIds(SphinxTransform):
                 if name in seen and renamed:
                     node["ids"][i] = name = f"{name}-{len(seen)}"
                 seen.add(name)
+
+
+def keep_columns(app: Sphinx, doctree: nodes.document, name: str) -> None:
+    """Mark the printed tables, whose lines must not wrap."""
+    for block in doctree.findall(nodes.literal_block):
+        if "output" in block["classes"] and len(COLUMNS.findall(block.astext())) > 1:
+            block["classes"].append("aligned")
 
 
 def mend_roles(
@@ -51,6 +61,7 @@ def name_language(
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_transform(UniqueIds)
     app.add_js_file("scrollable.js", loading_method="defer")
+    app.connect("doctree-resolved", keep_columns)
     app.connect("html-page-context", mend_roles)
     app.connect("html-page-context", name_language)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

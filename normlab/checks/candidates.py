@@ -72,6 +72,9 @@ def other_axes(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
         for dims in itertools.combinations(range(x.dim()), size):
             if (grouped or dims != expected) and all(x.shape[d] > 1 for d in dims):
                 wanted = "the group's" if grouped else f"{expected}"
+                declared = dims[0] if len(dims) == 1 else dims
+                if NORMS[right.like].trailing:
+                    wanted += f" (if they are meant, declare axis={declared})"
                 text = (
                     f"for an input of {x.dim()} axes the statistics are taken over axes {dims}, "
                     f"expected {wanted}"

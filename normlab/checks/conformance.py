@@ -22,7 +22,7 @@ from normlab.checks.situations import check_situations
 from normlab.checks.state import check_evaluation, check_saved_state
 from normlab.norms import NORMS
 from normlab.probing.adapting import adapt
-from normlab.probing.inputs import Declared, ParameterMismatch
+from normlab.probing.inputs import Declared, ParameterMismatch, sizes_of
 from normlab.probing.modules import ForeignModule, ForeignNorm, as_norm
 from normlab.probing.state import preserve_state, uncompiled
 
@@ -155,7 +155,8 @@ def check_layer(
         a report with `.passed`, `.failures` and a readable `str`.
 
     Raises:
-        TypeError: an unknown convention, or `layer` is not callable or is a class.
+        TypeError: an unknown convention, a shape that is no sequence of integers, or `layer` is not
+            callable or is a class.
         ValueError: an unknown family or value, a shape that cannot be inferred, or a layer that
             could not be tested, because it raises for every input.
         CheckFailed: something failed and `raise_on_failure` is set.
@@ -165,6 +166,7 @@ def check_layer(
         True
     """
     scope = Scope.of(dtype, dtypes, forward_only, empty, batch_of_one)
+    shape = None if shape is None else sizes_of(shape)
     if like in FAMILIES and callable(layer) and not isinstance(layer, type):
         layer = adapt(layer, like, call, select)
     report = examine(

@@ -19,6 +19,7 @@ from normlab.checks.formula import Formula
 from normlab.checks.tolerances import max_error
 from normlab.probing.measurements import eps_in_root, shortest
 
+_SINGLE = 1e-5  # relative error that a few roundings to float32 may leave
 _HALF = 0.02  # relative error that a few roundings to 16 bits may leave
 _ROUNDING = 32 * torch.finfo(torch.float32).eps  # of a wrong output that may be large
 _PROBE = 1e-3  # relative error of an output near eps that a diagnosis may leave
@@ -127,7 +128,11 @@ def explain_forward(evidence: Sequence[Evidence]) -> Diagnosis:
     found = _explain_place(atoms, evidence)
     if found is not None:
         return found
-    if all(_relative_error(e) < _HALF for e in seen):
+    worst = max(_relative_error(e) for e in seen)
+    if worst < _SINGLE and all(e.got.dtype == torch.float64 for e in seen):
+        text = "the output is right to six or seven digits: something is computed in float32"
+        return Diagnosis(None, f"{text}. Cast up alone, and not float64 down")
+    if worst < _HALF:
         text = "the output is right to two or three digits: something is computed in half precision"
         return Diagnosis("half_precision_statistics", text)
     return Diagnosis(None, "no known mistake explains the output")

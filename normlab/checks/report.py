@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -89,21 +90,22 @@ class Report:
                 f"{len(failed)} of {len(self.checks)} checks failed"
             )
         lines = [f"{head}, {self.cases} case{'s' if self.cases != 1 else ''}"]
-        lines += self._failures()
+        lines += [f"  {sentence}" for sentence in sentences_of(self.failures)]
         lines += [f"  not tested: {sentence}" for sentence in self.untested]
         lines += [f"  not checked: {note}" for note in self.notes]
         return "\n".join(lines)
 
-    def _failures(self) -> list[str]:
-        """A line for each mistake, with the checks and the number of inputs that showed it."""
-        by_mistake: dict[str, list[Failure]] = {}
-        for failure in self.failures:
-            key = failure.mistake or _SIZE.sub("", failure.message)
-            by_mistake.setdefault(key, []).append(failure)
-        lines = []
-        for alike in by_mistake.values():
-            checks = ", ".join(dict.fromkeys(f.check for f in alike))
-            count = sum(f.inputs for f in alike)
-            where = f"{checks} ({count} inputs)" if count > 1 else checks
-            lines.append(f"  {where}: {alike[0].message}")
-        return lines
+
+def sentences_of(failures: Iterable[Failure]) -> list[str]:
+    """One for each mistake, with the checks and the number of inputs that showed it."""
+    by_mistake: dict[str, list[Failure]] = {}
+    for failure in failures:
+        key = failure.mistake or _SIZE.sub("", failure.message)
+        by_mistake.setdefault(key, []).append(failure)
+    sentences = []
+    for alike in by_mistake.values():
+        checks = ", ".join(dict.fromkeys(f.check for f in alike))
+        count = sum(f.inputs for f in alike)
+        where = f"{checks} ({count} inputs)" if count > 1 else checks
+        sentences.append(f"{where}: {alike[0].message}")
+    return sentences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -53,5 +54,7 @@ class Scope:
 def _named(argument: str, dtype: Any) -> torch.dtype:
     name = str(dtype).removeprefix("torch.")
     if name not in _DTYPES:
-        raise ValueError(f"{argument}: got {name!r}; expected one of {', '.join(_DTYPES)}")
+        near = difflib.get_close_matches(name, _DTYPES, 1, 0.5)
+        hint = f". Did you mean {near[0]}?" if near else ""
+        raise ValueError(f"{argument}: got {name!r}; expected one of {', '.join(_DTYPES)}{hint}")
     return _DTYPES[name]

@@ -41,7 +41,10 @@ def _limited(seconds: float | None) -> Iterator[None]:
 
 
 # arguments of Python, as messages name them -> the flag
-_FLAGS = (*CONVENTIONS, "call", "select", "dtype", "dtypes", "like", "shape", "ignore")
+_FLAGS = (
+    *CONVENTIONS,
+    *("axis", "call", "dtype", "dtypes", "ignore", "like", "select", "shape", "weight_shape"),
+)
 
 
 def in_flags(message: str) -> str:
@@ -60,7 +63,9 @@ def in_flags(message: str) -> str:
     # what somebody typed is said as it was typed
     message = re.sub(r"(?<!\w)'[^']*'|\"[^\"]*\"", put_aside, message)
     message = re.sub(
-        r"\bshape=\(([\d, ]+)\)", lambda m: "--shape " + m[1].replace(" ", "").strip(","), message
+        r"\b(shape|axis|weight_shape)=\(([\d, ]+)\)",
+        lambda m: f"--{m[1].replace('_', '-')} {m[2].replace(' ', '').strip(',')}",
+        message,
     )
     for name in _FLAGS:
         flag = "--" + name.replace("_", "-")

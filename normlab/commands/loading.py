@@ -8,6 +8,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 import types
 from pathlib import Path
@@ -47,17 +48,35 @@ def split_name(name: str) -> tuple[str, str]:
     """Module or file, and the object in it, of `module:Object`; nothing is imported.
 
     Raises:
-        CommandError: it is not of this form.
+        CommandError: it is not of this form, or there is no such file.
     """
     where, colon, what = name.rpartition(":")
-    if colon and where and what:
+    if where.endswith(".py") and what and not Path(where).is_file():
+        raise CommandError(f"{where}: there is no such file")
+    modules = where.endswith(".py") or _is_dotted(where)
+    if colon and modules and _is_dotted(what):
         return where, what
-    module, dot, last = name.rpartition(".")
-    hint = f" Did you mean {module}:{last}?" if dot and last not in ("", "py") else ""
     raise CommandError(
         f"{name}: expected module:Object or path/to/file.py:Object, such as torch.nn:LayerNorm"
-        f"{hint and '.' + hint}"
+        f"{_hint(name)}"
     )
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
+
+
+def _hint(name: str) -> str:
+    """What somebody may have meant by a name that is none; empty if that is not clear."""
+    called = re.fullmatch(r"([^()]+)\((.*)\)", name)
+    if called:
+        return f". Pass its arguments with --init: {called[1]} --init {called[2]!r}"
+    where, colon, what = name.rpartition(":")
+    if not colon:
+        where, _, what = name.rpartition(".")
+    where = where.replace("/", ".").replace(":", ".").strip(".")
+    meant = what != "py" and _is_dotted(where) and _is_dotted(what)
+    return f". Did you mean {where}:{what}?" if meant else ""
 
 
 def _load_module(where: str) -> types.ModuleType:
@@ -67,8 +86,6 @@ def _load_module(where: str) -> types.ModuleType:
                 sys.path.insert(0, "")  # what stands in the current folder can be imported
             return importlib.import_module(where)
         path = Path(where)
-        if not path.is_file():
-            raise CommandError(f"{where}: there is no such file")
         spec = importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None:
             raise CommandError(f"{where}: is no Python file")

@@ -39,8 +39,10 @@ def _sizes(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def _axes(text: str) -> tuple[int, ...]:
+def _axes(text: str) -> int | tuple[int, ...]:
     try:
+        if text.strip("- ").isdigit():
+            return int(text)
         return tuple(int(part) for part in text.strip("()[] ").split(",") if part)
     except ValueError:
         raise argparse.ArgumentTypeError(

@@ -33,7 +33,7 @@ from normlab.fingerprint.report import Fingerprint
 from normlab.norms import NORMS
 from normlab.probing.arguments import Arguments, Around, OneTensor
 from normlab.probing.groups import InterleavedGroups, find_groups, moved_outputs
-from normlab.probing.inputs import choose_input
+from normlab.probing.inputs import choose_input, sizes_of
 from normlab.probing.layer import ForeignLayer, NoNorm
 from normlab.probing.measurements import Affine, fit_affine, shortest
 from normlab.probing.parameters import find_roles
@@ -74,7 +74,7 @@ def identify(
         >>> found.family, found.eps, found.nearest_torch
         ('layer_norm', 1e-06, 'LayerNorm(16, eps=1e-06)')
     """
-    shape = _checked_shape(shape)
+    shape = sizes_of(shape)
     if others and not isinstance(layer, type) and callable(layer):
         layer = OneTensor(layer, Arguments(0, (None, *others)))
     # what is compiled is the same function, and each shape and dtype would be compiled anew
@@ -185,18 +185,6 @@ def _true_reason(probe: ForeignLayer, reason: str) -> str:
         if said and reason != RANDOM:
             return said
     return reason
-
-
-def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    try:
-        sizes = tuple(shape)
-    except TypeError:
-        sizes = ()
-    if not sizes or any(isinstance(s, bool) or not isinstance(s, int) for s in sizes):
-        raise TypeError(f"shape: got {shape!r}; expected the sizes of an input, such as (4, 16)")
-    if min(sizes) < 1:
-        raise ValueError(f"shape: got {shape!r}; sizes must be positive")
-    return sizes
 
 
 def _fill(found: Evidence) -> None:

@@ -156,6 +156,11 @@ def _variant(found: Evidence, carried: set[int]) -> str:
         found.report.variant = "with one number as its weight" if names else None
         return next(iter(names), "")
     if not found.affine.centered:
+        if split is None and carried and not carried & over:
+            axes = ", ".join(map(str, sorted(carried)))
+            found.report.variant = f"with one number for each index of axis {axes} as its weight"
+            rms = [a.name for a in _arrangements(found) if a.record.parameters == "shape"]
+            return next(iter(rms), "")
         if split is None or over != {split} or not carried <= {split}:
             return ""
         found.report.variant = f"in blocks of {found.groups.block} along axis {split}"

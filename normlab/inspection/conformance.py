@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from normlab.checks import check_layer
+from normlab.checks.report import sentences_of
 from normlab.inspection.devices import is_shared, process_count
 from normlab.inspection.model_run import Found, FoundNorm, ModelRun
 from normlab.inspection.rules import one_of_each, probing_shape
@@ -52,7 +53,6 @@ def does_not_conform(run: ModelRun) -> Found:
                 f"parameters in another way than they were found ({report.failures[0].message})"
             )
             continue
-        for failure in report.failures:
-            # half precision matters where the model runs in it: the rule half_statistics
-            if "float16" not in failure.check:
-                yield modules, f"{failure.check}: {failure.message}"
+        # half precision matters where the model runs in it: the rule half_statistics
+        for sentence in sentences_of(f for f in report.failures if "float16" not in f.check):
+            yield modules, sentence

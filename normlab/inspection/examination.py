@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from normlab.inspection.catalogue import RULES
 from normlab.inspection.devices import without_data_parallel
@@ -17,6 +17,7 @@ from normlab.inspection.recognition import recognize
 from normlab.inspection.report import Examination, Finding, grouped
 from normlab.inspection.tracing import Example, trace_model
 from normlab.probing import preserve_state, uncompiled
+from normlab.probing.state import check_has_shapes
 
 
 def doctor(
@@ -109,12 +110,14 @@ def _check_model(model: Any) -> None:
             "model: it is compiled, so nothing can be seen inside of it. Pass the module that "
             "torch.compile was given; this one has it as model._orig_mod"
         )
-    if any(is_lazy(t) for t in (*model.parameters(), *model.buffers())):
-        raise ValueError("model: its parameters have no shape yet; call it on an input first")
+    check_has_shapes("model", model)
 
 
 def _check_rules(**given: Collection[str]) -> None:
     for argument, names in given.items():
         for name in names:
             if name not in RULES:
-                raise ValueError(f"{argument}: got {name!r}; expected one of {', '.join(RULES)}")
+                near = difflib.get_close_matches(name, RULES, 1)
+                hint = f". Did you mean {near[0]}?" if near else ""
+                known = ", ".join(RULES)
+                raise ValueError(f"{argument}: got {name!r}; expected one of {known}{hint}")

@@ -113,19 +113,26 @@ def two_eps(run: ModelRun) -> Found:
     """Two eps among the norms of one family, each said in the units in which it is passed."""
     by_family: dict[str, dict[float, list[str]]] = {}
     said: dict[tuple[str, float], str] = {}
+    lengths: dict[tuple[str, float], float] = {}
     for norm in run.reports:
         found = norm.fingerprint
         if found.family is None or found.eps is None:
             continue
         family = found.family
         known = by_family.setdefault(family, {})
-        eps, text = found.eps, found.describe_eps()
-        alike = (  # a clamp of the length by one eps is another eps of the mean at another width
-            e for e in known if math.isclose(e, eps, rel_tol=1e-3) or text == said[family, e]
+        eps = found.eps
+        # a clamp of the length by one eps is another eps of the mean at another width
+        length = eps * found.count if found.eps_placement == "clamp" else math.nan
+        alike = (
+            e
+            for e in known
+            if math.isclose(e, eps, rel_tol=1e-3)
+            or math.isclose(lengths[family, e], length, rel_tol=1e-3)
         )
         near = next(alike, eps)
         known.setdefault(near, []).append(norm.module)
-        said.setdefault((family, near), text)
+        said.setdefault((family, near), found.describe_eps())
+        lengths.setdefault((family, near), length)
     for family, known in by_family.items():
         if len(known) > 1:
             rare = min(known, key=lambda e: len(known[e]))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,38 @@ from normlab.probing.names import find_attribute
 
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _LARGE = 50_000
+
+
+def integers(name: str, given: Any, expected: str) -> tuple[int, ...]:
+    """Sizes or axes as a tuple.
+
+    Raises:
+        ValueError: they are no integers; it names the argument.
+    """
+    try:
+        if any(isinstance(number, bool) for number in given):
+            raise TypeError
+        return tuple(operator.index(number) for number in given)
+    except TypeError:
+        raise ValueError(f"{name}: got {given!r}; expected {expected}") from None
+
+
+def sizes_of(shape: Any) -> tuple[int, ...]:
+    """The shape of an input.
+
+    Raises:
+        TypeError: it is no sequence of integers.
+        ValueError: a size is not positive.
+    """
+    try:
+        found = integers("shape", shape, "the sizes of an input, such as (4, 16)")
+    except ValueError as error:
+        raise TypeError(str(error)) from None
+    if not found:
+        raise TypeError("shape: got (); expected the sizes of an input, such as (4, 16)")
+    if min(found) < 1:
+        raise ValueError(f"shape: got {shape!r}; sizes must be positive")
+    return found
 
 
 def choose_input(original: ForeignLayer) -> ForeignLayer:
@@ -170,14 +204,16 @@ class Declared:
             raise ValueError(f"{first}: the axes of {like} are its own; it is said of {fits}")
         if shape is None:
             raise ValueError(f"{first}: is counted in the shape of an input; pass shape=, too")
-        ndim = len(shape)
-        axes = (-1,) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
-        if not axes or not all(isinstance(a, int) and -ndim <= a < ndim for a in axes):
-            raise ValueError(f"axis: got {axis!r}; expected axes of an input of shape {(*shape,)}")
+        ndim, expected = len(shape), f"axes of an input of shape {(*shape,)}"
+        several = axis if isinstance(axis, Iterable) else (-1 if axis is None else axis,)
+        axes = integers("axis", several, expected)
+        if not axes or not all(-ndim <= a < ndim for a in axes):
+            raise ValueError(f"axis: got {axis!r}; expected {expected}")
         counted = tuple(sorted({a % ndim for a in axes}))
         if len(counted) < len(axes):
             raise ValueError(f"axis: got {axis!r}, which names an axis twice")
-        view = None if weight_shape is None else tuple(weight_shape)
+        expected = "sizes that broadcast from the right against the input's, such as (4, 1, 16)"
+        view = None if weight_shape is None else integers("weight_shape", weight_shape, expected)
         if view is not None and not _broadcasts(view, tuple(shape)):
             raise ValueError(
                 f"weight_shape: got {view}, which is not broadcast from the right against an "
@@ -250,6 +286,24 @@ def _check_fit(
         )
 
 
+def _per_index(
+    own: tuple[int, ...], shape: Sequence[int] | None
+) -> tuple[Sequence[int] | None, Declared | None]:
+    """Of parameters such as (heads, 1, features), an input that they fit, and the last axis.
+
+    No norm over all of these axes has a parameter of size 1 along one of them.
+    """
+    while len(own) > 1 and own[0] == 1:
+        own = own[1:]
+    if 1 not in own[1:-1] or own[-1] == 1:
+        return shape, None
+    if shape is None:
+        a, b = [n for n in (5, 3, 4, 2, 7) if n not in own][:2]
+        shape = (b, *(a if size == 1 else size for size in own))
+    fits = _broadcasts(own, tuple(shape)) and tuple(shape[len(shape) - len(own) :]) != own
+    return shape, Declared((len(shape) - 1,)) if fits else None
+
+
 def find_cases(
     layer: ForeignLayer,
     like: str,
@@ -265,12 +319,15 @@ def find_cases(
     behind those that it takes.
 
     A layer or RMS norm takes trailing axes, unless its parameters fit axis 1 alone: a norm over
-    the channels of (N, C, H, W), as timm's LayerNorm2d.
+    the channels of (N, C, H, W), as timm's LayerNorm2d. One with parameters such as
+    (heads, 1, features) takes the last axis.
 
     Raises:
         ValueError: shape or number of groups cannot be inferred.
     """
     module, norm = layer.modules[0], NORMS[like]
+    if declared is None and norm.trailing and parameter is not None:
+        shape, declared = _per_index(tuple(parameter.shape), shape)
     if declared is not None:
         assert shape is not None
         layer.shape = tuple(shape)

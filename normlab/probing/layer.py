@@ -14,7 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from normlab.probing.arguments import Around, pick
-from normlab.probing.state import copy_module, preserve_buffers, preserve_state
+from normlab.probing.state import (
+    check_has_shapes,
+    copy_module,
+    preserve_buffers,
+    preserve_state,
+)
 
 
 class NoNorm(Exception):
@@ -117,6 +122,7 @@ class ForeignLayer:
         loose: dict[str, Tensor] = {}
         copies = False
         if isinstance(layer, nn.Module):
+            check_has_shapes("layer", layer)
             with contextlib.suppress(Exception):  # a module may refuse to be copied
                 layer, copies = copy_module(layer), True
             modules = [layer]

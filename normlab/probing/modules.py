@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from normlab import norms
 from normlab.norms import NORMS
@@ -19,7 +18,7 @@ from normlab.probing.layer import ForeignLayer
 from normlab.probing.names import find_attribute, find_name, find_running_names, set_attribute
 from normlab.probing.parameters import find_kinds
 from normlab.probing.running import find_running
-from normlab.probing.state import copy_module, tensors_of
+from normlab.probing.state import check_has_shapes, copy_module, tensors_of
 
 
 class ForeignModule:
@@ -251,8 +250,7 @@ def as_norm(
             f"layer: got {layer!r}; expected a module or a function. Construct a class first"
         )
     if isinstance(layer, nn.Module):
-        if any(is_lazy(t) for t in (*layer.parameters(), *layer.buffers())):
-            raise ValueError("layer: its parameters have no shape yet; call it on an input first")
+        check_has_shapes("layer", layer)
         return ForeignModule(layer, like).explore(shape, num_groups, declared)
     cases, norm = None, NORMS[like]
     if shape is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -24,6 +25,16 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
             if isinstance(value, Tensor) and value.is_floating_point():
                 found[f"{prefix}.{name}" if prefix else name] = value
     return found
+
+
+def check_has_shapes(argument: str, module: nn.Module) -> None:
+    """Refuse a lazy module that was never called.
+
+    Raises:
+        ValueError: it names the argument.
+    """
+    if any(is_lazy(t) for t in (*module.parameters(), *module.buffers())):
+        raise ValueError(f"{argument}: its parameters have no shape yet; call it on an input first")
 
 
 def copy_module(module: nn.Module) -> nn.Module:

@@ -39,6 +39,20 @@ DOUBLE_IDS = """() => {
   return [...document.querySelectorAll('[id]')].map(e => e.id)
     .filter(id => seen.has(id) || !seen.add(id));
 }"""
+# Printed tables aside, nothing in a box scrolls.
+SCROLLED = """() => [...document.querySelectorAll('.bd-article div.highlight pre')]
+  .filter(p => !p.closest('.aligned') && p.scrollWidth > p.clientWidth)
+  .map(p => p.textContent.slice(0, 60))"""
+# The code of a cell has as many lines as were written.
+WRAPPED = """() => [...document.querySelectorAll('.bd-article div.cell_input pre')]
+  .filter(p => p.checkVisibility({contentVisibilityAuto: true}) && p.clientWidth)
+  .filter(p => {
+    const whole = document.createRange();
+    whole.selectNodeContents(p);
+    const line = parseFloat(getComputedStyle(p).lineHeight);
+    const lines = p.textContent.replace(/\\n$/, '').split('\\n').length;
+    return whole.getBoundingClientRect().height > (lines + 0.6) * line;
+  }).map(p => p.textContent.slice(0, 60))"""
 SET_THEME = "theme => { document.documentElement.dataset.theme = theme; }"
 
 
@@ -109,6 +123,16 @@ def test_never_scrolls_sideways(visit, width, theme):
     visit.tab.evaluate(SET_THEME, theme)
     assert visit.tab.evaluate(WIDER_BY) <= 0
     assert not visit.tab.evaluate(SQUEEZED)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_code_fits_its_column(visit, width):
+    """On a desk without a wrapped line; on a phone only printed tables scroll."""
+    visit.tab.set_viewport_size({"width": width, "height": 900})
+    visit.tab.evaluate(SET_THEME, "light")
+    assert not visit.tab.evaluate(SCROLLED)
+    if width == 1280:
+        assert not visit.tab.evaluate(WRAPPED)
 
 
 def test_is_light(visit):

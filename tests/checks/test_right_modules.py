@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch_version import script
 
+from normlab import doctor, identify
 from normlab.checks import check_layer
 
 
@@ -308,5 +309,9 @@ def test_the_transposed_batch_norm_is_not_one_over_channels():
 
 
 def test_a_lazy_module_is_asked_to_run_first():
-    with pytest.raises(ValueError, match="call it"):
+    with pytest.raises(ValueError, match="layer: its parameters have no shape yet; call it"):
         check_layer(nn.LazyBatchNorm1d(), like="batch_norm")
+    with pytest.raises(ValueError, match="layer: its parameters have no shape yet; call it"):
+        identify(nn.LazyBatchNorm1d(), shape=(4, 3))
+    with pytest.raises(ValueError, match="model: its parameters have no shape yet; call it"):
+        doctor(nn.Sequential(nn.LazyBatchNorm1d()), torch.randn(4, 3))

@@ -81,6 +81,22 @@ def test_one_weight_for_all_entries():
     assert identify(nn.RMSNorm(6), shape=(4, 6)).variant is None
 
 
+class OneWeightAHead(nn.Module):
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], None, EPS) * self.weight
+
+
+def test_one_weight_for_each_head():
+    found = identify(OneWeightAHead((3, 1, 1)), shape=(2, 3, 5, 8))
+    assert (found.family, found.reduced_axes, found.eps) == ("rms_norm", (3,), EPS)
+    assert found.variant == "with one number for each index of axis 1 as its weight"
+    assert identify(OneWeightAHead((3, 1, 8)), shape=(2, 3, 5, 8)).variant is None
+
+
 def test_a_model_with_such_norms_is_understood():
     model = nn.Sequential(nn.Conv3d(8, 8, 1), Written(frame_by_frame))
     examined = doctor(model, torch.randn(2, 8, 3, 5, 6))

@@ -177,7 +177,13 @@ def test_a_wrong_axis_is_still_named(layer, options, mistake):
         ({"axis": 1}, "axis: is counted in the shape"),
         ({"axis": (1, -1), "shape": (2, 3)}, "names an axis twice"),
         ({"axis": "last", "shape": (2, 3)}, "axis: got 'last'"),
+        ({"axis": 1.5, "shape": (2, 3)}, "axis: got (1.5,)"),
+        ({"axis": True, "shape": (2, 3)}, "axis: got (True,)"),
+        ({"axis": torch.tensor(1), "shape": (2, 3)}, "axis: got tensor(1)"),
         ({"weight_shape": (4,), "shape": (2, 3)}, "weight_shape: got"),
+        ({"weight_shape": 3, "shape": (2, 3)}, "weight_shape: got 3"),
+        ({"weight_shape": (3.0,), "shape": (2, 3)}, "weight_shape: got (3.0,)"),
+        ({"shape": (2, -3)}, "shape: got (2, -3)"),
         ({"dtype": "float12"}, "dtype: got 'float12'"),
         ({"like": "batch_norm", "axis": 1, "shape": (2, 3)}, "axis: the axes of batch_norm"),
     ],
@@ -185,6 +191,41 @@ def test_a_wrong_axis_is_still_named(layer, options, mistake):
 def test_a_misuse_of_the_axes_is_named(options, message):
     with pytest.raises(ValueError, match=r".*".join(map(__import__("re").escape, [message]))):
         check_layer(nn.LayerNorm(3), **{"like": "layer_norm", **options})
+
+
+@pytest.mark.parametrize("shape", [3, (), "2,3", (2.0, 3), (True, 3)])
+def test_a_shape_that_is_none_is_named(shape):
+    with pytest.raises(TypeError, match="shape: got"):
+        check_layer(nn.LayerNorm(3), like="layer_norm", shape=shape)
+
+
+def test_weights_of_each_head_show_the_axis():
+    """No norm over heads, positions and features has a weight of size 1 along the positions."""
+    conventions = {"like": "rms_norm", "eps": 1e-12, "eps_placement": "clamp"}
+    assert check_layer(PerHead(4, 16), shape=(2, 4, 6, 16), **conventions).passed
+    assert check_layer(PerHead(4, 16), **conventions).passed
+
+    class OverHeads(PerHead):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.normalize(x.float(), dim=1).to(x.dtype) * x.shape[1] ** 0.5 * self.gamma
+
+    report = check_layer(OverHeads(4, 16), shape=(2, 4, 6, 16), **conventions)
+    assert "over axes (1,), expected (3,)" in report.failures[0].message
+
+
+def test_axes_that_are_meant_can_be_declared():
+    class EachHead(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.ones(3, 8)), nn.Parameter(torch.ones(3, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.layer_norm(x, (8,)) * self.weight + self.bias
+
+    given = {"like": "layer_norm", "shape": (2, 5, 3, 8)}
+    message = check_layer(EachHead(), **given).failures[0].message
+    assert "over axes (3,), expected (2, 3) (if they are meant, declare axis=3)" in message
+    assert check_layer(EachHead(), axis=3, **given).passed
 
 
 @pytest.mark.parametrize("dtype", ["float64", torch.float64])
@@ -195,7 +236,8 @@ def test_float64_alone(dtype):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x).float().double()
 
-    assert not check_layer(Rounded(8).double(), like="layer_norm", dtype=dtype).passed
+    report = check_layer(Rounded(8).double(), like="layer_norm", dtype=dtype)
+    assert "something is computed in float32" in report.failures[0].message
 
 
 class Block(nn.Module):
@@ -233,6 +275,9 @@ def test_one_eps_of_the_length_is_one_eps_at_two_widths():
 
     assert rules(model(1e-12), torch.randn(3, 4)) == []
     assert rules(model(1e-6), torch.randn(3, 4)) == ["two_eps"]
+    # 1e-12 of the length is 1e-25 of the mean square at this width: round in either unit
+    round_in_both = nn.Sequential(nn.Linear(4, 10), ByLength(10), nn.Linear(10, 19), ByLength(19))
+    assert rules(round_in_both, torch.randn(3, 4)) == []
 
 
 class Unscaled(nn.Module):
