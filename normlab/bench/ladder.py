@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normlab.bench.cases import DTYPES, EPS, Case
+from normlab.bench.cases import EPS, Case
 from normlab.bench.reporting import ALLOCATOR, describe_machine
 from normlab.bench.timing import CONTROL, control_error, measure, paired_ratio
 from normlab.bench.variants import make_copy
@@ -71,7 +71,9 @@ class Rows:
         if step.forward is ladder.loop:
             return self._run_loop()
         kind, w, b = KINDS[self.x.dtype], self.weight.data_ptr(), self.bias.data_ptr()
-        streaming = (True,) if step.streams else ()
+        aligned = all(t.data_ptr() % 64 == 0 for t in (self.y, self.dx))
+        whole = self.n * self.x.element_size() % 64 == 0
+        streaming = (aligned and whole,) if step.streams else ()
         x, y, dx, dy, stats = (t.data_ptr() for t in (self.x, self.y, self.dx, self.dy, self.stats))
         for first, last, _ in self._blocks(step):
             step.forward(kind, x, y, stats, self.rows, w, b, first, last, self.n, EPS, *streaming)
