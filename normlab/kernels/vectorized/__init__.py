@@ -13,7 +13,7 @@ from torch import Tensor
 
 from normlab.kernels.chunks import scale, scale_backward  # noqa: F401 -- re-exported
 from normlab.kernels.chunks.pieces import Gradients, Needs
-from normlab.kernels.vectorized import added
+from normlab.kernels.vectorized import added, ladder
 from normlab.kernels.vectorized import rows as loops
 from normlab.kernels.vectorized.blocks import KINDS, as_vector, count_blocks, run, streams
 from normlab.kernels.vectorized.channels import (  # noqa: F401 -- re-exported
@@ -41,7 +41,7 @@ def layer_norm(
     at = x.data_ptr(), y.data_ptr(), stats.data_ptr(), rows, w.data_ptr(), b.data_ptr()
 
     def block(_: int, first: int, last: int) -> None:
-        loops.layer_norm(kind, *at, first, last, features, eps, streaming)
+        ladder.layer_norm(kind, *at, first, last, features, eps, streaming)
 
     run(block, rows, count_blocks(rows, features))
     return y, stats
@@ -76,7 +76,7 @@ def layer_norm_backward(
 
     def block(i: int, first: int, last: int) -> None:
         p, s = partial_at + 8 * features * i, sums_at + 16 * features * i
-        loops.layer_norm_backward(kind, *at, p, s, first, last, features, streaming)
+        ladder.layer_norm_backward(kind, *at, p, s, first, last, features, streaming)
 
     run(block, rows, blocks)
     both = sums[0] if blocks == 1 else sums.sum(0)
@@ -139,7 +139,7 @@ def rms_norm_backward(
 
 def _wide_sums(partial: Tensor, rows: int) -> Tensor:
     """Zeros in float64 of the same shape, or the same tensor where so few rows need none."""
-    if rows <= loops.FLUSH and len(partial) == 1:
+    if rows <= ladder.FLUSH and len(partial) == 1:
         return partial
     return torch.zeros_like(partial, dtype=torch.float64)
 
@@ -161,13 +161,13 @@ def _add(
     stats = x.new_empty((statistics, rows), dtype=torch.float32)
     w, b = as_vector(weight, features, 1.0), as_vector(bias, features, 0.0)
     blocks = count_blocks(rows, features)
-    scratch = x.new_empty((blocks, 2, features), dtype=torch.float32)  # two rows for each block
+    scratch = x.new_empty((blocks, features), dtype=torch.float32)
     kind, streaming = KINDS[x.dtype], streams(y, features) and streams(total, features)
     at = *(t.data_ptr() for t in (x, residual, total, y, stats)), rows, w.data_ptr(), b.data_ptr()
     scratch_at = scratch.data_ptr()
 
     def block(i: int, first: int, last: int) -> None:
-        here = scratch_at + 8 * features * i
+        here = scratch_at + 4 * features * i
         loop(kind, *at, here, first, last, features, eps, streaming)
 
     run(block, rows, blocks)

@@ -1,4 +1,7 @@
-"""Layer norm and RMS norm of a sum: its row stays in the cache while it is written to memory."""
+"""Layer norm and RMS norm of a sum: its row stays in the cache while it is written to memory.
+
+The sum, rounded as its result, stands in `scratch` while its row is normalized.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import math
 
 import numpy as np
 
-from normlab.kernels.vectorized.compiling import compiled, inlined
-from normlab.kernels.vectorized.rows import BLOCK, normalizers, put
+from normlab.kernels.vectorized.compiling import compiled, vectors
+from normlab.kernels.vectorized.ladder import BLOCK, F32, put
+from normlab.kernels.vectorized.rows import centered_sums
 from normlab.kernels.vectorized.vectors import (
-    LANES,
     finish_streams,
     fma,
     load,
@@ -20,80 +23,32 @@ from normlab.kernels.vectorized.vectors import (
 )
 
 
-@inlined
-def add_step(kind, x, residual, result, row, at, i, k, streaming):
-    """Add, write the sum to memory and, rounded alike, to a row in the cache; give that."""
-    value = load(kind, x, at + i, k) + load(kind, residual, at + i, k)
-    put(kind, result, at + i, k, value, streaming)
-    store(kind, row, i, k, value)
-    return load(kind, row, i, k)
-
-
-@inlined
-def write_step(kind, row, y, w, b, at, i, k, m, c, r, streaming):
-    f32 = np.float32(0)
-    x_hat = ((load(kind, row, i, k) - m) - c) * r
-    put(kind, y, at + i, k, fma(x_hat, load(f32, w, i, k), load(f32, b, i, k)), streaming)
-
-
 @compiled
 def add_layer_norm(
     kind, x, residual, result, y, stats, rows, w, b, scratch, first, last, n, eps, streaming
 ):
-    """`scratch` has place for two rows of float32."""
-    full = n - n % LANES
-    here, there = scratch, scratch + 4 * n
-    s = spread(np.float32(0))
-    at = first * n
-    for i in range(0, full, LANES):
-        s += add_step(kind, x, residual, result, here, at, i, LANES, streaming)
-    if full < n:
-        s += add_step(kind, x, residual, result, here, at, full, n - full, False)
     for row in range(first, last):
         at = row * n
-        m, c, r = normalizers(kind, here, 0, n, total(s), stats, rows, row, eps)
-        s = spread(np.float32(0))
-        if row + 1 < last:
-            after = at + n
-            for i in range(0, full, LANES):
-                write_step(kind, here, y, w, b, at, i, LANES, m, c, r, streaming)
-                s += add_step(kind, x, residual, result, there, after, i, LANES, streaming)
-            if full < n:
-                write_step(kind, here, y, w, b, at, full, n - full, m, c, r, False)
-                s += add_step(kind, x, residual, result, there, after, full, n - full, False)
-        else:
-            for i in range(0, full, LANES):
-                write_step(kind, here, y, w, b, at, i, LANES, m, c, r, streaming)
-            if full < n:
-                write_step(kind, here, y, w, b, at, full, n - full, m, c, r, False)
-        here, there = there, here
+        s = spread(F32)
+        for i, k in vectors(n):
+            value = load(kind, x, at + i, k) + load(kind, residual, at + i, k)
+            put(kind, result, at + i, k, value, streaming)
+            store(kind, scratch, i, k, value)
+            s += load(kind, scratch, i, k)
+        mean = np.float32(total(s) / n)
+        sum1, sum2 = centered_sums(kind, scratch, 0, n, mean)
+        missed = sum1 / n
+        rstd = np.float32(1.0 / math.sqrt(max(sum2 / n - missed * missed, 0.0) + eps))
+        m, c, r = spread(mean), spread(np.float32(missed)), spread(rstd)
+        for i, k in vectors(n):
+            x_hat = ((load(kind, scratch, i, k) - m) - c) * r
+            value = fma(x_hat, load(F32, w, i, k), load(F32, b, i, k))
+            put(kind, y, at + i, k, value, streaming)
+        write(stats, row, mean)
+        write(stats, rows + row, np.float32(missed))
+        write(stats, 2 * rows + row, rstd)
     if streaming:
         finish_streams()
-
-
-@inlined
-def add_squares(kind, x, residual, result, row, at, n, streaming):
-    """Write the sum of one row, and give its squares, in float64 over blocks."""
-    squares = 0.0
-    for begin in range(0, n, BLOCK):
-        end = min(begin + BLOCK, n)
-        full = end - (end - begin) % LANES
-        s = spread(np.float32(0))
-        for i in range(begin, full, LANES):
-            value = add_step(kind, x, residual, result, row, at, i, LANES, streaming)
-            s = fma(value, value, s)
-        if full < end:
-            value = add_step(kind, x, residual, result, row, at, full, end - full, False)
-            s = fma(value, value, s)
-        squares += total(s)
-    return squares
-
-
-@inlined
-def scale_step(kind, row, y, w, at, i, k, r, d, streaming):
-    weight = load(np.float32(0), w, i, k)
-    x_hat = load(kind, row, i, k) * r
-    put(kind, y, at + i, k, fma(x_hat, weight, (x_hat * d) * weight), streaming)
 
 
 @compiled
@@ -101,17 +56,25 @@ def add_rms_norm(
     kind, x, residual, result, y, stats, rows, w, b, scratch, first, last, n, eps, streaming
 ):
     """As above; `rows` and `b` are not read."""
-    full = n - n % LANES
     for row in range(first, last):
         at = row * n
-        squares = add_squares(kind, x, residual, result, scratch, at, n, streaming)
+        squares = 0.0
+        for begin in range(0, n, BLOCK):
+            s = spread(F32)
+            for i, k in vectors(begin, min(begin + BLOCK, n)):
+                value = load(kind, x, at + i, k) + load(kind, residual, at + i, k)
+                put(kind, result, at + i, k, value, streaming)
+                store(kind, scratch, i, k, value)
+                value = load(kind, scratch, i, k)
+                s = fma(value, value, s)
+            squares += total(s)
         exact = 1.0 / math.sqrt(squares / n + eps)
         rstd = np.float32(exact)
-        write(stats, row, rstd)
         r, d = spread(rstd), spread(np.float32((exact - rstd) / rstd))
-        for i in range(0, full, LANES):
-            scale_step(kind, scratch, y, w, at, i, LANES, r, d, streaming)
-        if full < n:
-            scale_step(kind, scratch, y, w, at, full, n - full, r, d, False)
+        for i, k in vectors(n):
+            weight = load(F32, w, i, k)
+            x_hat = load(kind, scratch, i, k) * r
+            put(kind, y, at + i, k, fma(x_hat, weight, (x_hat * d) * weight), streaming)
+        write(stats, row, rstd)
     if streaming:
         finish_streams()

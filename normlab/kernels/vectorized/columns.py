@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from normlab.kernels.vectorized.compiling import compiled, inlined
-from normlab.kernels.vectorized.rows import flush, put
+from normlab.kernels.vectorized.ladder import flush, put
 from normlab.kernels.vectorized.vectors import LANES, finish_streams, fma, load, store
 
 FLUSH = 16  # rows whose sums stay in float32

@@ -6,20 +6,77 @@ into those of another, so that the name of the folder stands for all files.
 
 from __future__ import annotations
 
+import ast
+import copy
+import functools
 import hashlib
+import inspect
 import os
 import platform
+import textwrap
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba import njit
-from numba.core import codegen, config
+from numba.core import config
 
-# A division by zero gives what it gives in torch, and costs no test.
-inlined = njit(forceinline=True, error_model="numpy")
+from normlab.kernels.vectorized.vectors import LANES, cpu_features
+
+
+def vectors(first: int, last: int | None = None) -> Iterator[tuple[int, int]]:
+    """Where each vector of a row begins, and how many numbers it has, as `range` counts.
+
+    The compiler is given two loops in the place of one: over whole vectors, whose length it knows,
+    and over the rest.
+
+    Example:
+        >>> list(vectors(70))
+        [(0, 32), (32, 32), (64, 6)]
+    """
+    first, last = (0, first) if last is None else (first, last)
+    for i in range(first, last, LANES):
+        yield i, min(LANES, last - i)
+
+
+class _Split(ast.NodeTransformer):
+    """Two loops in the place of each over :func:`vectors`."""
+
+    def visit_For(self, loop: ast.For) -> Any:
+        self.generic_visit(loop)
+        call = loop.iter
+        if not (isinstance(call, ast.Call) and ast.unparse(call.func) == "vectors"):
+            return loop
+        i, k = (name.id for name in loop.target.elts)
+        first, last = ["0", *(f"({ast.unparse(each)})" for each in call.args)][-2:]
+        rest = f"{i}_rest"
+        whole, over, then = ast.parse(
+            f"{rest} = {last} - ({last} - {first}) % {LANES}\n"
+            f"for {i} in range({first}, {rest}, {LANES}): {k} = {LANES}\n"
+            f"if {rest} < {last}: {i} = {rest}; {k} = {last} - {rest}"
+        ).body
+        over.body += copy.deepcopy(loop.body)
+        then.body += loop.body
+        return [ast.copy_location(each, loop) for each in (whole, over, then)]
+
+
+def _split(function: Callable[..., Any]) -> Any:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    tree.body[0].decorator_list = []
+    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
+    code = compile(
+        ast.fix_missing_locations(_Split().visit(tree)), inspect.getfile(function), "exec"
+    )
+    made: dict[str, Any] = {}
+    exec(code, function.__globals__, made)
+    return functools.update_wrapper(made[function.__name__], function)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile into its callers. A division by zero gives what it gives in torch."""
+    return njit(forceinline=True, error_model="numpy")(_split(function))
 
 
 def folder_of(sources: Path) -> str:
@@ -39,6 +96,7 @@ FOLDER = folder_of(Path(__file__).parent)
 
 def compiled(function: Callable[..., None]) -> Any:
     """Compile at the first call, without holding the interpreter, and keep the result on disk."""
+    function = _split(function)
     before = config.CACHE_DIR
     config.CACHE_DIR = FOLDER
     try:
@@ -61,7 +119,4 @@ def converts_halves() -> bool:
     """
     if platform.machine().lower() not in ("x86_64", "amd64", "i386", "i686"):
         return platform.machine().lower() in ("aarch64", "arm64")
-    features = config.CPU_FEATURES
-    if features is None:
-        features = codegen.get_host_cpu_features()
-    return "+f16c" in features.split(",")
+    return "f16c" in cpu_features()

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, codegen, config
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
@@ -28,6 +28,25 @@ _INTS = ir.VectorType(ir.IntType(32), LANES)
 _SHORTS = ir.VectorType(ir.IntType(16), LANES)
 _HALVES = ir.VectorType(ir.HalfType(), LANES)
 _MASK = ir.VectorType(ir.IntType(1), LANES)
+
+
+def cpu_features() -> set[str]:
+    """What the processor that is compiled for can do, as LLVM names it."""
+    features = config.CPU_FEATURES
+    if features is None:
+        features = codegen.get_host_cpu_features()
+    return {name[1:] for name in features.split(",") if name.startswith("+")}
+
+
+class _BFloat(ir.Type):
+    """LLVM's bfloat16, which llvmlite lacks."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+
+# Elsewhere LLVM rounds by calling functions that numba does not link.
+_ROUNDS = "avx512bf16" in cpu_features()
 
 
 class _Vector(types.Type):
@@ -107,6 +126,8 @@ def _narrow(builder: Any, kind: Any, value: Any) -> Any:
         return value
     if kind == types.int16:
         return builder.bitcast(builder.fptrunc(value, _HALVES), _SHORTS)
+    if _ROUNDS:  # as below, but for numbers below 1.2e-38, which become 0
+        return builder.bitcast(builder.fptrunc(value, ir.VectorType(_BFloat(), LANES)), _SHORTS)
     # round to nearest, ties to even; a NaN stays one, whatever its lower bits
     bits = builder.bitcast(value, _INTS)
     odd = builder.and_(builder.lshr(bits, _constant(_INTS, 16)), _constant(_INTS, 1))
@@ -151,6 +172,24 @@ def stream(context: Any, kind: Any, base: Any, i: Any, value: Any) -> Any:
         done.set_metadata("nontemporal", one)
 
     return types.void(kind, types.int64, types.int64, vector), generate
+
+
+@intrinsic
+def fetch(context: Any, kind: Any, base: Any, i: Any) -> Any:
+    """Ask for the numbers from element i on, to be in the second cache when they are read."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        _, base, i = args
+        element, _, size = _element(kind)
+        start = builder.bitcast(_pointer(builder, base, i, element), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        arguments = [start.type, number, number, number]
+        function = _declare(builder, "llvm.prefetch.p0", ir.VoidType(), arguments)
+        for offset in range(0, LANES * size, 64):
+            line = builder.gep(start, [ir.IntType(64)(offset)])
+            builder.call(function, [line, number(0), number(2), number(1)])
+
+    return types.void(kind, types.int64, types.int64), generate
 
 
 @intrinsic
