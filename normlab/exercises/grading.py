@@ -41,6 +41,7 @@ __all__ = [
     "what_fails",
 ]
 
+WRONG = "the value is wrong"
 RETURNS = 'Returns:\n    "right", "not answered yet", or what is wrong.'
 
 
@@ -82,7 +83,7 @@ class Question:
 
     def _unexplained(self, got: Any) -> str:
         what = _relation(got, self.expected, self.tolerance)
-        return ". ".join(filter(None, (what, self.hint))) or "the value is wrong"
+        return ". ".join(filter(None, (what, self.hint))) or WRONG
 
 
 Grading = Iterator[Question | str]
@@ -222,6 +223,7 @@ def _verdict(answers: tuple[Answer, ...], grading: Grading) -> str:
         for step in grading:
             if isinstance(step, Question):
                 failed = step.judge((step.through or answers[0])(*step.args))
+                failed += answers[0].describe(step.args, {}) if failed == WRONG else ""
             else:
                 failed = step
             if failed:
