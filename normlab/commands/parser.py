@@ -135,7 +135,21 @@ def make_parser(families: tuple[str, ...]) -> argparse.ArgumentParser:
     text = "Run a notebook's own cells in a fresh process and report what its checks say."
     answers = commands.add_parser("grade", help=text, description=text)
     answers.add_argument("notebook", help="path of a notebook with answers to exercises")
-    answers.add_argument("--limit", type=_seconds, default=600.0, help="seconds for all of it")
+    answers.add_argument("--seed", type=int, metavar="N", help="grade no variants but this one's")
+    answers.add_argument(
+        "--limit",
+        type=_seconds,
+        default=600.0,
+        metavar="SECONDS",
+        help="for all of it (default: %(default)g)",
+    )
+    answers.add_argument(
+        "--cell-limit",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="for each cell (default: %(default)g); one that takes longer is named and left out",
+    )
     answers.add_argument("--json", action="store_true", help="print JSON")
     return parser
 

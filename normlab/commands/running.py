@@ -29,7 +29,12 @@ class Answer:
 def run(options: argparse.Namespace) -> Answer:
     """Run the command that the options name."""
     if options.command == "grade":
-        graded = grade_notebook(options.notebook, limit=options.limit)
+        graded = grade_notebook(
+            options.notebook,
+            limit=options.limit,
+            cell_limit=options.cell_limit,
+            seed=options.seed,
+        )
         return Answer(graded.to_dict(), graded, 0 if graded.passed else 1)
     commands = {"check": _check, "identify": _identify, "doctor": _doctor}
     return commands[options.command](options)

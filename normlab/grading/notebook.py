@@ -2,232 +2,195 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-import textwrap
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from normlab.grading import process
+from normlab.grading.pages import PAGES
 from normlab.grading.reading import (
-    Cell,
+    Call,
+    Exercise,
     GradingError,
-    find_graders,
+    find_calls,
     find_modules,
-    find_tasks,
+    find_replaced,
     read_notebook,
 )
+from normlab.grading.report import NotebookReport, Task
+from normlab.grading.running import Outcome, execute, shorten
+
+VARIANTS = "variants."  # what asks for a seed
+OF_ANY_CHAPTER = "variants.check_answer"  # belongs to no page
+KEYS = ("variants.solve", "variants.right_")
 
 
 @dataclass(frozen=True)
-class Task:
-    """One call of a check, or an exercise that has lost it.
-
-    Attributes:
-        check: name of the check, or "" where none is called.
-        title: of the exercise, or "".
-        cell: number of the cell, counted from 1 over all cells.
-        status: "right", "wrong", "not answered yet", or "not graded".
-        message: what is wrong, or why there is no grade; "" otherwise.
-        seed: of the variant that was answered, or None.
-    """
+class Try:
+    """What became of one call of a check."""
 
     check: str
-    title: str
+    chapter: str  #: that a question of any chapter was put about
     cell: int
     status: str
     message: str = ""
     seed: int | None = None
 
 
-@dataclass
-class NotebookReport:
-    """What became of the tasks of one notebook.
-
-    Attributes:
-        notebook: its path, as given.
-        tasks: in the order of the notebook.
-        errors: cells that failed, one sentence each.
-        notes: lines that were not executed, and exercises that have no check.
-    """
-
-    notebook: str
-    tasks: list[Task] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def passed(self) -> bool:
-        """Whether there is a task, every task is right, and no cell failed."""
-        statuses = {task.status for task in self.tasks}
-        return statuses == {"right"} and not self.errors
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as lists, strings and numbers, ready for JSON."""
-        right = sum(task.status == "right" for task in self.tasks)
-        counts = {"passed": self.passed, "right": right, "total": len(self.tasks)}
-        return {**counts, **asdict(self)}
-
-    def __str__(self) -> str:
-        right = sum(task.status == "right" for task in self.tasks)
-        lines = [f"{self.notebook}: {right} of {len(self.tasks)} right"]
-        for task in self.tasks:
-            text = f"{task.status}: {task.message}" if task.message else task.status
-            seed = "" if task.seed is None else f"seed {task.seed}"
-            title = f"({task.title})" if task.title and task.check else task.title
-            name = " ".join(filter(None, (task.check, title)))
-            lines.append(f"  cell {task.cell:3}  {', '.join(filter(None, (name, seed)))}: {text}")
-        lines += [f"  error: {error}" for error in self.errors]
-        lines += [f"  note: {note}" for note in self.notes]
-        return "\n".join(lines)
-
-
-def grade_notebook(path: str | Path, *, limit: float = 600.0) -> NotebookReport:
+def grade_notebook(
+    path: str | Path, *, limit: float = 600.0, cell_limit: float = 60.0, seed: int | None = None
+) -> NotebookReport:
     """Run a notebook's own code cells in a fresh process and collect what its checks say.
 
-    A task is a call of a check from `normlab.exercises`, and its grade is the sentence
-    that the check returns, whatever the cell prints. An exercise below which no check is called
-    is "not graded", unless its title says that it is open. Only the code of the notebook's cells
-    is run: no stored output is believed, no kernel that the metadata name is started, no start-up
-    file is read, nothing that lies beside the notebook is imported, and lines for the shell
-    (`!command`, `%magic`, `name?`) are left out. The cells run with your rights, in the folder of
-    the notebook; grade strangers' work where it can do no harm.
+    The tasks are the exercises of the page of the book from which the notebook has a label or a
+    check, also those that it has lost. Each counts once, and its grade is the sentence that its
+    own check returns, wherever that is called and whatever a cell prints; of several calls the
+    last counts. A question of `variants.check_answer` is one more task, unless the notebook has
+    exercises and none of the question's chapter.
+
+    Only the code of the notebook's cells is run: no stored output is believed, no kernel that the
+    metadata name is started, no start-up file is read, nothing that lies beside the notebook is
+    imported, and lines for the shell (`!command`, `%magic`, `name?`) are left out. A cell that does
+    not end, or that ends the process, is named, and the others run again without it. The cells run
+    with your rights, in the folder of the notebook; grade strangers' work where it can do no harm.
 
     Args:
         path: of the notebook.
         limit: seconds for all of it. The cells that have ended by then are graded.
+        cell_limit: seconds for each cell.
+        seed: the only one whose variants are graded; None takes any.
 
     Returns:
         report with one entry a task.
 
     Raises:
-        GradingError: the file is no notebook, or no cell of it calls a check.
-        ValueError: `limit` is not positive.
+        GradingError: the file is no notebook, or has no exercise of the book and no check.
+        ValueError: `limit` or `cell_limit` is not positive.
     """
-    if not limit > 0:
-        raise ValueError(f"limit: got {limit!r}; expected a positive number of seconds")
+    for name, seconds in (("limit", limit), ("cell_limit", cell_limit)):
+        if not seconds > 0:
+            raise ValueError(f"{name}: got {seconds!r}; expected a positive number of seconds")
     path = Path(path)
-    cells, exercises = read_notebook(path)
-    graders, replaced = find_graders(cells)
-    calls = {cell.number: find_tasks(cell, graders) for cell in cells}
-    if not any(calls.values()):
+    cells, texts = read_notebook(path)
+    calls = find_calls(cells)
+    checks = [call for call in calls if ".check_" in call.name]
+    pages = _pages({text.label for text in texts} | {call.name for call in checks})
+    if not pages and not checks:
         raise GradingError(
-            f"{path}: no cell calls a check from normlab.exercises, so there is nothing to "
-            "grade; give the notebook of a chapter, with its last lines print(check_...(answer))"
+            f"{path}: has no exercise of the book and no cell calls a check from "
+            "normlab.exercises, so there is nothing to grade; give the notebook of a chapter, with "
+            "its last lines print(check_...(answer))"
         )
-    report = NotebookReport(str(path))
+    sources = [(cell.number, cell.source) for cell in cells]
+    modules, folder = find_modules(cells), path.resolve().parent
+    outcomes, ending = execute(sources, modules, folder, limit, cell_limit)
+    report = NotebookReport(str(path), ", ".join(pages), seed=seed)
     report.notes += [f"cell {c.number}: not executed: {x}" for c in cells for x in c.left_out]
-    outcomes, ending = _execute(cells, path.resolve().parent, limit)
+    failed = {number: outcome.failure for number, outcome in outcomes.items() if outcome.failure}
+    report.errors += [f"cell {number} {failure}" for number, failure in sorted(failed.items())]
+    report.errors += [ending] if ending else []
+    replaced = ", ".join(sorted(find_replaced(cells)))
+    tries = []
     for cell in cells:
-        verdicts, failure = outcomes.get(cell.number, ([], None))
-        reason = "" if cell.number in outcomes else f"not reached: {ending}"
-        if failure is not None:
-            reason = f"the cell raises {failure}"
-            report.errors.append(f"cell {cell.number} raises {failure}")
-        elif replaced:
-            reason = f"the notebook gives {', '.join(sorted(replaced))} another meaning"
-        report.tasks += _grade(cell, calls[cell.number], verdicts, reason)
-    graded = {task.title for task in report.tasks}
-    for title, number in exercises.items():
-        if title not in graded and "(open)" in title:
-            report.notes.append(f"exercise {title!r}: has no check; read the answer")
-        elif title not in graded:
-            reason = "no cell below it calls a check; restore the line print(check_...(answer))"
-            report.tasks.append(Task("", title, number, "not graded", reason))
-    report.tasks.sort(key=lambda task: task.cell)
-    if ending:
-        report.errors.append(ending)
+        outcome = outcomes.get(cell.number, Outcome([], f"was not reached: {ending}"))
+        if replaced and not outcome.failure:
+            outcome = Outcome([], f"does not count: the notebook gives {replaced} another meaning")
+        its_calls = [call for call in checks if call.number == cell.number]
+        tries += list(_judge(cell.number, its_calls, outcome, seed))
+    _add_exercises(report, pages, texts, tries)
+    _add_variants(report, pages, [one for one in tries if one.check == OF_ANY_CHAPTER])
+    report.notes += [
+        f"cell {call.number}: calls {call.name}, which gives the answer"
+        for call in calls
+        if call.name.startswith(KEYS)
+    ]
+    if seed is not None and seed not in {one.seed for one in tries}:
+        report.errors.append(f"no check was called with seed={seed}")
     return report
 
 
-Outcomes = dict[int, tuple[list[dict[str, Any]], str | None]]
+def _pages(found: set[str]) -> list[str]:
+    """Those to which one of these labels or checks belongs."""
+    return [page for page, tasks in PAGES.items() if found & {*tasks, *tasks.values()}]
 
 
-def _execute(cells: list[Cell], folder: Path, limit: float) -> tuple[Outcomes, str]:
-    """Cell number -> what its checks returned and how it failed; and why not all ended, or ""."""
-    with tempfile.TemporaryDirectory() as scratch:
-        given, results = Path(scratch, "given.json"), Path(scratch, "results.jsonl")
-        sources = [(c.number, c.source) for c in cells]
-        given.write_text(json.dumps([find_modules(cells), sources]), encoding="utf-8")
-        extra = {"MPLBACKEND": "agg", "IPYTHONDIR": scratch, "PYTHONIOENCODING": "utf-8:replace"}
-        command = [sys.executable, "-P", str(process.__file__), str(given), str(results)]
-        ending = _run(command, folder, {"OMP_NUM_THREADS": "1", **os.environ, **extra}, limit)
-        text = results.read_text(encoding="utf-8") if results.exists() else ""
-    outcomes: Outcomes = {}
-    running = None
-    for line in text.splitlines():
-        entry = json.loads(line)
-        running = entry.get("started")
-        if "ended" in entry:
-            failure = entry["failure"] and _shorten(entry["failure"])
-            outcomes[entry["ended"]] = (entry["verdicts"], failure)
-    if not ending and len(outcomes) < len(cells):
-        ending = "the process ended itself"
-    if ending and running is not None:
-        ending += f" in cell {running}"
-    return outcomes, ending
+def _judge(cell: int, calls: list[Call], outcome: Outcome, seed: int | None) -> Iterator[Try]:
+    """What the checks of a cell say, where each was called as often as the cell has it written."""
+    if outcome.failure:
+        for call in calls:
+            message = f"the cell {outcome.failure}"
+            yield Try(call.name, call.chapter, cell, "not graded", message)
+        return
+    written = Counter(call.name for call in calls)
+    said = Counter(verdict["check"] for verdict in outcome.verdicts)
+    for check in written | said:
+        if written[check] != said[check]:
+            yield Try(
+                check,
+                "",
+                cell,
+                "not graded",
+                f"the cell has {_count(written[check], 'call')} of it, and "
+                f"{_count(said[check], 'verdict')}; call each check once, in the last lines of its "
+                "cell: print(check_...(answer))",
+            )
+    for verdict in outcome.verdicts:
+        check, answered = verdict["check"], verdict["seed"]
+        if written[check] != said[check]:
+            continue
+        status, _, message = verdict["verdict"].partition(": ")
+        if seed is not None and check.startswith(VARIANTS) and answered != seed:
+            status, message = "not graded", f"answers seed {answered}; seed {seed} is asked"
+        yield Try(check, verdict["chapter"], cell, status, shorten(message), answered)
 
 
-def _start(
-    command: list[str], folder: Path, environment: dict[str, str]
-) -> subprocess.Popen[bytes]:
-    none = subprocess.DEVNULL
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdin=none,
-        stdout=none,
-        stderr=none,
-        start_new_session=True,
-    )
+def _add_exercises(
+    report: NotebookReport, pages: list[str], texts: list[Exercise], tries: list[Try]
+) -> None:
+    """A task for each exercise of the pages; a note for those without a check."""
+    exercises = {label: check for page in pages for label, check in PAGES[page].items()}
+    by_label = {text.label: text for text in reversed(texts)}
+    for label, check in exercises.items():
+        text = by_label.get(label)
+        if check:
+            its = [one for one in tries if one.check == check]
+            report.tasks.append(_task(report, check, its, label, text))
+        else:
+            title = text.title if text else f"{label}, which is missing"
+            report.notes.append(f"exercise {title}: has no check; read the answer")
+    for text in texts:
+        if text.label not in exercises:
+            report.notes.append(f"exercise {text.title}: none of the book's; read the answer")
 
 
-def _run(command: list[str], folder: Path, environment: dict[str, str], limit: float) -> str:
-    """Why the command did not come to a good end, or ""."""
-    with _start(command, folder, environment) as running:
-        try:
-            status = running.wait(limit)
-        except subprocess.TimeoutExpired:
-            return f"the time limit of {limit:g} s was over"
-        finally:
-            # What the cells started ends with them; Windows has no groups.
-            with contextlib.suppress(OSError, AttributeError):
-                os.killpg(running.pid, signal.SIGKILL)
-            running.kill()
-    return f"the process ended with status {status}" if status else ""
+def _add_variants(report: NotebookReport, pages: list[str], tries: list[Try]) -> None:
+    """A task for each question of any chapter, where it belongs to the notebook."""
+    chapters = sorted({one.chapter for one in tries})
+    report.chapter = report.chapter or ", ".join(filter(None, chapters))
+    for chapter in chapters:
+        its = [one for one in tries if one.chapter == chapter]
+        if not pages or chapter in {page.removesuffix("_further") for page in pages}:
+            text = Exercise("", f"variant of {chapter}" if chapter else "variant", its[-1].cell)
+            report.tasks.append(_task(report, OF_ANY_CHAPTER, its, "", text))
+        else:
+            cells = ", ".join(str(one.cell) for one in its)
+            report.notes.append(f"cell {cells}: a question about {chapter} is no task here")
 
 
-def _grade(
-    cell: Cell, checks: list[str], verdicts: list[dict[str, Any]], reason: str
-) -> list[Task]:
-    """One task for each check; `reason` says why no verdict counts."""
-    if not reason and len(verdicts) != len(checks):
-        reason = (
-            f"the cell calls {_count(checks, 'check')}, {_count(verdicts, 'verdict')}; call each "
-            "check once, in the last lines of its cell: print(check_...(answer))"
-        )
-    if reason:
-        return [Task(check, cell.title, cell.number, "not graded", reason) for check in checks]
-    tasks = []
-    for given in verdicts:
-        status, _, message = given["verdict"].partition(": ")
-        task = (given["check"], cell.title, cell.number, status, _shorten(message), given["seed"])
-        tasks.append(Task(*task))
-    return tasks
+def _task(
+    report: NotebookReport, check: str, tries: list[Try], label: str, text: Exercise | None
+) -> Task:
+    """The last verdict on an exercise, else why there is none; a note where there were several."""
+    name, title = check.partition(".")[2], text.title if text else ""
+    if not tries:
+        message = f"{name} is not called; restore the exercise with its line print({name}(answer))"
+        return Task(label, name, title, text.number if text else None, "not graded", message)
+    last = ([one for one in tries if one.status != "not graded"] or tries)[-1]
+    if len(tries) > 1:
+        cells = ", ".join(str(one.cell) for one in tries)
+        report.notes.append(f"{name} is called {len(tries)} times (cell {cells}) and counts once")
+    return Task(label, name, title, last.cell, last.status, last.message, last.seed)
 
 
-def _count(things: list[Any], word: str) -> str:
-    return f"{len(things)} {word}" + "s" * (len(things) != 1)
-
-
-def _shorten(text: str) -> str:
-    """One line that can be printed anywhere; an error may tell a long story."""
-    line = textwrap.shorten(text, 500, placeholder=" ...")
-    return line.encode("utf-8", "backslashreplace").decode("utf-8")
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + "s" * (number != 1)

@@ -41,34 +41,36 @@ def watch(name: str, verdicts: Verdicts) -> None:
 
 
 def write_down(check: Callable[..., Any], verdicts: Verdicts) -> Callable[..., Any]:
-    """The check, which writes down its verdict and the seed of its variant."""
+    """The check, which writes down its verdict, and the seed and the chapter of its variant."""
+    file = check.__module__.split(".")[2]
 
     @functools.wraps(check)
     def watched(*args: Any, **kwargs: Any) -> Any:
         before = len(verdicts)
         verdict = check(*args, **kwargs)
         del verdicts[before:]  # of checks that this one has called
-        seed = kwargs.get("seed")
-        seed = seed if isinstance(seed, int) else None
-        verdicts.append({"check": check.__name__, "verdict": str(verdict), "seed": seed})
+        seed, chapter = kwargs.get("seed"), str(kwargs.get("chapter", ""))
+        said = {"seed": seed if isinstance(seed, int) else None, "chapter": chapter}
+        verdicts.append({"check": f"{file}.{check.__name__}", "verdict": str(verdict), **said})
         return verdict
 
     return watched
 
 
-def run_cell(number: int, source: str, names: dict[str, object]) -> str | None:
-    """How the cell fails, or None."""
+def run_cell(number: int, source: str, names: dict[str, object]) -> str:
+    """How the cell fails, or ""."""
     name = f"<cell {number}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     try:
         exec(compile(source, name, "exec", dont_inherit=True), names)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        return f"{type(error).__name__}: {error}".rstrip(": ")
-    return None
+        return f"raises {type(error).__name__}: {error}".rstrip(": ")
+    return ""
 
 
 def main(given: str, results: str) -> None:
     modules, cells = json.loads(Path(given).read_text(encoding="utf-8"))
+    sys.argv[1:] = []  # none of the cells' business
     verdicts: Verdicts = []
     for name in modules:
         watch(name, verdicts)

@@ -10,11 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 GRADERS = "normlab.exercises"
-CALL = re.compile(r"\b(check_\w+)\s*\(")
+CALL = re.compile(r"\b((?:\w+\.)?check_\w+)\s*\(")
 LEFT_OUT = re.compile(r"^([ \t]*)([%!?].*|[\w.]+\?{1,2}[ \t]*)$", re.MULTILINE)
 # Below any other one stands something that is not Python.
 PYTHON_MAGICS = ("%%capture", "%%prun", "%%time", "%%timeit")
-TITLE = re.compile(r"^[`:]{3,}\s*\{exercise(?:-start)?\}[ \t]*(.*)$", re.MULTILINE)
+EXERCISE = re.compile(
+    r"^[`:]{3,}\s*\{exercise(?:-start)?\}[ \t]*(.*)((?:\n[ \t]*:.*)*)", re.MULTILINE
+)
+LABEL = re.compile(r"^[ \t]*:label:[ \t]*(\S+)", re.MULTILINE)
 
 
 class GradingError(ValueError):
@@ -29,11 +32,28 @@ class Cell:
     source: str  #: what is executed
     #: lines for the notebook's own shell (`%magic`, `!command`, `name?`); not executed
     left_out: tuple[str, ...] = ()
-    title: str = ""  #: of the exercise in the text above, or ""
 
 
-def read_notebook(path: Path) -> tuple[list[Cell], dict[str, int]]:
-    """The code cells of a notebook, in order, and the exercises with the numbers of their cells.
+@dataclass(frozen=True)
+class Exercise:
+    """The text of an exercise."""
+
+    label: str  #: or "", where it has none
+    title: str
+    number: int  #: of its cell
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a function of the exercises, as it stands in a cell."""
+
+    number: int  #: of the cell
+    name: str  #: file and function, such as `rms_norm.check_rms_gradient`
+    chapter: str = ""  #: that a question of any chapter is put about, where a word says it
+
+
+def read_notebook(path: Path) -> tuple[list[Cell], list[Exercise]]:
+    """The code cells of a notebook and the texts of its exercises, each in order.
 
     Raises:
         GradingError: there is no such file, or it is no notebook of format 4.
@@ -53,28 +73,28 @@ def read_notebook(path: Path) -> tuple[list[Cell], dict[str, int]]:
             f"{path}: is no notebook of format 4 (nothing under {error}); save it again in Jupyter"
         ) from error
     cells: list[Cell] = []
-    exercises: dict[str, int] = {}
-    title = ""
+    exercises: list[Exercise] = []
     for number, (kind, source) in enumerate(kinds, start=1):
         if kind == "markdown":
-            exercises |= dict.fromkeys(TITLE.findall(source), number)
-            title = (TITLE.findall(source) or [title])[-1]
+            for title, options in EXERCISE.findall(source):
+                label = LABEL.search(options)
+                exercises.append(Exercise(label[1] if label else "", title, number))
         elif kind == "code" and source.strip():
-            cells.append(_prepare(number, source, title))
+            cells.append(_prepare(number, source))
     return cells, exercises
 
 
-def _prepare(number: int, source: str, title: str) -> Cell:
+def _prepare(number: int, source: str) -> Cell:
     if source.lstrip().startswith("%%"):
         magic, _, below = source.lstrip().partition("\n")
         if magic.split()[0] not in PYTHON_MAGICS:
-            return Cell(number, "", (magic,), title)
-        cell = _prepare(number, f"\n{below}", title)
+            return Cell(number, "", (magic,))
+        cell = _prepare(number, f"\n{below}")
         return replace(cell, left_out=(magic, *cell.left_out))
     if _parse(source):  # a line of a string may begin with a percent sign
-        return Cell(number, source, (), title)
+        return Cell(number, source)
     left_out = tuple(line for _, line in LEFT_OUT.findall(source))
-    return Cell(number, LEFT_OUT.sub(r"\1pass", source), left_out, title)
+    return Cell(number, LEFT_OUT.sub(r"\1pass", source), left_out)
 
 
 def _parse(source: str) -> ast.Module | None:
@@ -90,21 +110,27 @@ def _nodes(cells: list[Cell]) -> Iterator[ast.AST]:
         yield from ast.walk(tree)
 
 
-def find_graders(cells: list[Cell]) -> tuple[set[str], set[str]]:
-    """Names that the notebook imports from the exercises, and those it binds to other things."""
+def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """The names that an import gives, each with the exercises that it comes from, or ""."""
+    if not isinstance(node, ast.ImportFrom | ast.Import):
+        return
+    module = getattr(node, "module", None) or ""
+    for alias in node.names:
+        origin = f"{module}.{alias.name}" if module else alias.name
+        ours = origin.startswith(f"{GRADERS}.") and (bool(module) or bool(alias.asname))
+        name = alias.asname or alias.name.partition(".")[0]
+        yield name, origin.removeprefix(f"{GRADERS}.") if ours else ""
+
+
+def find_replaced(cells: list[Cell]) -> set[str]:
+    """Names that the notebook imports from the exercises and that it binds to other things."""
     imported: set[str] = set()
     other: set[str] = set()
     for node in _nodes(cells):
-        if isinstance(node, ast.ImportFrom | ast.Import):
-            module = getattr(node, "module", None) or ""
-            for alias in node.names:
-                origin = f"{module}.{alias.name}" if module else alias.name
-                name = alias.asname or alias.name.partition(".")[0]
-                ours = origin.startswith(GRADERS) and (bool(module) or bool(alias.asname))
-                (imported if ours else other).add(name)
-        else:
-            other |= set(_bound(node))
-    return imported, imported & other
+        for name, origin in _imports(node):
+            (imported if origin else other).add(name)
+        other |= set(_bound(node))
+    return imported & other
 
 
 def find_modules(cells: list[Cell]) -> list[str]:
@@ -131,23 +157,32 @@ def _bound(node: ast.AST) -> Iterator[str]:
         yield getattr(node.args[0], "id", "")
 
 
-def find_tasks(cell: Cell, graders: set[str]) -> list[str]:
-    """Names of the checks that the cell calls, in order, such as `rms.check_rms_norm`.
+def _called(source: str) -> list[tuple[str, str]]:
+    """What a cell calls, as `holder.name` or `name`, with the word for its chapter, in order.
 
     A cell that does not parse is searched as text, so that a broken answer stays a task.
     """
-    tree = _parse(cell.source)
+    tree = _parse(source)
     if tree is None:
-        return CALL.findall(cell.source)
+        return [(name, "") for name in CALL.findall(source)]
     calls = []
     for node in ast.walk(tree):
-        match node:
-            case ast.Call(func=ast.Name(id=name)):
-                holder = name
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=holder), attr=name)):
-                pass
-            case _:
-                continue
-        if name.startswith("check_") and holder in graders:
-            calls.append((node.lineno, node.col_offset, name))
-    return [name for _, _, name in sorted(calls)]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            said = [k.value for k in node.keywords if k.arg == "chapter"]
+            chapter = said[0].value if said and isinstance(said[0], ast.Constant) else ""
+            calls.append((node.lineno, node.col_offset, ast.unparse(node.func), str(chapter)))
+    return [(name, chapter) for _, _, name, chapter in sorted(calls)]
+
+
+def find_calls(cells: list[Cell]) -> list[Call]:
+    """The calls of what the notebook imports from the exercises, in order."""
+    origins: dict[str, str] = {}
+    found = []
+    for cell in cells:
+        origins.update(pair for node in _nodes([cell]) for pair in _imports(node))
+        for name, chapter in _called(cell.source):
+            holder, _, rest = name.partition(".")
+            parts = ".".join(filter(None, (origins.get(holder, ""), rest))).split(".")
+            if origins.get(holder) and len(parts) > 1:
+                found.append(Call(cell.number, f"{parts[0]}.{parts[-1]}", chapter))
+    return found

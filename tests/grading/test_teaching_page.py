@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import warm
 
-from normlab.grading import notebook
+from normlab.grading import grade_notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = (ROOT / "book" / "teaching.md").read_text(encoding="utf-8").partition("(teaching-grade)=")
@@ -52,18 +51,18 @@ def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_commands_in_their_order(folder):
     graded = run("bash", "-c", BLOCKS["shell"], folder=folder)
-    assert "rms_norm.ipynb: 1 of 2 right" in graded.stdout
+    assert "rms_norm.ipynb: 1 of 3 right (layer_norm_further, normlab " in graded.stdout
     assert "error" not in graded.stdout
     listed = run(sys.executable, "-c", BLOCKS["python"], folder=folder)
     assert listed.stderr == ""
-    empty, rms, task = listed.stdout.splitlines()
+    empty, rms, count, telltale = listed.stdout.splitlines()
     assert empty.startswith("empty.ipynb ") and "no notebook" in empty
-    assert rms == "rms_norm.ipynb 1 of 2"
-    assert task.strip() == "check_count_means - not answered yet"
+    assert rms == "rms_norm.ipynb 1 of 3 layer_norm_further"
+    assert count.strip() == "ex-ln-count - not answered yet"
+    assert telltale.strip().startswith("ex-ln-telltale - not graded check_telltale_row is not")
 
 
-def test_without_the_link_the_chapters_do_not_find_their_data(folder, monkeypatch):
-    if sys.platform == "linux":
-        monkeypatch.setattr(notebook, "_start", warm.start)
-    report = notebook.grade_notebook(folder / "answers" / "rms_norm.ipynb")
+@pytest.mark.usefixtures("forks")
+def test_without_the_link_the_chapters_do_not_find_their_data(folder):
+    report = grade_notebook(folder / "answers" / "rms_norm.ipynb")
     assert any("FileNotFoundError" in error for error in report.errors)
