@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
-from normlab.exercises.shared import merge_moments, momentum_of_parts
+from normlab.exercises.shared import merge_moments
+
+REDUCTIONS = ("nothing", "sum", "average")
 
 
 @grader
@@ -63,13 +65,6 @@ def check_sync_gradient(answer: Answer) -> Grading:
 
 
 @grader
-def check_equivalent_momentum(answer: Answer) -> Grading:
-    """Grade `answer(momentum, times) -> float`, what `times` updates have to use."""
-    for given in ((0.1, 2), (0.1, 1), (0.3, 3)):
-        yield Question(given, *momentum_of_parts(*given))
-
-
-@grader
 def check_numbers_sent(answer: Answer) -> Grading:
     """Grade `answer(channels) -> int`, numbers that a device sends in one training step."""
     for channels in ([64], [64, 128, 256], [3, 3]):
@@ -88,13 +83,19 @@ def check_numbers_sent(answer: Answer) -> Grading:
 def check_reduction(answer: Answer) -> Grading:
     """Grade `answer(divided) -> str`, what a norm's weight gradient needs."""
     averaged = "the average would be the gradient of a mean over devices; the loss is one sum"
+    own = "each device has the weights of its own features, and nobody else has"
     rights = {
-        "features": ("nothing", {"sum": "each device has the weights of its own features"}),
+        "features": ("nothing", dict.fromkeys(["sum", "average"], own)),
         "tokens": ("sum", {"average": averaged, "nothing": "each copy saw its own tokens only"}),
         "heads": ("sum", {"average": averaged, "nothing": "each copy saw its own heads only"}),
-        "samples": ("average", {"sum": "each device took a mean, so the whole is their mean"}),
+        "samples": (
+            "average",
+            {
+                "sum": "each device took a mean, so the whole is their mean",
+                "nothing": "each copy saw its own samples only",
+            },
+        ),
     }
     for divided, (right, reasons) in rights.items():
-        mistakes = {f"{divided}: {reason}": wrong for wrong, reason in reasons.items()}
-        hint = f'{divided}: expected "nothing", "sum" or "average", and another one of them'
-        yield Question((divided,), right, mistakes, hint)
+        mistakes = {f"{divided}, not {wrong}: {why}": wrong for wrong, why in reasons.items()}
+        yield Question((divided,), right, mistakes, choices=REDUCTIONS)
