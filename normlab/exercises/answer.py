@@ -101,19 +101,19 @@ class _Echo(io.TextIOBase):
 
 
 def _copy(value: Any) -> Any:
-    """A copy of what can be overwritten; None of everything else."""
+    """A copy of what can be overwritten, and all else itself."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, np.ndarray):
         return value.copy()
-    return [_copy(one) for one in value] if isinstance(value, list | tuple) else None
+    return list(map(_copy, value)) if isinstance(value, list | tuple) else value
 
 
 def _is_same(before: Any, after: Any) -> bool:
-    if before is None:
-        return True
     if isinstance(before, list):
         return len(before) == len(after) and all(map(_is_same, before, after))
+    if not isinstance(before, Tensor | np.ndarray):
+        return before is after
     after = after.detach() if isinstance(after, Tensor) else after
     if before.shape != after.shape or before.dtype != after.dtype:
         return False
@@ -177,7 +177,7 @@ class Answer:
     def updating(self, places: tuple[int, ...], *args: Any, **kwargs: Any) -> Any:
         """The same for a function that is to change the arguments at these places."""
         given = [*args, *kwargs.values()]
-        before = [None if at in places else _copy(value) for at, value in enumerate(given)]
+        before = [value if at in places else _copy(value) for at, value in enumerate(given)]
         said = self.run(*args, **kwargs)
         overwritten = [not _is_same(*pair) for pair in zip(before, given, strict=True)]
         if any(overwritten):
@@ -199,7 +199,8 @@ class Answer:
             with contextlib.redirect_stdout(echo), watch:
                 said = self.function(*args, **kwargs)
         except (Exception, SystemExit) as error:  # a reader's function may fail in any way; say how
-            self._note(error, f"it raised {type(error).__name__}: {error}", args, kwargs)
+            what = f"it raised {type(error).__name__}: {error}".rstrip(": ")
+            self._note(error, what, args, kwargs)
             if isinstance(error, SystemExit):
                 raise RuntimeError(f"SystemExit: {error}") from error
             raise
@@ -209,6 +210,11 @@ class Answer:
             self._break(forbidden_sentence(min(found)))
         return said
 
+    def describe(self, args: Any, kwargs: Any) -> str:
+        """The arguments of a call by the function's own names, as the end of a sentence."""
+        given = ", ".join(_describe(*pair) for pair in _named(self.function, args, kwargs))
+        return f", for {given}" if given else ""
+
     def _break(self, sentence: str) -> None:
         self.broke = self.broke or sentence
         raise Broken(sentence)
@@ -217,7 +223,6 @@ class Answer:
         if self.verdict:
             return
         self.error = error
-        given = ", ".join(_describe(*pair) for pair in _named(self.function, args, kwargs))
-        self.verdict = f"wrong: {what}, for {given}" if given else f"wrong: {what}"
+        self.verdict = f"wrong: {what}{self.describe(args, kwargs)}"
         if self.calls == 1 and str(error) == what:
             self.verdict = UNANSWERED

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from normlab.exercises.grading import Answer, Grading, Question, grader, random
-from normlab.exercises.shared import fold_into_linear, merge_moments
+from normlab.checks.formula import Formula
+from normlab.exercises.grading import Answer, Grading, Question, grader, random, uneven
+from normlab.exercises.shared import fold_into_linear, known, wrong_input_gradients, wrong_outputs
 
 
 @grader
@@ -18,17 +18,19 @@ def check_restoring_parameters(answer: Answer) -> Grading:
     Source:
         ioffe2015batch, Section 3, with `eps` taken into account.
     """
-    mean, var, eps = random(3, seed=0), random(3, seed=1).square() + 0.1, 0.05
-    root = (var + eps).sqrt()
-    std, of_layer = var.sqrt(), (1 / root, -mean / root)
-    mistakes = {
-        "the layer divides by sqrt(var + eps), so sqrt(var) gives back too little": (std, mean),
-        "the weight undoes a standard deviation, not a variance": (var + eps, mean),
-        "the bias is added after the division, so it is the mean itself": (root, mean / root),
-        "the bias gives the mean back, so its sign is plus": (root, -mean),
-        "these are the factor and summand of the layer; you need their inverses": of_layer,
-    }
-    yield Question((mean, var, eps), (root, mean), mistakes)
+    for size, eps in ((3, 0.05), (5, 0.4)):
+        mean, var = random(size, seed=size), random(size, seed=size + 10).square() + 0.1
+        root = (var + eps).sqrt()
+        std, of_layer = var.sqrt(), (1 / root, -mean / root)
+        mistakes = {
+            "the layer divides by sqrt(var + eps), so sqrt(var) gives back too little": (std, mean),
+            known("eps_outside", "batch_norm"): (std + eps, mean),
+            "the weight undoes a standard deviation, not a variance": (var + eps, mean),
+            "the bias is added after the division, so it is the mean itself": (root, mean / root),
+            "the bias gives the mean back, so its sign is plus": (root, -mean),
+            "these are the factor and summand of the layer; you need their inverses": of_layer,
+        }
+        yield Question((mean, var, eps), (root, mean), mistakes)
 
 
 @grader
@@ -49,13 +51,12 @@ def check_running_statistics(answer: Answer) -> Grading:
 
         old, exchanged = (1 - momentum) ** steps, momentum**steps
         right, from_0 = buffers(bessel, old), (1 - old) * bessel
-        direction = "momentum is the weight of the new batch"
-        corrected = "the buffer keeps the Bessel-corrected variance, var * count / (count - 1)"
+        direction = known("momentum_reversed", "batch_norm")
         special = "the first batch is not special: it is averaged with the initial 0 and 1"
         mistakes = {
-            corrected: buffers(var, old),
-            f"{direction}, not of the old value": buffers(bessel, exchanged),
-            f"{direction}, and the variance needs Bessel's correction": buffers(var, exchanged),
+            known("running_var_biased", "batch_norm"): buffers(var, old),
+            direction: buffers(bessel, exchanged),
+            f"the running variance is the biased one, and {direction}": buffers(var, exchanged),
             special: (mean, bessel),
             "the running variance starts at 1, not at 0": (right[0], from_0),
         }
@@ -63,35 +64,28 @@ def check_running_statistics(answer: Answer) -> Grading:
         yield Question((mean, var, count, momentum, steps), right, mistakes, hint)
 
 
-@grader
+@grader(forbids=("batch_norm",))
 def check_channel_norm(answer: Answer) -> Grading:
     """Grade `answer(x, eps) -> y`, batch norm in training of x (N, C, H, W), no parameters.
 
     Source:
         ioffe2015batch, Section 3.2.
     """
-    x = 2 * random(4, 3, 2, 5, seed=2) + random(1, 3, 1, 1, seed=3)
-    eps = 0.02
+    for shape, eps in (((4, 3, 2, 5), 0.02), ((2, 5, 3, 3), 0.5)):
+        x = uneven(2 * random(*shape, seed=2), 1, 0.02) + random(1, shape[1], 1, 1, seed=3)
+        formula = Formula("batch_norm", eps=eps)
 
-    def norm(dims: tuple[int, ...], divisor: int = 0) -> Tensor:
-        centered = x - x.mean(dims, keepdim=True)
-        var = centered.square().mean(dims, keepdim=True)
-        if divisor:
-            var = var * (x.numel() // 3) / divisor
-        return centered / (var + eps).sqrt()
+        def over(*axes: int, x: Tensor = x, formula: Formula = formula) -> Tensor:
+            return formula.replace(dims=axes)(x)
 
-    centered, axes = x - x.mean((0, 2, 3), keepdim=True), (0, 2, 3)
-    bessel = norm(axes, x.numel() // 3 - 1)
-    mistakes = {
-        "one mean for each channel and position; positions share it, too": norm((0,)),
-        "one mean for each sample and channel is instance norm": norm((2, 3)),
-        "one mean for each sample is layer norm": norm((1, 2, 3)),
-        "one mean for each position of a sample is layer norm over channels": norm((1,)),
-        "one mean for the whole tensor mixes the channels": norm((0, 1, 2, 3)),
-        "the batch is normalized with the biased variance, divisor n": bessel,
-        "eps stands inside the root": centered / (x.std(axes, correction=0, keepdim=True) + eps),
-    }
-    yield Question((x, eps), norm(axes), mistakes)
+        mistakes = {
+            "one mean for each channel and position; positions share it, too": over(0),
+            "one mean for each sample and channel is instance norm": over(2, 3),
+            "one mean for each sample is layer norm": over(1, 2, 3),
+            "one mean for each position of a sample is layer norm over channels": over(1),
+            "one mean for the whole tensor mixes the channels": over(0, 1, 2, 3),
+        }
+        yield Question((x, eps), formula(x), wrong_outputs(formula, x, first=mistakes))
 
 
 @grader
@@ -118,45 +112,26 @@ def check_folding(answer: Answer) -> Grading:
     yield case(3, 5, 20)
 
 
-@grader
+@grader(forbids=("autograd", "batch_norm"))
 def check_input_gradient(answer: Answer) -> Grading:
     """Grade `answer(dx_hat, x_hat, rstd) -> dx` for batch norm in training, input (N, C).
 
     Source:
         ioffe2015batch, Section 3.
     """
-    x, g = 2 * random(5, 3, seed=10), random(5, 3, seed=11)
-    centered = x - x.mean(0)
-    rstd = 1 / (centered.square().mean(0) + 0.01).sqrt()
-    x_hat = centered * rstd
-    through_mean, through_var = g.mean(0), x_hat * (g * x_hat).mean(0)
-    by_rows = g - g.mean(1, keepdim=True) - x_hat * (g * x_hat).mean(1, keepdim=True)
-    summed = g - 5 * (through_mean + through_var)
-    mistakes = {
-        "mean and variance depend on x; you took both as constants": rstd * g,
-        "the variance depends on x; its path is missing": rstd * (g - through_mean),
-        "the mean depends on x; its path is missing": rstd * (g - through_var),
-        "the two subtracted terms are means over the batch, not sums": rstd * summed,
-        "the means run over the batch (axis 0), not over the features": rstd * by_rows,
-        "the factor rstd applies to all three terms": rstd * g - through_mean - through_var,
-        "the factor rstd is missing": g - through_mean - through_var,
-    }
-    yield Question((g, x_hat, rstd), rstd * (g - through_mean - through_var), mistakes)
-
-
-@grader
-def check_synchronized_moments(answer: Answer) -> Grading:
-    """Grade `answer(means, variances, counts) -> (mean, var)` of the union of several devices.
-
-    `means` and `variances` (biased) are (devices, C), `counts` is (devices,).
-
-    Source:
-        peng2018megdet, Section 3.3, in the form that needs one message per device.
-    """
-    parts = [random(n, 4, seed=12 + n) + shift for n, shift in ((2, -2.0), (5, 0.0), (3, 4.0))]
-    counts = torch.tensor([len(p) for p in parts], dtype=torch.float64)
-    means = torch.stack([p.mean(0) for p in parts])
-    variances = torch.stack([(p - p.mean(0)).square().mean(0) for p in parts])
-    hint = "var = E[x²] - mean² holds for the union: find E[x²] of each device first"
-    right, mistakes = merge_moments(counts, means, variances)
-    yield Question((means, variances, counts), right, mistakes, hint)
+    formula = Formula("batch_norm", eps=0.01)
+    for samples, features in ((5, 3), (4, 4), (2, 7)):
+        x, g = 2 * random(samples, features, seed=10), random(samples, features, seed=11)
+        centered = x - x.mean(0)
+        rstd = 1 / (centered.square().mean(0) + formula.eps).sqrt()
+        x_hat = centered * rstd
+        through_mean, through_var = g.mean(0), x_hat * (g * x_hat).mean(0)
+        by_rows = g - g.mean(1, keepdim=True) - x_hat * (g * x_hat).mean(1, keepdim=True)
+        summed = g - samples * (through_mean + through_var)
+        mistakes = {
+            "the two subtracted terms are means over the batch, not sums": rstd * summed,
+            "the means run over the batch (axis 0), not over the features": rstd * by_rows,
+            "the factor rstd applies to all three terms": rstd * g - through_mean - through_var,
+        }
+        wrong = wrong_input_gradients(formula, x, None, g, first=mistakes)
+        yield Question((g, x_hat, rstd), rstd * (g - through_mean - through_var), wrong)

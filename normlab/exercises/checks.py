@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from normlab.checks.conformance import check_layer
 from normlab.checks.mistakes import MISTAKES
 from normlab.checks.mutants import LAYER_NORM_MUTANTS, LAYER_NORM_NAMES, find_mutant
-from normlab.exercises.grading import Answer, Grading, Question, grader, what_fails
+from normlab.exercises.grading import Answer, Grading, Question, as_plain, grader, what_fails
 from normlab.layers import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from normlab.norms import NORMS
 
@@ -70,8 +69,7 @@ def _ask(answer: Answer, layer: Layer, wrong: str = "") -> Generator[str, None, 
             if not wrong:
                 raise
             yield f"{prefix}it raised {type(error).__name__}: {error}{remedy}"
-        if isinstance(verdict, Tensor) and verdict.dtype == torch.bool and verdict.numel() == 1:
-            verdict = bool(verdict)
+        verdict = as_plain(verdict)
         if not isinstance(verdict, bool):
             yield f"{prefix}expected True or False, got {type(verdict).__name__}{remedy}"
         found.add(verdict)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from normlab.exercises.grading import Answer, Grading, Question, grader
-from normlab.exercises.shared import momentum_of_parts
 
 
 @grader
@@ -65,13 +64,6 @@ def _classifier(seen: Tensor | None, *, flip: bool = False) -> nn.Module:
             norm.running_mean = seen.mean(0)
             norm.running_var = (seen - seen.mean(0)).square().mean(0)
     return nn.Sequential(norm, last).eval()
-
-
-@grader
-def check_micro_momentum(answer: Answer) -> Grading:
-    """Grade `answer(momentum, parts)`: the momentum for the same pace in `parts` micro-batches."""
-    for given in ((0.1, 4), (0.3, 2)):
-        yield Question(given, *momentum_of_parts(*given), tolerance=1e-6)
 
 
 class _FineTuned(nn.Sequential):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,19 +12,6 @@ from torch import Tensor, nn
 from normlab.checks.residual import check_deep_norm_init, check_residual
 from normlab.exercises.grading import UNANSWERED, Answer, Grading, Question, grader, what_fails
 from normlab.residual import deep_norm_constants
-
-
-@grader
-def check_equal_eps(answer: Answer) -> Grading:
-    """Grade `answer(eps, alpha)`, the eps of the layer norm of x that equals the one of alpha x."""
-    for eps, alpha in ((1e-5, 2.0), (0.3, 0.81)):
-        mistakes = {
-            "a factor of the input does change how much eps counts": eps,
-            "eps stands beside a variance, in units of x²": eps / alpha,
-            "the other way round: a larger input makes eps count less": eps * alpha**2,
-            "the other way round, and eps has the units of x²": eps * alpha,
-        }
-        yield Question((eps, alpha), eps / alpha**2, mistakes)
 
 
 @grader
@@ -39,8 +27,10 @@ def check_block(answer: Answer) -> Grading:
 
     report = check_residual(build, like="deep_norm")
     yield "" if answer.error else what_fails(report)  # of an error the answer tells more
-    x = torch.linspace(-1, 1, 10, dtype=torch.float64).view(2, 5)
-    yield Question((x, torch.tanh, torch.sin, 3.0), torch.sin(3 * x + torch.tanh(x)))
+    for shape, alpha in (((2, 5), 3.0), ((3, 4), 1.5)):
+        x = torch.linspace(-1, 1, math.prod(shape), dtype=torch.float64).view(shape)
+        right = torch.sin(alpha * x + torch.tanh(x))
+        yield Question((x, torch.tanh, torch.sin, alpha), right)
 
 
 @grader
@@ -56,10 +46,13 @@ def check_gains(answer: Answer) -> Grading:
         nonlocal changed
         before = nn.utils.parameters_to_vector(block.parameters()).detach()
         answer.run(block, beta)
-        changed = not torch.equal(before, nn.utils.parameters_to_vector(block.parameters()))
+        changed |= not torch.equal(before, nn.utils.parameters_to_vector(block.parameters()))
 
-    report = check_deep_norm_init(init)
-    yield what_fails(report) if changed else UNANSWERED
+    for beta in (0.25, 0.6):
+        report = check_deep_norm_init(init, beta=beta)
+        wrong = what_fails(report)
+        wrong += f", with beta {beta:g}" if wrong.startswith("gains are") else ""
+        yield wrong if changed else UNANSWERED
 
 
 @grader
@@ -80,6 +73,7 @@ def check_constants(answer: Answer) -> Grading:
             "those are the constants of two single stacks": alone,
             "a decoder layer has three sublayers here, with cross-attention": (a, b, *alone[2:]),
             "N and M are exchanged": tuple(deep_norm_constants(encoder_layers=m, decoder_layers=n)),
+            "alpha and beta are exchanged": (b, a, d, c),
         }
         # 27^(-1/16) and 27^(1/16) / sqrt(2) are as right as the rounded 0.81 and 0.87
         tolerance = abs(27 ** (-1 / 16) / 0.81 - 1) * 1.1
@@ -100,6 +94,7 @@ def check_sublayers(answer: Answer) -> Grading:
             "s counts sublayers already, not layers": ((2 * s) ** 0.25, (8 * s) ** -0.25),
             "v² + w² is 2 beta², because v and w both start at beta": (s**0.25, s**-0.25),
             "that is alpha², not alpha": (s**0.5, (4 * s) ** -0.25),
+            "alpha and beta are exchanged": ((4 * s) ** -0.25, s**0.25),
         }
         hint = "put v = w = beta into both conditions and solve for alpha"
         yield Question((s,), (s**0.25, (4 * s) ** -0.25), mistakes, hint)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
+from normlab.exercises.shared import known
 from normlab.layers import global_response_norm
 
 
@@ -21,6 +22,7 @@ def check_rms_weight(answer: Answer) -> Grading:
             "RMS norm leaves the length at the root of the size, so divide by it": g,
             "divide, do not multiply: RMS norm makes vectors longer than ScaleNorm's unit": longer,
             "the length of the output is the root of the size, not the size": g / size,
+            "g is a length, not its square: the root is over the size alone": (g / size) ** 0.5,
         }
         yield Question((g, size), g / root, mistakes)
 
@@ -54,31 +56,48 @@ def check_batch_renorm(answer: Answer) -> Grading:
         yield Question(given, x_hat * r + d, mistakes)
 
 
-@grader
+@grader(forbids=("global_response_norm",))
 def check_global_response(answer: Answer) -> Grading:
     """Grade `answer(x, weight, bias, eps) -> y` for images (N, C, H, W).
 
     Source:
         woo2023convnext.
     """
-    x = random(2, 3, 4, 5, seed=0)
-    weight, bias = 1.5 + 0.5 * random(3, seed=1), random(3, seed=2)
-    w, b = weight[:, None, None], bias[:, None, None]
-    eps = 0.1
+    for shape, eps in (((2, 3, 4, 5), 0.1), ((3, 4, 2, 2), 0.8)):
+        x, channels = random(*shape, seed=0), shape[1]
+        weight, bias = 1.5 + 0.5 * random(channels, seed=1), random(channels, seed=2)
+        w, b = weight[:, None, None], bias[:, None, None]
 
-    def contrast(length: Tensor, mean: Tensor) -> Tensor:
-        return w * x * (length / (mean + eps)) + b + x
+        def contrast(length: Tensor, mean: Tensor, x: Tensor = x, eps: float = eps) -> Tensor:
+            return x * (length / (mean + eps))
 
-    squares = x.square().sum((2, 3), keepdim=True)
-    length, of_all = squares.sqrt(), x.square().sum((1, 2, 3), keepdim=True).sqrt()
-    without_root = contrast(squares, squares.mean(1, keepdim=True))
-    mistakes = {
-        "the input is added at the end": contrast(length, length.mean(1, keepdim=True)) - x,
-        "the mean runs over the channels": contrast(length, length.mean(0, keepdim=True)),
-        "a length is the root of the sum of squares": without_root,
-        "each channel has a length of its own": contrast(of_all, torch.ones(())),
-        "eps is added to the mean length": w * x * length / length.mean(1, keepdim=True) + b + x,
-        "the sum of the lengths needs its 1/C": contrast(length, length.sum(1, keepdim=True)),
-    }
-    right = global_response_norm(x, weight, bias, eps)
-    yield Question((x, weight, bias, eps), right, mistakes, "wrong value")
+        squares = x.square().sum((2, 3), keepdim=True)
+        length, of_all = squares.sqrt(), x.square().sum((1, 2, 3), keepdim=True).sqrt()
+        mean_length = length.mean(1, keepdim=True)
+        ratio = contrast(length, mean_length)
+        of_positions = x.square().sum(1, keepdim=True).sqrt()
+        without_root = contrast(squares, squares.mean(1, keepdim=True))
+        averaged = contrast(squares.div(math.prod(shape[2:])).sqrt(), mean_length)
+        mistakes = {
+            "the input is added at the end": w * ratio + b,
+            known("bias_ignored", "global_response_norm"): w * ratio + x,
+            known("weight_ignored", "global_response_norm"): ratio + b + x,
+            "weight and bias are applied to the sum; the input is added after them": (
+                w * (ratio + x) + b
+            ),
+            "the mean runs over the channels": (
+                w * contrast(length, length.mean(0, keepdim=True)) + b + x
+            ),
+            "a length is the root of the sum of squares": w * without_root + b + x,
+            "a length sums over the positions; it does not average": w * averaged + b + x,
+            "each channel has a length of its own": w * contrast(of_all, torch.ones(())) + b + x,
+            "that is the length of each position: sum over height and width, not over channels": (
+                w * contrast(of_positions, of_positions.mean((2, 3), keepdim=True)) + b + x
+            ),
+            "eps is added to the mean length": w * x * length / mean_length + b + x,
+            "the sum of the lengths needs its 1/C": (
+                w * contrast(length, length.sum(1, keepdim=True)) + b + x
+            ),
+        }
+        right = global_response_norm(x, weight, bias, eps)
+        yield Question((x, weight, bias, eps), right, mistakes)

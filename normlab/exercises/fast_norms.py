@@ -32,7 +32,7 @@ def check_saved_numbers(answer: Answer) -> Grading:
         whole = "the output in its normalized form can be had from x and a few numbers a row"
         mistakes = {
             whole: rows * features,
-            f"{whole} ": rows * features + rows,
+            f"{whole}; one of them is not enough": rows * features + rows,
             "the statistics are of rows, not of features": 2 * features,
             "layer norm keeps a mean, too": rows,
         }
@@ -48,15 +48,18 @@ def check_saved_numbers(answer: Answer) -> Grading:
 @grader
 def check_sum_in_blocks(answer: Answer) -> Grading:
     """Grade `answer(dy) -> Tensor`, the bias gradient of bfloat16 rows, rounded once."""
-    for rows in (40, 700, 3000):
-        dy = (1 + 0.25 * random(rows, 6, seed=rows)).bfloat16()
-        expected, mean = dy.double().sum(0).bfloat16(), dy.double().mean(0).bfloat16()
-        total = torch.zeros(6, dtype=torch.bfloat16)
+    for rows, features in ((40, 6), (700, 5), (3000, 3)):
+        dy = (1 + 0.25 * random(rows, features, seed=rows)).bfloat16()
+        exact, mean = dy.double().sum(0), dy.double().mean(0).bfloat16()
+        total = torch.zeros(features, dtype=torch.bfloat16)
         for row in dy:
             total = total + row
         mistakes = {
             "the sum runs in bfloat16, which stops growing: add in a wider dtype": total,
             "the bias is added to each row: sum over rows, do not average": mean,
             "sum over rows, axis 0": dy.double().sum(1).bfloat16(),
+            "one number for each feature, not one for all": dy.double().sum().bfloat16(),
         }
-        yield Question((dy,), expected, mistakes, tolerance=1e-2)
+        # rounding moves by half a step of bfloat16, 2^-9 of the value, another order by another
+        right, dtype = exact.bfloat16(), torch.bfloat16
+        yield Question((dy,), right, mistakes, tolerance=2**-8, dtype=dtype)

@@ -34,11 +34,14 @@ __all__ = [
     "Grading",
     "Question",
     "as_array",
+    "as_plain",
     "grader",
     "random",
+    "uneven",
     "what_fails",
 ]
 
+WRONG = "the value is wrong"
 RETURNS = 'Returns:\n    "right", "not answered yet", or what is wrong.'
 
 
@@ -84,7 +87,7 @@ class Question:
 
     def _unexplained(self, got: Any) -> str:
         what = _relation(got, self.expected, self.tolerance)
-        return ". ".join(filter(None, (what, self.hint))) or "the value is wrong"
+        return ". ".join(filter(None, (what, self.hint))) or WRONG
 
 
 Grading = Iterator[Question | str]
@@ -118,7 +121,7 @@ def _as_tuple(got: Any, expected: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return tuple(got)
 
 
-def _as_one(got: Any) -> Any:
+def as_plain(got: Any) -> Any:
     """NumPy's and torch's own truth values and strings, as Python's."""
     if isinstance(got, np.bool_ | np.str_):
         return got.item()
@@ -136,7 +139,7 @@ def _agrees(got: Any, expected: Any, tolerance: float) -> bool:
             and all(_agrees(g, e, tolerance) for g, e in zip(values, expected, strict=True))
         )
     if isinstance(expected, str | bool) or expected is None:
-        got = _as_one(got)
+        got = as_plain(got)
         return type(got) is type(expected) and got == expected
     try:
         a, b = as_array(got), as_array(expected)
@@ -167,9 +170,9 @@ def _unfit(got: Any, expected: Any) -> str:
         wrong = next((place for place, text in enumerate(each) if text), None)
         return "" if wrong is None else f"value {wrong + 1} of {count}: {each[wrong]}"
     if isinstance(expected, bool):
-        return "" if isinstance(_as_one(got), bool) else f"expected True or False, got {name}"
+        return "" if isinstance(as_plain(got), bool) else f"expected True or False, got {name}"
     if isinstance(expected, str):
-        return "" if isinstance(_as_one(got), str) else f"expected a string, got {name}"
+        return "" if isinstance(as_plain(got), str) else f"expected a string, got {name}"
     if expected is None:
         return f"expected None, got {name}"
     want = as_array(expected)
@@ -209,9 +212,13 @@ def _relation(got: Any, expected: Any, tolerance: float) -> str:
         if agrees(1 / b):
             return "it is the reciprocal of the right value"
         ratio = a / b
-    at = ratio[np.isfinite(ratio)]
-    if at.size > 1 and np.ptp(at) <= tolerance * abs(at[0]) and agrees(at[0] * b):
-        return f"it is {at[0]:.4g} times the right value, everywhere"
+    factors = ratio[np.isfinite(ratio)]
+    if not factors.size or not agrees(factors[0] * b):
+        return ""
+    factor = float(factors[0])
+    whole = any(abs(f - round(f)) <= tolerance * abs(f) for f in (factor, 1 / (factor or np.nan)))
+    if factors.size > 1 or (whole and abs(factor) < 100):
+        return f"it is {factor:.4g} times the right value"
     return ""
 
 
@@ -221,6 +228,7 @@ def _verdict(answers: tuple[Answer, ...], grading: Grading) -> str:
         for step in grading:
             if isinstance(step, Question):
                 failed = step.judge((step.through or answers[0])(*step.args))
+                failed += answers[0].describe(step.args, {}) if failed == WRONG else ""
             else:
                 failed = step
             if failed:
@@ -296,6 +304,16 @@ def grader(body: Callable[..., Grading] | None = None, *, forbids: tuple[str, ..
     signature = inspect.signature(body).replace(return_annotation="str")
     check.__signature__ = signature  # type: ignore[attr-defined]
     return check
+
+
+def uneven(x: Tensor, axis: int, smallest: float) -> Tensor:
+    """`x` with factors along an axis, from `smallest` to 1: `eps` shows in some cells, not in all.
+
+    Only so do a missing eps and one that is a lower bound differ from each other.
+    """
+    shape = [-1 if axis % x.dim() == at else 1 for at in range(x.dim())]
+    exponents = torch.linspace(1.0, 0.0, x.shape[axis], dtype=torch.float64)
+    return x * smallest ** exponents.view(shape)
 
 
 def random(*shape: int, seed: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from normlab.checks.tolerances import max_error
 from normlab.exercises.grading import as_array
 
 Moments = tuple[Any, Any]
+NO_EPS = "eps is missing: write sqrt(var + eps)"
 
 
 def known(mistake: str, like: str = "layer_norm") -> str:
@@ -79,17 +80,16 @@ def fold_into_linear(
     folded, right = fold(scale)
     mistakes: dict[str, Moments] = {
         "the bias goes through the norm, too: scale it": (folded, shift - scale * mean + bias),
+        known("bias_ignored", "batch_norm"): (folded, right - bias),
         "the bias of the linear map passes through the norm as well": (
             folded,
             bias - scale * mean,
         ),
         "the running mean is missing": (folded, scale * shift + bias),
-        "eps is missing": fold(weight / np.sqrt(var)),
-        "eps stands inside the root": fold(weight / (np.sqrt(var) + eps)),
-        "the norm divides by the standard deviation, not by the variance": fold(
-            weight / (var + eps)
-        ),
-        "the weight of the norm is missing": fold(1 / np.sqrt(var + eps)),
+        NO_EPS: fold(weight / np.sqrt(var)),
+        known("eps_outside", "batch_norm"): fold(weight / (np.sqrt(var) + eps)),
+        known("no_root", "batch_norm"): fold(weight / (var + eps)),
+        known("weight_ignored", "batch_norm"): fold(1 / np.sqrt(var + eps)),
     }
     if matrix.shape[0] == matrix.shape[-1]:
         sentence = "the norm scales output channels, the first axis; this scales the last"
@@ -125,13 +125,32 @@ def _distinct(found: list[tuple[str, Tensor]], right: Tensor) -> dict[str, Tenso
 
 
 def wrong_outputs(
-    formula: Formula, x: Tensor, weight: Tensor, bias: Tensor | None = None
+    formula: Formula,
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    first: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """What the known mistakes make of a norm's output, alone and with eps outside the root."""
+    """What the known mistakes make of a norm's output, alone and with eps outside the root.
+
+    Args:
+        formula: the right one.
+        x: input.
+        weight: as the formula takes it.
+        bias: as the formula takes it.
+        first: sentences of the exercise's own, which go before those of the package.
+    """
     candidates = forward_candidates(formula)
     outside = next(c for c in candidates if c.mistake == "eps_outside")
     pairs = [c + outside for c in candidates if c.mistake == "bessel"]
-    found = [
+    found = list((first or {}).items())
+    found.append((NO_EPS, formula.replace(eps=0.0)(x, weight, bias)))
+    if formula.eps_placement != "clamp":
+        floor = formula.replace(eps_placement="clamp", clamp_of="root")
+        sentence = "eps is a lower bound of the root, in units of x: write sqrt(var + eps)"
+        found.append((sentence, floor(x, weight, bias)))
+    found += [
         (
             ". ".join([c.sentence, *remedies(c.mistake)]),
             formula.replace(**(c.changes or {}))(x, weight, bias),
@@ -142,10 +161,16 @@ def wrong_outputs(
 
 
 def wrong_input_gradients(
-    formula: Formula, x: Tensor, weight: Tensor, dy: Tensor
+    formula: Formula,
+    x: Tensor,
+    weight: Tensor | None,
+    dy: Tensor,
+    *,
+    first: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """What the known mistakes make of a norm's gradient by its input."""
-    found = [
+    """What the known mistakes make of a norm's gradient by its input; those in `first` go first."""
+    found = list((first or {}).items())
+    found += [
         (
             known(mistake.name, formula.like),
             (mistake.gradient or gradient)(formula.replace(**mistake.changes), x, weight, None, dy),

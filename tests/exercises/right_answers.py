@@ -8,7 +8,8 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from normlab import exercises
 from normlab.exercises import Question
-from normlab.exercises.grading import Answer
+from normlab.exercises.grading import Answer, grader
 from normlab.grading.process import find_checks
 from normlab.sources import torch_release
 
@@ -81,3 +82,29 @@ def cases_of(check: Callable[..., str]) -> list[Question]:
         for step in body(*answers, **getattr(check, "keywords", {})):
             found += [step] if isinstance(step, Question) else []
     return found
+
+
+def verdict_on(cases: list[Question], at: int, value: object) -> str:
+    """What is said of right answers up to one case, and `value` there."""
+    answers = iter([*(case.expected for case in cases[:at]), value])
+
+    @grader
+    def check(answer: Answer) -> Iterator[Question]:
+        for case in cases:
+            yield replace(case, through=None, dtype=None)
+
+    return check(lambda *args: next(answers))
+
+
+def heard(cases: list[Question]) -> dict[str, bool]:
+    """Each sentence that a grader lists: does a case answer the mistake with it?"""
+    found = {sentence: False for case in cases for sentence in case.mistakes}
+    for at, case in enumerate(cases):
+        for sentence, value in case.mistakes.items():
+            found[sentence] |= verdict_on(cases, at, value) == f"wrong: {sentence}"
+    return found
+
+
+def unheard(cases: list[Question]) -> list[str]:
+    """Sentences that no case answers the mistake with."""
+    return [sentence for sentence, found in heard(cases).items() if not found]

@@ -7,15 +7,20 @@ that another one hides, or that belongs to a right value, would never be read by
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from right_answers import CHAPTERS, GRADERS, OF_CHAPTERS, cases_of, grader_of, right_answers
+from right_answers import (
+    CHAPTERS,
+    GRADERS,
+    OF_CHAPTERS,
+    cases_of,
+    grader_of,
+    right_answers,
+    unheard,
+)
 
 from normlab.exercises import Question
-from normlab.exercises.grading import Answer, grader
 from normlab.grading.process import find_checks
 
 
@@ -31,27 +36,6 @@ def test_what_a_module_imports_to_use_is_no_grader() -> None:
     assert "check_layer" in vars(CHAPTERS["interview"])
     assert "check_layer" not in find_checks(CHAPTERS["interview"])
     assert "check_by_hand" in find_checks(CHAPTERS["variants"])  # defined in a file of its folder
-
-
-def verdict_on(cases: list[Question], at: int, value: object) -> str:
-    """What is said of right answers up to one case, and `value` there."""
-    answers = iter([*(case.expected for case in cases[:at]), value])
-
-    @grader
-    def check(answer: Answer) -> Iterator[Question]:
-        for case in cases:
-            yield replace(case, through=None)
-
-    return check(lambda *args: next(answers))
-
-
-def unheard(cases: list[Question]) -> list[str]:
-    """Sentences that no case answers the mistake with."""
-    heard = {sentence: False for case in cases for sentence in case.mistakes}
-    for at, case in enumerate(cases):
-        for sentence, value in case.mistakes.items():
-            heard[sentence] |= verdict_on(cases, at, value) == f"wrong: {sentence}"
-    return [sentence for sentence, found in heard.items() if not found]
 
 
 @pytest.mark.parametrize(("chapter", "name"), GRADERS)

@@ -9,7 +9,8 @@ The test of a chapter brings what only its author knows, by the name of the chec
 * `AS_TORCH`: checks whose answers have to return tensors, for they are differentiated or their
   dtype is asked;
 * `UPDATES`: checks whose answers are to change what they are given;
-* `ONE_CASE`: checks that have nothing to vary -> why.
+* `ONE_CASE`, `ONE_SIZE`: checks that have no arguments, or no sizes, to vary -> why;
+* `ANY_EPS`: checks where only an eps of 0 is another one -> why.
 
 Right answers come back here as tensor, array and plain Python; then they are spoiled, as a reader
 spoils them.
@@ -31,10 +32,13 @@ from right_answers import (
     answers_of,
     cases_of,
     grader_of,
+    heard,
     of_chapter,
     right_answers,
 )
 from torch import Tensor
+
+from normlab.exercises.grading import WRONG
 
 Function = Callable[..., Any]
 FEWEST = 4
@@ -188,8 +192,8 @@ def wrong_ways(chapter: str, name: str) -> dict[str, tuple[str, str]]:
     check = grader_of(chapter, name)
     own = of_chapter(chapter, "WRONG").get(name, {})
     said = {mistake: (check(*answers_of(answer)), says) for mistake, (answer, says) in own.items()}
-    listed = {sentence for case in cases_of(check) for sentence in case.mistakes}
-    return said | {sentence: (f"wrong: {sentence}", sentence) for sentence in listed}
+    listed = heard(cases_of(check))
+    return said | {s: (f"wrong: {s}" if found else "right", s) for s, found in listed.items()}
 
 
 @pytest.mark.parametrize(("chapter", "name"), READY)
@@ -204,7 +208,7 @@ def test_a_chapter_brings_another_spelling_and_four_mistakes(chapter: str, name:
     unheard = {
         mistake: got
         for mistake, (got, says) in said.items()
-        if not got.startswith("wrong: ") or says not in got or got == "wrong: the value is wrong"
+        if not got.startswith("wrong: ") or says not in got or WRONG in got
     }
     assert unheard == {}
     assert len(said) >= FEWEST
@@ -230,13 +234,15 @@ def test_printing_is_not_returning_and_leaving_is_raising(chapter: str, name: st
 
 @pytest.mark.parametrize(("chapter", "name"), OF_CHAPTERS)
 def test_one_case_is_not_enough(chapter: str, name: str) -> None:
-    reason = of_chapter(chapter, "ONE_CASE").get(name)
     calls = calls_of(chapter, name)
-    for what, how in (("first result", repeating), ("first size", right_for_one_size)):
+    for exempt, how, takes in (
+        ("ONE_CASE", repeating, bool),
+        ("ONE_SIZE", right_for_one_size, arrays),
+    ):
+        reason = of_chapter(chapter, exempt).get(name)
         for of_answer, said in zip(calls, spoil(chapter, name, how), strict=True):
-            asked = any(map(arrays, of_answer)) if how is right_for_one_size else any(of_answer)
-            if asked:
-                assert said.startswith("wrong: ") != bool(reason), (what, said)
+            if any(map(takes, of_answer)):
+                assert said.startswith("wrong: ") != bool(reason), (how.__name__, said)
 
 
 @pytest.mark.parametrize("factor", [0.0, 2.0])
@@ -245,7 +251,8 @@ def test_eps_shows(chapter: str, name: str, factor: float) -> None:
     for which, answer in enumerate(right_answers(chapter, name)):
         if "eps" in inspect.signature(answer).parameters:
             said = list(spoil(chapter, name, lambda f: with_eps(f, factor)))[which]
-            assert said.startswith("wrong: "), said
+            reason = of_chapter(chapter, "ANY_EPS").get(name) if factor else None
+            assert said.startswith("wrong: ") != bool(reason), said
 
 
 def table() -> str:
