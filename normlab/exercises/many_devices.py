@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
-from normlab.exercises.shared import merge_moments
+from normlab.exercises.shared import merge_moments, momentum_of_parts
 
 REDUCTIONS = ("nothing", "sum", "average")
 
@@ -62,6 +62,13 @@ def check_sync_gradient(answer: Answer) -> Grading:
             "the part along x_hat is missing": (dy - sums[0] / count) * weight * rstd,
         }
         yield Question((dy, x_hat, weight, rstd, *sums, count), right, mistakes)
+
+
+@grader
+def check_equivalent_momentum(answer: Answer) -> Grading:
+    """Grade `answer(momentum, times) -> float`, what `times` updates have to use."""
+    for given in ((0.1, 2), (0.1, 1), (0.3, 3)):
+        yield Question(given, *momentum_of_parts(*given))
 
 
 @grader

@@ -20,7 +20,6 @@ PAGES: dict[str, dict[str, str]] = {
     "batch_norm_further": {
         "ex-bn-images": "batch_norm.check_channel_norm",
         "ex-bn-folding": "batch_norm.check_folding",
-        "ex-bn-sync": "batch_norm.check_synchronized_moments",
     },
     "layer_norm": {
         "ex-ln-layer": "layer_norm.check_layer_norm",
@@ -57,7 +56,6 @@ PAGES: dict[str, dict[str, str]] = {
         "ex-dn-sublayers": "deep_norm.check_sublayers",
     },
     "deep_norm_further": {
-        "ex-dn-eps": "deep_norm.check_equal_eps",
         "ex-dn-constants": "deep_norm.check_constants",
         "ex-dn-growth": "deep_norm.check_growth_exponent",
     },
@@ -127,20 +125,18 @@ PAGES: dict[str, dict[str, str]] = {
         "ex-many-devices-reduction": "many_devices.check_reduction",
     },
     "many_devices_further": {
+        "ex-many-devices-momentum": "many_devices.check_equivalent_momentum",
         "ex-many-devices-sent": "many_devices.check_numbers_sent",
     },
     "debugging": {
         "ex-debug-diagnosis": "debugging.check_diagnosis",
-        "ex-debug-pace": "debugging.check_micro_momentum",
         "ex-debug-epoch": "debugging.check_start_epoch",
         "ex-debug-groups": "debugging.check_decay_groups",
     },
     "interview": {
-        "ex-interview-layer": "interview.check_layer_norm",
         "ex-interview-pair": "interview.check_layer_norm_pair",
         "ex-interview-batch": "interview.check_batch_norm",
         "ex-interview-rms": "interview.check_rms_norm",
-        "ex-interview-deep": "interview.check_deep_norm",
         "ex-interview-hand": "variants.check_by_hand",
         "ex-interview-diagnosis": "variants.check_diagnosis",
         "ex-interview-constants": "variants.check_constants",

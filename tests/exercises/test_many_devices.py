@@ -17,6 +17,7 @@ REDUCTION = {"features": "nothing", "tokens": "sum", "heads": "sum", "samples": 
 RIGHT = {
     "check_merge": _merge,
     "check_sync_gradient": _gradient,
+    "check_equivalent_momentum": lambda momentum, times: 1 - (1 - momentum) ** (1 / times),
     "check_numbers_sent": lambda channels: sum(4 * c + 1 for c in channels),
     "check_reduction": lambda divided: REDUCTION[divided],
 }
@@ -37,6 +38,7 @@ OTHER = {
     "check_sync_gradient": lambda dy, x_hat, weight, rstd, a, b, n: (
         weight * rstd / n * (n * dy - a - x_hat * b)
     ),
+    "check_equivalent_momentum": lambda momentum, times: -np.expm1(np.log1p(-momentum) / times),
     "check_numbers_sent": lambda channels: int(4 * np.sum(channels)) + len(channels),
     "check_reduction": lambda divided: np.str_(REDUCTION[divided]),
 }
@@ -55,6 +57,9 @@ WRONG = {
             ),
             "this device alone",
         ),
+    },
+    "check_equivalent_momentum": {
+        "divided": (lambda momentum, times: momentum / times, "forgetting multiplies"),
     },
     "check_numbers_sent": {
         "a number for each layer": (lambda channels: channels, "expected one number"),
