@@ -48,7 +48,6 @@ PAGES: dict[str, dict[str, str]] = {
     },
     "rms_norm_further": {
         "ex-rms-rank": "rms_norm.check_jacobian_rank",
-        "ex-rms-size": "rms_norm.check_partial_size",
         "ex-rms-fold": "rms_norm.check_fold_into_linear",
     },
     "deep_norm": {
@@ -77,7 +76,6 @@ PAGES: dict[str, dict[str, str]] = {
     },
     "pytorch_source_further": {
         "ex-source-way": "pytorch_source.check_way_to_variance",
-        "ex-source-kept": "pytorch_source.check_kept_numbers",
         "ex-source-lanes": "pytorch_source.check_lane_sum",
         "ex-source-one-pass": "pytorch_source.check_one_pass_variance",
     },
@@ -92,7 +90,6 @@ PAGES: dict[str, dict[str, str]] = {
         "ex-num-port": "numerics.check_porting",
     },
     "numerics_further": {
-        "ex-num-merge": "numerics.check_merging",
         "ex-num-mask": "numerics.check_masked_moments",
         "ex-num-fold": "numerics.check_conv_folding",
     },
