@@ -199,7 +199,8 @@ class Answer:
             with contextlib.redirect_stdout(echo), watch:
                 said = self.function(*args, **kwargs)
         except (Exception, SystemExit) as error:  # a reader's function may fail in any way; say how
-            self._note(error, f"it raised {type(error).__name__}: {error}", args, kwargs)
+            what = f"it raised {type(error).__name__}: {error}".rstrip(": ")
+            self._note(error, what, args, kwargs)
             if isinstance(error, SystemExit):
                 raise RuntimeError(f"SystemExit: {error}") from error
             raise
@@ -209,6 +210,11 @@ class Answer:
             self._break(forbidden_sentence(min(found)))
         return said
 
+    def describe(self, args: Any, kwargs: Any) -> str:
+        """The arguments of a call by the function's own names, as the end of a sentence."""
+        given = ", ".join(_describe(*pair) for pair in _named(self.function, args, kwargs))
+        return f", for {given}" if given else ""
+
     def _break(self, sentence: str) -> None:
         self.broke = self.broke or sentence
         raise Broken(sentence)
@@ -217,7 +223,6 @@ class Answer:
         if self.verdict:
             return
         self.error = error
-        given = ", ".join(_describe(*pair) for pair in _named(self.function, args, kwargs))
-        self.verdict = f"wrong: {what}, for {given}" if given else f"wrong: {what}"
+        self.verdict = f"wrong: {what}{self.describe(args, kwargs)}"
         if self.calls == 1 and str(error) == what:
             self.verdict = UNANSWERED

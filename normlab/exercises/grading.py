@@ -41,6 +41,7 @@ __all__ = [
     "what_fails",
 ]
 
+WRONG = "the value is wrong"
 RETURNS = 'Returns:\n    "right", "not answered yet", or what is wrong.'
 
 
@@ -57,6 +58,7 @@ class Question:
         through: what is called in place of the answer; it calls the answer and says what came
             of it.
         dtype: of the tensor that the text asks for; None where any will do.
+        choices: the words among which the text asks for one; empty where it asks for none.
     """
 
     args: tuple[Any, ...]
@@ -66,11 +68,14 @@ class Question:
     tolerance: float = 1e-5
     through: Callable[..., Any] | None = None
     dtype: torch.dtype | None = None
+    choices: tuple[str, ...] = ()
 
     def judge(self, got: Any) -> str:
         """What is wrong with a value, or "" where nothing is."""
         if _agrees(got, self.expected, self.tolerance):
             return self._unlike_dtype(got)
+        if self.choices and isinstance(got, str) and got not in self.choices:
+            return f"got {got!r}; expected one of {', '.join(map(repr, self.choices))}"
         for sentence, value in self.mistakes.items():
             if _agrees(got, value, self.tolerance):
                 return sentence
@@ -82,7 +87,7 @@ class Question:
 
     def _unexplained(self, got: Any) -> str:
         what = _relation(got, self.expected, self.tolerance)
-        return ". ".join(filter(None, (what, self.hint))) or "the value is wrong"
+        return ". ".join(filter(None, (what, self.hint))) or WRONG
 
 
 Grading = Iterator[Question | str]
@@ -143,7 +148,8 @@ def _agrees(got: Any, expected: Any, tolerance: float) -> bool:
     if a.shape != b.shape:
         return False
     scale = float(np.abs(b).max(initial=0.0)) or 1.0
-    return bool((np.abs(a - b) <= tolerance * scale).all())
+    near = (np.abs(a - b) <= tolerance * scale) | (np.isnan(a) & np.isnan(b))
+    return bool(near.all())
 
 
 def _kind(shape: tuple[int, ...]) -> str:
@@ -222,6 +228,7 @@ def _verdict(answers: tuple[Answer, ...], grading: Grading) -> str:
         for step in grading:
             if isinstance(step, Question):
                 failed = step.judge((step.through or answers[0])(*step.args))
+                failed += answers[0].describe(step.args, {}) if failed == WRONG else ""
             else:
                 failed = step
             if failed:

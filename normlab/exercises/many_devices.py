@@ -7,6 +7,8 @@ import torch
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 from normlab.exercises.shared import merge_moments, momentum_of_parts
 
+REDUCTIONS = ("nothing", "sum", "average")
+
 
 @grader
 def check_merge(answer: Answer) -> Grading:
@@ -88,13 +90,19 @@ def check_numbers_sent(answer: Answer) -> Grading:
 def check_reduction(answer: Answer) -> Grading:
     """Grade `answer(divided) -> str`, what a norm's weight gradient needs."""
     averaged = "the average would be the gradient of a mean over devices; the loss is one sum"
+    own = "each device has the weights of its own features, and nobody else has"
     rights = {
-        "features": ("nothing", {"sum": "each device has the weights of its own features"}),
+        "features": ("nothing", dict.fromkeys(["sum", "average"], own)),
         "tokens": ("sum", {"average": averaged, "nothing": "each copy saw its own tokens only"}),
         "heads": ("sum", {"average": averaged, "nothing": "each copy saw its own heads only"}),
-        "samples": ("average", {"sum": "each device took a mean, so the whole is their mean"}),
+        "samples": (
+            "average",
+            {
+                "sum": "each device took a mean, so the whole is their mean",
+                "nothing": "each copy saw its own samples only",
+            },
+        ),
     }
     for divided, (right, reasons) in rights.items():
-        mistakes = {f"{divided}: {reason}": wrong for wrong, reason in reasons.items()}
-        hint = f'{divided}: expected "nothing", "sum" or "average", and another one of them'
-        yield Question((divided,), right, mistakes, hint)
+        mistakes = {f"{divided}, not {wrong}: {why}": wrong for wrong, why in reasons.items()}
+        yield Question((divided,), right, mistakes, choices=REDUCTIONS)

@@ -9,6 +9,8 @@ from torch import Tensor
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
 from normlab.whitening import make_covariance, newton_schulz_matrix, pca_matrix, zca_matrix
 
+SHIFTS = ("none", "covariate", "label", "concept")
+
 
 @grader
 def check_kind_of_shift(answer: Answer) -> Grading:
@@ -23,22 +25,30 @@ def check_kind_of_shift(answer: Answer) -> Grading:
     label = source / columns * np.array([[0.6, 0.1, 0.3]])
     concept = rows * np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
     joint = "compare conditional tables: p(y | x) = p(x, y) / p(x), p(x | y) = p(x, y) / p(y)"
-    yield Question((source, source.copy()), "none", hint="the two tables are equal")
+
+    def ask(target: np.ndarray, right: str, mistakes: dict[str, str]) -> Question:
+        return Question((source, target), right, mistakes, joint, choices=SHIFTS)
+
+    mistakes = dict.fromkeys(["the two tables are equal: nothing changed"], "covariate")
+    yield ask(source.copy(), "none", mistakes)
     mistakes = {
         "p(y) changed, too, but p(x | y) did not stay; p(y | x) did": "label",
         "p(y | x) is the same in both; divide the tables by their row sums": "concept",
     }
-    yield Question((source, covariate), "covariate", mistakes, hint=joint)
+    yield ask(covariate, "covariate", mistakes)
     mistakes = {
         "p(x) changed, too, but p(y | x) did not stay; p(x | y) did": "covariate",
         "p(y | x) changed because p(y) did: p(x | y) is the same in both": "concept",
     }
-    yield Question((source, label), "label", mistakes, hint=joint)
+    yield ask(label, "label", mistakes)
     mistakes = {
         "p(x) is the same in both; the answer to the same x changed": "covariate",
         "p(x | y) did not stay; p(x) did, and p(y | x) changed": "label",
     }
-    yield Question((source, concept), "concept", mistakes, hint=joint)
+    yield ask(concept, "concept", mistakes)
+    wide = np.array([[0.2, 0.1], [0.05, 0.15], [0.3, 0.2]])
+    moved = wide / wide.sum(1, keepdims=True) * np.array([[0.1], [0.7], [0.2]])
+    yield Question((wide, moved), "covariate", hint=joint, choices=SHIFTS)
 
 
 @grader
@@ -48,22 +58,24 @@ def check_zca(answer: Answer) -> Grading:
     Source:
         huang2018decorrelated, Section 3.
     """
-    x = random(12, 3, seed=0) @ random(3, 3, seed=1) + torch.tensor([3.0, -1.0, 0.5])
-    centered = x - x.mean(0)
-    covariance = make_covariance(x)
-    root, std = zca_matrix(covariance), covariance.diag().sqrt()
-    right, raw = centered @ root, zca_matrix(x.T @ x / 12)
-    pca = centered @ pca_matrix(covariance).T
-    mistakes = {
-        "this divides by each feature's standard deviation; the correlations stay": centered / std,
-        "this is the inverse of the covariance; you need its inverse root": right @ root,
-        "this is the PCA whitening; rotate back to the axes of the features": pca,
-        "the mean is still in the output; subtract it first": x @ root,
-        "the covariance is about the mean: center before you multiply": x @ raw,
-        "divide by N, as batch norm does, not by N - 1": (11 / 12) ** 0.5 * right,
-    }
-    hint = "eigenvalues l and eigenvectors U of the covariance give U diag(l**-0.5) U.T"
-    yield Question((x,), right, mistakes, hint, tolerance=1e-6)
+    for n, c in ((12, 3), (31, 5)):
+        x = random(n, c, seed=0) @ random(c, c, seed=1) + 3 * random(c, seed=2)
+        centered = x - x.mean(0)
+        covariance = make_covariance(x)
+        root, std = zca_matrix(covariance), covariance.diag().sqrt()
+        right, raw = centered @ root, zca_matrix(x.T @ x / n)
+        pca = centered @ pca_matrix(covariance).T
+        each = "this divides by each feature's standard deviation; the correlations stay"
+        mistakes = {
+            each: centered / std,
+            "this is the inverse of the covariance; you need its inverse root": right @ root,
+            "this is the PCA whitening; rotate back to the axes of the features": pca,
+            "the mean is still in the output; subtract it first": x @ root,
+            "the covariance is about the mean: center before you multiply": x @ raw,
+            "divide by N, as batch norm does, not by N - 1": (1 - 1 / n) ** 0.5 * right,
+        }
+        hint = "eigenvalues l and eigenvectors U of the covariance give U diag(l**-0.5) U.T"
+        yield Question((x,), right, mistakes, hint, tolerance=1e-6)
 
 
 @grader
@@ -99,63 +111,66 @@ def check_inverse_root(answer: Answer) -> Grading:
     Source:
         higham1997stable.
     """
-    x = random(40, 4, seed=2) * torch.tensor([1.0, 2.0, 0.5, 1.5])
-    covariance = make_covariance(x)
-    trace = covariance.trace()
-    eye = torch.eye(4, dtype=torch.float64)
-    steps = 6
+    for size, steps in ((4, 6), (3, 2)):
+        covariance = make_covariance(random(40, size, seed=2) * torch.linspace(0.5, 2, size))
+        trace, eye = covariance.trace(), torch.eye(size, dtype=torch.float64)
 
-    def iterate(start: Tensor) -> tuple[Tensor, Tensor]:
-        y, z = start, eye
-        for _ in range(steps):
-            m = (3 * eye - z @ y) / 2
-            y, z = y @ m, m @ z
-        return y, z
+        def iterate(start: Tensor, eye: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+            y, z = start, eye
+            for _ in range(steps):
+                m = (3 * eye - z @ y) / 2
+                y, z = y @ m, m @ z
+            return y, z
 
-    y, z = iterate(covariance / trace)
-    mistakes = {
-        "the iteration needs eigenvalues below 3: divide by the trace first": iterate(covariance)[
-            1
-        ],
-        "undo the division by the trace at the end: divide by its root": z,
-        "multiply or divide? (S / t)^(-1/2) = t^(1/2) S^(-1/2), so divide": z * trace.sqrt(),
-        "Y tends to the root of the covariance; Z tends to its inverse": y * trace.sqrt(),
-        "Y tends to the root of the scaled covariance; Z tends to its inverse": y / trace.sqrt(),
-    }
-    hint = (
-        "start from Y = S / trace, Z = I; in every step use the old Y and Z in "
-        "M = (3 I - Z Y) / 2 before you replace both"
-    )
-    right = newton_schulz_matrix(covariance, steps=steps)
-    yield Question((covariance, steps), right, mistakes, hint, tolerance=1e-8)
+        y, z = iterate(covariance / trace, eye, steps)
+        _, undivided = iterate(covariance, eye, steps)
+        _, more = iterate(covariance / trace, eye, steps + 1)
+        mistakes = {
+            "the iteration needs eigenvalues below 3: divide by the trace first": undivided,
+            "undo the division by the trace at the end: divide by its root": z,
+            "multiply or divide? (S / t)^(-1/2) = t^(1/2) S^(-1/2), so divide": z * trace.sqrt(),
+            "Y tends to the root of the covariance; Z tends to its inverse": y * trace.sqrt(),
+            "Y tends to the root of the scaled covariance; Z tends to its inverse": (
+                y / trace.sqrt()
+            ),
+            "that is one step too many": more / trace.sqrt(),
+        }
+        hint = (
+            "start from Y = S / trace, Z = I; in every step use the old Y and Z in "
+            "M = (3 I - Z Y) / 2 before you replace both"
+        )
+        right = newton_schulz_matrix(covariance, steps=steps)
+        yield Question((covariance, steps), right, mistakes, hint, tolerance=1e-8)
 
 
 @grader
 def check_shift_measure(answer: Answer) -> Grading:
     """Grade `answer(before, after) -> float` for inputs (N, C) of one layer at two times.
 
-    The measure: how far each unit's mean over the samples moved, in standard deviations of
-    before, averaged over the units.
+    The measure: how far each unit's mean over the samples moved, in standard deviations (divisor
+    N) of before, averaged over the units.
     """
-    scales = torch.tensor([0.1, 1.0, 5.0], dtype=torch.float64)
-    before = random(20, 3, seed=3) * scales + torch.tensor([1.0, 0.0, -2.0])
-    after = before.flip(0) * 1.3 + torch.tensor([0.2, -0.5, 1.0])
-    change = after.mean(0) - before.mean(0)
-    moved, std = change.abs(), before.std(0, correction=0)
-    pooled, later = before.std(correction=0), after.std(0, correction=0)
-    by_sample = (after.mean(1) - before.mean(1)).abs() / before.std(1, correction=0)
-    entries = (after - before).abs().mean(0) / std
-    mistakes = {
-        "units that move up and down cancel: take the size of each move": change / std,
-        "a unit's own standard deviation is its yardstick, not that of all": moved / pooled,
-        "divide by the standard deviation, not by the variance": moved / std.square(),
-        "the yardstick is the standard deviation before, not after": moved / later,
-        "compare the distributions: the mean over samples first, then the difference": entries,
-        "the mean is over samples, axis 0, not over units": by_sample,
-        "without a yardstick the largest unit decides alone": moved,
-    }
-    mistakes = {sentence: value.mean() for sentence, value in mistakes.items()}
-    yield Question((before, after), (moved / std).mean(), mistakes)
+    for n, c in ((20, 3), (7, 4)):
+        before = random(n, c, seed=3) * torch.logspace(-1, 1, c) + random(c, seed=4)
+        after = before.flip(0) * 1.3 + torch.linspace(0.2, 1.0, c) * (-1) ** torch.arange(c)
+        change = after.mean(0) - before.mean(0)
+        moved, std = change.abs(), before.std(0, correction=0)
+        pooled, later = before.std(correction=0), after.std(0, correction=0)
+        by_sample = (after.mean(1) - before.mean(1)).abs() / before.std(1, correction=0)
+        entries = (after - before).abs().mean(0) / std
+        mistakes = {
+            "units that move up and down cancel: take the size of each move": change / std,
+            "a unit's own standard deviation is its yardstick, not that of all": moved / pooled,
+            "divide by the standard deviation, not by the variance": moved / std.square(),
+            "the yardstick is the standard deviation before, not after": moved / later,
+            "compare the distributions: the mean over samples first, then the difference": entries,
+            "the mean is over samples, axis 0, not over units": by_sample,
+            "without a yardstick the largest unit decides alone": moved,
+            "the standard deviation has the divisor N: use correction=0": moved / before.std(0),
+        }
+        means = {sentence: value.mean() for sentence, value in mistakes.items()}
+        means["average over the units, do not add them"] = (moved / std).sum()
+        yield Question((before, after), (moved / std).mean(), means)
 
 
 @grader

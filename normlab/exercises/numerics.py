@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from normlab.exercises.grading import Answer, Grading, Question, grader
-from normlab.exercises.shared import fold_into_linear, merge_moments
+from normlab.exercises.shared import fold_into_linear, known
 from normlab.reference.moments import naive_one_pass, two_pass
 
 
-@grader
+@grader(forbids=("float64",))
 def check_variance(answer: Answer) -> Grading:
     """Grade `answer(x) -> var`, the biased variance of each row of a float32 array (N, D).
 
@@ -25,14 +25,14 @@ def check_variance(answer: Answer) -> Grading:
         exact = two_pass(x.astype(np.float64), -1).var[:, 0]
         naive = naive_one_pass(x, -1).var[:, 0]
         mistakes: dict[str, Any] = {
-            "divide by D, not by D - 1": exact * columns / (columns - 1),
+            known("bessel"): exact * columns / (columns - 1),
             "one variance for each row, not for each column": x.astype(np.float64).var(0),
             "that is the standard deviation; square it": np.sqrt(exact),
         }
         if mean:
             mistakes[f"{one_pass} {mean * mean:.0e}, where float32 moves in steps of 8"] = naive
             mistakes["a floor at 0 hides the cancellation; it does not undo it"] = naive.clip(0)
-        hint = "wrong value; subtract the mean before you square" if mean else ""
+        hint = "subtract the mean before you square" if mean else ""
         yield Question((x,), exact, mistakes, hint, tolerance=1e-3)
 
 
@@ -40,55 +40,39 @@ def check_variance(answer: Answer) -> Grading:
 def check_half_size(answer: Answer) -> Grading:
     """Grade `answer(eps, place) -> std`, the input size whose output has half its proper size."""
 
-    def case(eps: float, place: str, right: float, mistakes: dict[str, float]) -> Question:
-        return Question((eps, place), right, mistakes, f"wrong value for eps {eps} {place}")
-
-    mistakes = {
-        "at sqrt(eps) the output is 1/sqrt(2): solve s / sqrt(s² + eps) = 1/2": 3e-6**0.5,
-        "inside the root eps has the units of a variance: take a root": 3e-6,
-        "the equation is s² + eps = 4 s²; you have s² + eps = 2 s": 1.5e-6,
-    }
-    yield case(3e-6, "inside", 1e-3, mistakes)
-    mistakes = {
-        "outside the root eps has the units of x; there is nothing to take a root of": 1e-2,
-        "that is the value for eps inside the root": (1e-4 / 3) ** 0.5,
-        "solve s / (s + eps) = 1/2": 5e-5,
-    }
-    yield case(1e-4, "outside", 1e-4, mistakes)
-    mistakes = {
-        "at s = eps the floor just starts to act: the output is still 1": 1e-4,
-        "a floor under the standard deviation has the units of x": (1e-4 / 4) ** 0.5,
-    }
-    yield case(1e-4, "clamp", 5e-5, mistakes)
-
-
-@grader
-def check_merging(answer: Answer) -> Grading:
-    """Grade `answer(n_a, mean_a, var_a, n_b, mean_b, var_b) -> (n, mean, var)`.
-
-    Source:
-        chan1983algorithms, Eq. 2.1.
-    """
-    for a, b in (((8, 1.0, 4.0), (2, 6.0, 1.0)), ((3, -2.0, 0.5), (5, 0.5, 2.0))):
-        (mean, var), known = merge_moments(*zip(a, b, strict=True))
-        n = a[0] + b[0]
-        right = (n, mean, var)
-        mistakes = {sentence: (n, *moments) for sentence, moments in known.items()}
-        within, product = (a[0] * a[2] + b[0] * b[2]) / n, a[0] * b[0] * (b[1] - a[1]) ** 2
-        sentence = "the term between the means needs both shares: n_a n_b / n²"
-        mistakes[sentence] = (n, mean, within + product / n)
-        yield Question((*a, *b), right, mistakes, "wrong moments; return (n, mean, var)", 1e-9)
+    for eps in (3e-6, 1e-4, 0.02):
+        mistakes = {
+            "at sqrt(eps) the output is 1/sqrt(2): solve s / sqrt(s² + eps) = 1/2": eps**0.5,
+            "inside the root eps has the units of a variance: take a root": eps,
+            "the equation is s² + eps = 4 s²; you have s² + eps = 2 s": eps / 2,
+        }
+        yield Question((eps, "inside"), (eps / 3) ** 0.5, mistakes, "place is 'inside'")
+        mistakes = {
+            "outside the root eps has the units of x; there is no root to take": eps**0.5,
+            "that is the value for eps inside the root": (eps / 3) ** 0.5,
+            "solve s / (s + eps) = 1/2": eps / 2,
+        }
+        yield Question((eps, "outside"), eps, mistakes, "place is 'outside'")
+        mistakes = {
+            "at s = eps the floor just starts to act: the output is still 1": eps,
+            "the floor stands under the standard deviation, max(s, eps), not under the variance": (
+                eps / 4
+            )
+            ** 0.5,
+        }
+        yield Question((eps, "clamp"), eps / 2, mistakes, "place is 'clamp'")
 
 
 @grader
 def check_masked_moments(answer: Answer) -> Grading:
     """Grade `answer(x, mask) -> (mean, var)`, per channel over the real positions.
 
-    The arrays have the shapes (N, C, L) and (N, L); what stands in the padding is arbitrary.
+    The arrays have the shapes (N, C, L) and (N, L); the padding may hold anything, NaN too.
     """
     rng = np.random.default_rng(1)
+    filled = (((4, 7), 3, -50.0), ((5, 2, 3), 4, 0.0), ((6, 2), 5, np.nan))
 
-    for lengths, channels, filling in (((4, 7), 3, -50.0), ((5, 2, 3), 4, 0.0)):
+    for lengths, channels, filling in filled:
         mask = np.arange(max(lengths) + 2) < np.array(lengths)[:, None]  # (N, L)
         m = mask[:, None, :]
         x = np.where(m, 3 + rng.standard_normal((len(lengths), channels, mask.shape[1])), filling)
@@ -97,17 +81,23 @@ def check_masked_moments(answer: Answer) -> Grading:
         zeroed, n = np.where(m, x, 0.0), mask.sum()
         more = ((zeroed - mean[:, None]) ** 2).sum((0, 2)) / n
         each = np.stack([x[i][:, row].mean(-1) for i, row in enumerate(mask)]).mean(0)
-        bessel, diluted = var * n / (n - 1), var * n / mask.size
+        diluted = var * n / mask.size
         zeros = zeroed.mean((0, 2)), zeroed.var((0, 2))
         mistakes = {
             "the padding is counted: use the mask": (x.mean((0, 2)), x.var((0, 2))),
             "zeros instead of padding still count; divide by the number of real positions": zeros,
             "the mean is right, but the variance counts (0 - mean)² for each padding": (mean, more),
             "the mean is right, the sum of squares is divided by all positions": (mean, diluted),
-            "divide by n, not by n - 1; the norm uses the biased variance": (mean, bessel),
+            known("bessel"): (mean, var * n / (n - 1)),
             "a long sequence has more weight than a short one: no mean of means": (each, var),
         }
-        yield Question((x, mask), (mean, var), mistakes, "wrong moments; return (mean, var)", 1e-9)
+        if np.isnan(filling):
+            nothing = np.full(channels, np.nan)
+            choose = (
+                "the padding holds NaN, and 0 * NaN is NaN: choose by np.where, not by a product"
+            )
+            mistakes = {choose: (nothing, nothing)}
+        yield Question((x, mask), (mean, var), mistakes, tolerance=1e-9)
 
 
 @grader
@@ -129,8 +119,7 @@ def check_porting(answer: Answer) -> Grading:
             "the buffer holds a variance in both": (new, eps, var**0.5),
             added: (new, eps, var + eps),
         }
-        hint = "wrong; return (momentum, eps, running_var)"
-        yield Question((old, eps, var, n), (new, eps, var), mistakes, hint, tolerance=1e-9)
+        yield Question((old, eps, var, n), (new, eps, var), mistakes, tolerance=1e-9)
 
 
 @grader
@@ -151,8 +140,7 @@ def check_conv_folding(answer: Answer) -> Grading:
         var, weight = rng.uniform(0.5, 2.0, outputs), rng.uniform(0.5, 2.0, outputs)
         right, mistakes = fold_into_linear(kernel, bias, (mean, var), weight, shift, eps)
         args = (kernel, bias, mean, var, weight, shift, eps)
-        hint = "wrong values; return (kernel, bias)"
-        return Question(args, right, mistakes, hint, 1e-9)
+        return Question(args, right, mistakes, tolerance=1e-9)
 
     yield case(3, 3, 3, 3)
     yield case(4, 3, 2, 5)

@@ -146,6 +146,10 @@ def wrong_outputs(
     pairs = [c + outside for c in candidates if c.mistake == "bessel"]
     found = list((first or {}).items())
     found.append((NO_EPS, formula.replace(eps=0.0)(x, weight, bias)))
+    if formula.eps_placement != "clamp":
+        floor = formula.replace(eps_placement="clamp", clamp_of="root")
+        sentence = "eps is a lower bound of the root, in units of x: write sqrt(var + eps)"
+        found.append((sentence, floor(x, weight, bias)))
     found += [
         (
             ". ".join([c.sentence, *remedies(c.mistake)]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from torch import Tensor
@@ -28,6 +29,10 @@ def check_largest_weight(answer: Answer) -> Grading:
         yield Question((tokens, size), weight(2 * root, tokens - 1), mistakes)
 
 
+def _branch(v: Tensor, matrix: Tensor) -> Tensor:
+    return (v @ matrix).relu()
+
+
 @grader
 def check_sandwich(answer: Answer) -> Grading:
     """Grade `answer(x, branch, norm_in, norm_out) -> y`, the block with two norms.
@@ -35,28 +40,26 @@ def check_sandwich(answer: Answer) -> Grading:
     Source:
         ding2021cogview.
     """
-    x, matrix = random(3, 5, seed=0), random(5, 5, seed=1)
-    first, last = 1.5 + 0.5 * random(5, seed=2), 0.5 + 0.2 * random(5, seed=3)
-
-    def branch(v: Tensor) -> Tensor:
-        return (v @ matrix).relu()
-
-    def norm_in(v: Tensor) -> Tensor:
-        return rms_norm(v, (5,), first)
-
-    def norm_out(v: Tensor) -> Tensor:
-        return rms_norm(v, (5,), last)
-
-    mistakes = {
-        "that is Pre-LN; the second norm is missing": x + branch(norm_in(x)),
-        "that is output norm; the first norm is missing": x + norm_out(branch(x)),
-        "the second norm belongs to the branch, before the sum": norm_out(x + branch(norm_in(x))),
-        "the skip passes no norm": norm_in(x) + norm_out(branch(norm_in(x))),
-        "the norms are exchanged": x + norm_in(branch(norm_out(x))),
-        "the skip is missing": norm_out(branch(norm_in(x))),
-    }
-    right = x + norm_out(branch(norm_in(x)))
-    yield Question((x, branch, norm_in, norm_out), right, mistakes, "wrong value")
+    for shape in ((3, 5), (2, 3, 4)):
+        size = shape[-1]
+        x, matrix = random(*shape, seed=0), random(size, size, seed=1)
+        first, last = 1.5 + 0.5 * random(size, seed=2), 0.5 + 0.2 * random(size, seed=3)
+        branch = functools.partial(_branch, matrix=matrix)
+        norm_in, norm_out = (
+            functools.partial(rms_norm, normalized_shape=(size,), weight=weight)
+            for weight in (first, last)
+        )
+        pre_norm = norm_out(x + branch(norm_in(x)))
+        mistakes = {
+            "that is Pre-LN; the second norm is missing": x + branch(norm_in(x)),
+            "that is output norm; the first norm is missing": x + norm_out(branch(x)),
+            "the second norm belongs to the branch, before the sum": pre_norm,
+            "the skip passes no norm": norm_in(x) + norm_out(branch(norm_in(x))),
+            "the norms are exchanged": x + norm_in(branch(norm_out(x))),
+            "the skip is missing": norm_out(branch(norm_in(x))),
+        }
+        right = x + norm_out(branch(norm_in(x)))
+        yield Question((x, branch, norm_in, norm_out), right, mistakes)
 
 
 @grader
@@ -67,6 +70,7 @@ def check_stream(answer: Answer) -> Grading:
         mistakes = {
             "the branch has two matrices, so it grows with the square of the gain": of_one_matrix,
             "the stream starts at mean square 1": block * gain**4,
+            "that is the root mean square": (1 + block * gain**4) ** 0.5,
             "uncorrelated vectors: the mean squares add, they do not multiply": product,
         }
         yield Question((block, gain), 1 + block * gain**4, mistakes)

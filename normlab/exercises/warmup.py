@@ -13,8 +13,7 @@ from normlab.exercises.grading import Answer, Grading, Question, grader, random
 @grader
 def check_warmup_factor(answer: Answer) -> Grading:
     """Grade `answer(t, warmup_steps) -> float`, the share of the peak at update t = 1, 2, ..."""
-    w = 4
-    for t in (1, 3, 4, 9):
+    for t, w in ((1, 4), (3, 4), (4, 4), (9, 4), (6, 7)):
         mistakes = {
             "the first update would have rate zero and be lost: count from 1": min(1, (t - 1) / w),
             "update w should be the first at the peak, not update w - 1": min(1, (t + 1) / w),
@@ -75,20 +74,25 @@ def check_token_variance(answer: Answer) -> Grading:
     def share(x: Tensor, dim: int | tuple[int, ...]) -> float:
         return ((x - x.mean(dim, keepdim=True)).square().mean() / x.square().mean()).item()
 
-    x = random(3, 5, 4, seed=0) + 2 * random(3, 1, 4, seed=1)
-    right, size = share(x, 1), x.square().mean()
-    var, of_one_mean = x.var(1, correction=0).mean(), share(x, (0, 1))
-    mistakes = {
-        "that varies over the features; the tokens of a sequence are axis 1": share(x, 2),
-        "that varies over the sequences; the tokens of a sequence are axis 1": share(x, 0),
-        "different sequences may have different means: take one mean per sequence": of_one_mean,
-        "divide by the mean square, so that the size of the vectors drops out": var,
-        "the divisor is T, not T - 1": x.var(1).mean() / size,
-        "divide by the mean square, not by the variance of all entries": var / x.var(correction=0),
-        "that is the share that all tokens have in common": 1 - right,
-    }
-    yield Question((x,), right, mistakes)
-    yield Question((x[:, :1].expand(3, 5, 4),), 0.0, hint="equal tokens: 0")
+    for n, t, d in ((3, 5, 4), (2, 4, 7)):
+        x = random(n, t, d, seed=0) + 2 * random(n, 1, d, seed=1)
+        right, size = share(x, 1), x.square().mean()
+        var, of_one_mean = x.var(1, correction=0).mean(), share(x, (0, 1))
+        by_sequence = sum(share(one, 0) for one in x) / n
+        mistakes = {
+            "that varies over the features; the tokens of a sequence are axis 1": share(x, 2),
+            "that varies over the sequences; the tokens of a sequence are axis 1": share(x, 0),
+            "different sequences may have different means: take one mean per sequence": of_one_mean,
+            "divide by the mean square, so that the size of the vectors drops out": var,
+            "the divisor is T, not T - 1": x.var(1).mean() / size,
+            "divide by the mean square, not by the variance of all entries": (
+                var / x.var(correction=0)
+            ),
+            "that is the share that all tokens have in common": 1 - right,
+            "one share of the whole state: average first, then divide": by_sequence,
+        }
+        yield Question((x,), right, mistakes)
+    yield Question((x[:, :1].repeat(1, t, 1),), 0.0, hint="equal tokens: 0")
     yield Question((100 * x,), right, hint="scaling all vectors must not change the share")
 
 
@@ -117,6 +121,7 @@ def check_first_adam_step(answer: Answer) -> Grading:
             "the second moment is corrected too": -lr * g / (v.sqrt() + eps),
             "the first moment is corrected too": -lr * m / (g.abs() + eps),
             "eps belongs outside the root": -lr * g / (g.square() + eps).sqrt(),
+            "eps is missing: with it the step is a little smaller than lr": -lr * g.sign(),
             "each weight is divided by its own gradient, not by the norm of all": by_norm,
         }
         yield Question((g, lr, eps), right, mistakes)

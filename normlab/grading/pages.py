@@ -20,7 +20,6 @@ PAGES: dict[str, dict[str, str]] = {
     "batch_norm_further": {
         "ex-bn-images": "batch_norm.check_channel_norm",
         "ex-bn-folding": "batch_norm.check_folding",
-        "ex-bn-sync": "batch_norm.check_synchronized_moments",
     },
     "layer_norm": {
         "ex-ln-layer": "layer_norm.check_layer_norm",
@@ -49,7 +48,6 @@ PAGES: dict[str, dict[str, str]] = {
     },
     "rms_norm_further": {
         "ex-rms-rank": "rms_norm.check_jacobian_rank",
-        "ex-rms-size": "rms_norm.check_partial_size",
         "ex-rms-fold": "rms_norm.check_fold_into_linear",
     },
     "deep_norm": {
@@ -58,7 +56,6 @@ PAGES: dict[str, dict[str, str]] = {
         "ex-dn-sublayers": "deep_norm.check_sublayers",
     },
     "deep_norm_further": {
-        "ex-dn-eps": "deep_norm.check_equal_eps",
         "ex-dn-constants": "deep_norm.check_constants",
         "ex-dn-growth": "deep_norm.check_growth_exponent",
     },
@@ -79,7 +76,6 @@ PAGES: dict[str, dict[str, str]] = {
     },
     "pytorch_source_further": {
         "ex-source-way": "pytorch_source.check_way_to_variance",
-        "ex-source-kept": "pytorch_source.check_kept_numbers",
         "ex-source-lanes": "pytorch_source.check_lane_sum",
         "ex-source-one-pass": "pytorch_source.check_one_pass_variance",
     },
@@ -94,7 +90,6 @@ PAGES: dict[str, dict[str, str]] = {
         "ex-num-port": "numerics.check_porting",
     },
     "numerics_further": {
-        "ex-num-merge": "numerics.check_merging",
         "ex-num-mask": "numerics.check_masked_moments",
         "ex-num-fold": "numerics.check_conv_folding",
     },
@@ -135,16 +130,13 @@ PAGES: dict[str, dict[str, str]] = {
     },
     "debugging": {
         "ex-debug-diagnosis": "debugging.check_diagnosis",
-        "ex-debug-pace": "debugging.check_micro_momentum",
         "ex-debug-epoch": "debugging.check_start_epoch",
         "ex-debug-groups": "debugging.check_decay_groups",
     },
     "interview": {
-        "ex-interview-layer": "interview.check_layer_norm",
         "ex-interview-pair": "interview.check_layer_norm_pair",
         "ex-interview-batch": "interview.check_batch_norm",
         "ex-interview-rms": "interview.check_rms_norm",
-        "ex-interview-deep": "interview.check_deep_norm",
         "ex-interview-hand": "variants.check_by_hand",
         "ex-interview-diagnosis": "variants.check_diagnosis",
         "ex-interview-constants": "variants.check_constants",

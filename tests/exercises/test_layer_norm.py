@@ -112,6 +112,10 @@ WRONG = {
             "n-1, expected n; eps is added to the root",
         ),
         "a clamp": (clamped, "This is eps as a clamp"),
+        "a clamp of the deviation": (
+            lambda x, w, b, eps: clamped(x, w, b, eps**2),
+            "a lower bound of the root, in units of x",
+        ),
         "no eps": (lambda x, w, b, eps: layer(x, w, b, 0.0), "eps is missing"),
         "1 + weight": (lambda x, w, b, eps: layer(x, 1 + w, b, eps), "the factor is 1 + weight"),
         "no bias": (lambda x, w, b, eps: layer(x, w, 0, eps), "the bias is not added"),

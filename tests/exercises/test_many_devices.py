@@ -1,5 +1,7 @@
 """The graders of the chapter on many devices accept right answers and name each mistake."""
 
+import numpy as np
+
 
 def _merge(counts, means, squares):
     n = counts.sum()
@@ -18,4 +20,52 @@ RIGHT = {
     "check_equivalent_momentum": lambda momentum, times: 1 - (1 - momentum) ** (1 / times),
     "check_numbers_sent": lambda channels: sum(4 * c + 1 for c in channels),
     "check_reduction": lambda divided: REDUCTION[divided],
+}
+
+
+def _merge_one_by_one(counts, means, squares):
+    n = mean = square = 0.0
+    for count, its_mean, its_square in zip(counts, means, squares, strict=True):
+        if count:
+            apart, n = its_mean - mean, n + count
+            mean = mean + apart * count / n
+            square = square + its_square + apart**2 * count * (n - count) / n
+    return mean, square / n
+
+
+OTHER = {
+    "check_merge": _merge_one_by_one,
+    "check_sync_gradient": lambda dy, x_hat, weight, rstd, a, b, n: (
+        weight * rstd / n * (n * dy - a - x_hat * b)
+    ),
+    "check_equivalent_momentum": lambda momentum, times: -np.expm1(np.log1p(-momentum) / times),
+    "check_numbers_sent": lambda channels: int(4 * np.sum(channels)) + len(channels),
+    "check_reduction": lambda divided: np.str_(REDUCTION[divided]),
+}
+WRONG = {
+    "check_merge": {
+        "the mean alone": (lambda n, m, s: (n * m).sum() / n.sum(), "expected a tuple of 2"),
+        "the mean of variances": (
+            lambda n, m, s: ((n * m).sum() / n.sum(), s.sum() / n.sum()),
+            "the means lie apart",
+        ),
+    },
+    "check_sync_gradient": {
+        "means of its own": (
+            lambda dy, x_hat, w, r, a, b, n: (
+                (dy - dy.mean(0) - x_hat * (dy * x_hat).mean(0)) * w * r
+            ),
+            "this device alone",
+        ),
+    },
+    "check_equivalent_momentum": {
+        "divided": (lambda momentum, times: momentum / times, "forgetting multiplies"),
+    },
+    "check_numbers_sent": {
+        "a number for each layer": (lambda channels: channels, "expected one number"),
+    },
+    "check_reduction": {
+        "another word": (lambda divided: "mean", "expected one of 'nothing', 'sum', 'average'"),
+        "always a sum": (lambda divided: "sum", "features, not sum"),
+    },
 }

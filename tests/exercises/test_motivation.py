@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
-from normlab.exercises import motivation
 from normlab.whitening import uncoupled_newton_schulz_matrix
 
 
@@ -55,6 +55,59 @@ RIGHT: dict[str, Callable[..., Any]] = {
 }
 
 
-def test_the_unstable_form_gives_the_same_answer_in_few_steps() -> None:
-    answer = lambda c, s: uncoupled_newton_schulz_matrix(c, steps=s)  # noqa: E731
-    assert motivation.check_inverse_root(answer) == "right"
+def zca_by_svd(x: Any) -> Any:
+    centered = x - x.mean(0)
+    left, _, right = torch.linalg.svd(centered, full_matrices=False)
+    return len(x) ** 0.5 * left @ right
+
+
+def kind_by_table(source: Any, target: Any) -> Any:
+    ways = {"none": lambda p: p, "covariate": lambda p: p / p.sum(1)[:, None]}
+    ways["label"] = lambda p: p / p.sum(0)
+    return next((k for k, f in ways.items() if np.allclose(f(source), f(target))), "concept")
+
+
+OTHER: dict[str, Callable[..., Any]] = {
+    "check_kind_of_shift": kind_by_table,
+    "check_zca": zca_by_svd,
+    "check_learning_rate": lambda a, b: [2 / (a + b), 1 - 2 * a / (a + b)],
+    "check_inverse_root": lambda c, s: uncoupled_newton_schulz_matrix(c, steps=s),
+    "check_shift_measure": lambda a, b: float(
+        np.mean(np.abs(b.numpy().mean(0) - a.numpy().mean(0)) / a.numpy().std(0))
+    ),
+    "check_correlation_of_normalized": lambda m: np.float64(1 / (1 - m)),
+}
+WRONG = {
+    "check_kind_of_shift": {
+        "a word of one's own": (lambda source, target: "None", "expected one of 'none', "),
+        "always concept": (lambda source, target: "concept", "compare conditional tables"),
+        "always covariate": (lambda source, target: "covariate", "the two tables are equal"),
+    },
+    "check_zca": {
+        "divisor N - 1": (lambda x: right_zca(x) * (1 - 1 / len(x)) ** 0.5, "divide by N"),
+        "transposed": (lambda x: right_zca(x).T, "expected shape (12, 3)"),
+    },
+    "check_learning_rate": {
+        "one number": (lambda a, b: 2 / (a + b), "expected a tuple of 2"),
+        "reversed": (lambda a, b: ((b - a) / (a + b), 2 / (a + b)), "reversed order"),
+    },
+    "check_inverse_root": {
+        "the root": (
+            lambda c, s: torch.linalg.inv(right_inverse_root(c, s)),
+            "M = (3 I - Z Y) / 2",
+        ),
+    },
+    "check_shift_measure": {
+        "Bessel's correction": (
+            lambda a, b: ((b.mean(0) - a.mean(0)).abs() / a.std(0)).mean(),
+            "divisor N",
+        ),
+        "a number for each unit": (
+            lambda a, b: (b.mean(0) - a.mean(0)).abs() / a.std(0, correction=0),
+            "expected one number",
+        ),
+    },
+    "check_correlation_of_normalized": {
+        "in words": (lambda m: "-1/(m-1)", "expected a number, got str"),
+    },
+}

@@ -2,10 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from normlab.exercises import paper_experiments as exercises
 from normlab.layers import layer_norm
 
 
@@ -29,21 +29,70 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "answer", "says"),
-    [
-        ("check_uses_batch_norm", lambda name: True, "order embeddings: Table 2"),
-        ("check_uses_batch_norm", lambda name: name == "MNIST", "attentive reader: two batch"),
-        ("check_uses_batch_norm", lambda name: name != "order embeddings", "skip-thoughts"),
-        ("check_sees_length", lambda form: "LN" not in form, "LN(Wx + b): the bias does not grow"),
-        ("check_sees_length", lambda form: "b" in form, "LN(Wx) + b: a bias behind"),
-        ("check_sees_length", lambda form: form != "LN(Wx)", "LN(Wx) + b: a bias behind"),
-    ],
-)
-def test_mistakes_are_named(name, answer, says):
-    verdict = getattr(exercises, name)(answer)
-    assert verdict.startswith("wrong: ")
-    assert says in verdict
+def _speedup_by_array(slow, fast):
+    slow, fast = np.array(slow), np.array(fast)
+    reached = fast <= slow.min()
+    return (1 + slow.argmin()) / (1 + reached.argmax()) if reached.any() else 0
+
+
+def _first_below(slow, fast):
+    reached = [i for i, loss in enumerate(fast, start=1) if loss < min(slow)]
+    return (slow.index(min(slow)) + 1) / reached[0] if reached else 0.0
+
+
+def _sorted(slow, fast):
+    said = _speedup(slow, fast)
+    slow.sort()
+    return said
+
+
+SEES = {"Wx + b": True, "LN(Wx)": False, "LN(Wx) + b": False, "LN(Wx + b)": True}
+OTHER = {
+    "check_uses_batch_norm": lambda name: np.bool_(name[0] in "aMc"),
+    "check_lstm_sums": lambda x, h, w, u, b: (
+        torch.layer_norm(x @ w.T, b.shape) + torch.layer_norm(h @ u.T, b.shape) + b
+    ),
+    "check_sees_length": lambda form: SEES.get(form, False),
+    "check_probability_ratio": lambda before, after: np.exp(before) / np.exp(after),
+    "check_loss_in_other_units": lambda loss, unit: loss + np.log(unit**2),
+    "check_speedup": _speedup_by_array,
+}
+WRONG = {
+    "check_uses_batch_norm": {
+        "always": (lambda name: True, "order embeddings: Table 2"),
+        "MNIST alone": (lambda name: name == "MNIST", "attentive reader: two batch"),
+        "all but the first": (lambda name: name != "order embeddings", "skip-thoughts"),
+        "in words": (lambda name: "no", "expected True or False, got str"),
+    },
+    "check_lstm_sums": {
+        "no eps": (
+            lambda x, h, w, u, b: (
+                layer_norm(x @ w.T, b.shape, eps=0.0) + layer_norm(h @ u.T, b.shape, eps=0.0) + b
+            ),
+            "eps is 1e-5",
+        ),
+    },
+    "check_sees_length": {
+        "a norm hides it": (lambda form: "LN" not in form, "LN(Wx + b): the bias does not grow"),
+        "a bias shows it": (lambda form: "b" in form, "LN(Wx) + b: a bias behind"),
+        "one form": (lambda form: form != "LN(Wx)", "LN(Wx) + b: a bias behind"),
+        "never": (lambda form: False, "nothing is normalized there"),
+    },
+    "check_probability_ratio": {
+        "the inverse": (lambda before, after: math.exp(after - before), "above 1"),
+    },
+    "check_loss_in_other_units": {
+        "one coordinate": (lambda loss, unit: loss + math.log(unit), "two coordinates"),
+    },
+    "check_speedup": {
+        "below the level": (_first_below, "<=, not <"),
+        "sorted in place": (_sorted, "it overwrites slow"),
+        "never there": (
+            lambda slow, fast: _speedup(slow, fast) or (slow.index(min(slow)) + 1) / len(fast),
+            "saves nothing",
+        ),
+    },
+}
 
 
 @pytest.mark.parametrize(
