@@ -43,6 +43,8 @@ class FoldFigureCode(SphinxPostTransform):
     def run(self, **kwargs: Any) -> None:
         for fold in list(self.document.findall(HideCodeCellNode)):
             cell = fold.parent
+            if cell is None:  # myst-nb sets none where it folds the outputs, too
+                continue
             outputs = [child for child in cell.children if child is not fold]
             if not any(output.next_node(nodes.image) for output in outputs):
                 continue

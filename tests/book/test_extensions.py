@@ -74,8 +74,11 @@ def test_the_code_of_a_figure_is_one_fold_below_it(folding):
         hidden_cell(folding, "print(1)", nodes.literal_block("1", "1")),
         hidden_cell(folding, "plot(2)", figure()),
     ]
+    whole = hidden_cell(folding, "all", figure())
+    whole[0].parent = None  # as myst-nb leaves it where the outputs fold, too
+    document += whole
     folding.FoldFigureCode(document).run()
-    _, first, printed, second = document.children
+    _, first, printed, second, _ = document.children
     assert [c.astext() for c in first[1].children] == [
         "table = read()",
         "rates = table.lr",
