@@ -20,7 +20,7 @@ JOBS ?= 2
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP)  ## set up .venv; the other commands do so themselves
+setup: $(STAMP)  ## 2 minutes: set up .venv; the other commands do so themselves
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -68,7 +68,7 @@ suite: $(STAMP)  ## 6 minutes: run the tests of the package and of the book's so
 notebooks: $(STAMP)  ## 4 minutes: run every notebook against its stored outputs
 	$(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 300 --dist loadfile book
 
-browser: book  ## open every built page in Chromium; skipped where there is none
+browser: book  ## 6 minutes: open every built page in Chromium; skipped where there is none
 	@$(MAKE) --no-print-directory pages
 
 pages:  ## 5 minutes: open every page of the built book in Chromium
@@ -78,7 +78,7 @@ pages:  ## 5 minutes: open every page of the built book in Chromium
 # environment takes 3 to 6 GB; the ordinary builds for GPUs run on a processor too.
 TORCHES ?= 2.11.0 2.12.1 2.13.0 2.14.1 newest
 
-matrix:  ## run the suite on every torch that we claim: `make matrix TORCHES=2.14.1` on one
+matrix:  ## 6 minutes for each, and its installation: run the suite on every torch that we claim: `make matrix TORCHES=2.14.1` on one
 	@$(MAKE) --no-print-directory --keep-going $(TORCHES:%=matrix-%)
 
 matrix-%: .matrix/%/.installed

@@ -31,6 +31,25 @@ def test_all_name_one_version() -> None:
     assert versions(*texts) == {normlab.__version__}
 
 
+def released(changes: str, citation: str) -> set[str]:
+    """When, by the newest entry of the changes and by the citation, which has no date before."""
+    newest = re.search(r"^## \S+, (\S+)", changes, re.MULTILINE)
+    cited = re.search(r"^date-released: (\S+)$", citation, re.MULTILINE)
+    assert newest
+    return {newest[1], cited[1] if cited else "unreleased"}
+
+
+def test_all_name_one_day() -> None:
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("CHANGELOG.md", "CITATION.cff")]
+    assert len(released(*texts)) == 1
+
+
+def test_another_day_is_seen() -> None:
+    dated = "date-released: 2026-11-21\n"
+    assert len(released("## 0.3.0, unreleased\n", dated)) == 2
+    assert released("## 0.3.0, 2026-11-21\n", dated) == {"2026-11-21"}
+
+
 def test_another_version_is_seen() -> None:
     found = versions("# Changes\n\n## 0.4.0, unreleased\n\n## 0.3.0\n", "version: 0.3.0\n")
     assert found == {"0.4.0", "0.3.0"}

@@ -1,14 +1,17 @@
-"""Folds the proofs, once for all pages, in an element that the keyboard opens without a script."""
+"""Folds that the keyboard opens without a script: of each proof, and of the code of each figure."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from docutils import nodes
+from myst_nb.sphinx_ext import HideCodeCellNode
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
+from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx_proof.nodes import proof_node
 
+FIGURE = "Code of the figure"
 OPENING = "Proof. "  # what sphinx-proof puts before the first line
 
 
@@ -31,6 +34,42 @@ class FoldProofs(SphinxTransform):
             node.replace_self(FoldedProof("", *body.children, classes=["proof"]))
 
 
+class FoldFigureCode(SphinxPostTransform):
+    """Put the hidden code of a figure below it, with the silent hidden cells right before it."""
+
+    default_priority = 200  # behind myst-nb, which at 199 has folded each cell by itself
+    formats = ("html",)
+
+    def run(self, **kwargs: Any) -> None:
+        for fold in list(self.document.findall(HideCodeCellNode)):
+            cell = fold.parent
+            if cell is None:  # myst-nb sets none where it folds the outputs, too
+                continue
+            outputs = [child for child in cell.children if child is not fold]
+            if not any(output.next_node(nodes.image) for output in outputs):
+                continue
+            for before in _silent_folds_before(cell):
+                fold.insert(0, before.children)
+                before.parent.parent.remove(before.parent)
+            fold["prompt_show"] = fold["prompt_hide"] = FIGURE
+            fold["classes"] = ["below-figure"]
+            cell.remove(fold)
+            cell.append(fold)
+
+
+def _silent_folds_before(cell: nodes.Element) -> list[HideCodeCellNode]:
+    """Folds of the cells right before one that show nothing else, the last one first."""
+    found = []
+    for other in reversed(cell.parent.children[: cell.parent.index(cell)]):
+        folds = list(other.children) if isinstance(other, nodes.container) else []
+        if len(folds) != 1 or not isinstance(folds[0], HideCodeCellNode):
+            break
+        if folds[0].next_node(nodes.image) or "above-input" not in folds[0]["classes"]:
+            break
+        found.append(folds[0])
+    return found
+
+
 def visit(translator: Any, node: FoldedProof) -> None:
     translator.body.append(translator.starttag(node, "details"))
     translator.body.append("<summary>Proof</summary>\n")
@@ -43,5 +82,6 @@ def depart(translator: Any, node: FoldedProof) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_node(FoldedProof, html=(visit, depart))
     app.add_transform(FoldProofs)
+    app.add_post_transform(FoldFigureCode)
     app.add_js_file("unfold.js", loading_method="defer")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

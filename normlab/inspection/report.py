@@ -193,7 +193,8 @@ def rows(found: Iterable[Norm], *, every: bool) -> list[tuple[str, ...]]:
         axes = ", ".join(map(str, print_.reduced_axes or ()))
         after = print_.followed_by or ("a condition" if print_.modulated else "")
         axes = f"{axes} {print_.variant}" if print_.variant else axes
-        key: tuple[str, ...] = (norm.kind, str(print_.family), axes, print_.describe_eps(), after)
+        family = f"{print_.family}{', divisor n-1' if print_.divisor == 'n-1' else ''}"
+        key: tuple[str, ...] = (norm.kind, family, axes, print_.describe_eps(), after)
         by_kind.setdefault((*key, norm.module) if every else key, []).append(norm)
     table: list[tuple[str, ...]] = []
     for key, alike in by_kind.items():

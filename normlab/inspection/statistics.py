@@ -65,6 +65,7 @@ class _Origin:
     values: frozenset[int]  #: at the same place
     inverted: frozenset[int] = _NONE  #: those of them that it is divided by
     shares: bool = False  #: whether they are shares of a whole
+    logarithm: int = 0  #: 1 of a logarithm, -1 of its negative, whose exponential divides
 
 
 class Divisions(TorchDispatchMode):
@@ -182,7 +183,7 @@ class Divisions(TorchDispatchMode):
             divided = self._divided(first, second.inverted)
             if not divided:
                 dividend, divided = second, self._divided(second, first.inverted)
-        elif name in ("rsqrt", "reciprocal") or (name == "pow" and _is_negative(args[1])):
+        elif _inverts(name, args, known[0]):
             inverted = self._statistics(known[0])
         if divided and dividend is not None:
             self._note(self._operators[max(divided)], of_weights=self._all_weights([dividend]))
@@ -192,6 +193,7 @@ class Divisions(TorchDispatchMode):
             _NONE.union(*(origin.values for origin in known)),
             inverted,
             name in _SHARES or (name in _STAY_SHARES and one_shares),
+            _logarithm(name, args, known),
         )
 
     def _mixed(self, name: str, known: list[_Origin]) -> _Origin:
@@ -251,6 +253,19 @@ def _takes_statistics(func: Any, args: Any) -> bool:
 
 def _is_negative(exponent: Any) -> bool:
     return isinstance(exponent, int | float) and exponent < 0
+
+
+def _inverts(name: str, args: Any, origin: _Origin) -> bool:
+    if name in ("exp", "exp2"):
+        return origin.logarithm < 0
+    return name in ("rsqrt", "reciprocal") or (name == "pow" and _is_negative(args[1]))
+
+
+def _logarithm(name: str, args: Any, known: list[_Origin]) -> int:
+    if name in ("log", "log2"):
+        return 1
+    negative = name == "neg" or (name in ("mul", "div") and any(map(_is_negative, args)))
+    return (-1 if negative else 1) * (known[0].logarithm if len(known) == 1 else 0)
 
 
 def _line_of_source(frame: FrameType | None) -> str:

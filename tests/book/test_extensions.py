@@ -44,6 +44,64 @@ def test_figures_are_shown_at_the_size_that_they_are_drawn_for(monkeypatch):
 
 
 @pytest.fixture
+def folding(monkeypatch):
+    pytest.importorskip("myst_nb", reason="jupyter-book is not installed")
+    monkeypatch.syspath_prepend(str(EXTENSIONS))
+    return importlib.import_module("folding")
+
+
+def hidden_cell(folding, source: str, *outputs):
+    from docutils import nodes
+
+    fold = folding.HideCodeCellNode(prompt_show="Show", prompt_hide="Hide", classes=["above-input"])
+    fold += nodes.literal_block(source, source)
+    return nodes.container("", fold, *outputs)
+
+
+def test_the_code_of_a_figure_is_one_fold_below_it(folding):
+    from docutils import nodes
+    from docutils.utils import new_document
+
+    def figure():
+        return nodes.container("", nodes.figure("", nodes.image(uri="a.png")))
+
+    document = new_document("page")
+    document += [
+        nodes.paragraph("", "text"),
+        hidden_cell(folding, "table = read()"),
+        hidden_cell(folding, "rates = table.lr"),
+        hidden_cell(folding, "plot(rates)", figure()),
+        hidden_cell(folding, "print(1)", nodes.literal_block("1", "1")),
+        hidden_cell(folding, "plot(2)", figure()),
+    ]
+    whole = hidden_cell(folding, "all", figure())
+    whole[0].parent = None  # as myst-nb leaves it where the outputs fold, too
+    document += whole
+    folding.FoldFigureCode(document).run()
+    _, first, printed, second, _ = document.children
+    assert [c.astext() for c in first[1].children] == [
+        "table = read()",
+        "rates = table.lr",
+        "plot(rates)",
+    ]
+    assert first[1]["prompt_show"] == first[1]["prompt_hide"] == "Code of the figure"
+    assert (printed[0]["prompt_show"], len(second[1].children)) == ("Show", 1)
+
+
+def test_printed_tables_keep_their_columns(monkeypatch):
+    from docutils import nodes
+    from docutils.utils import new_document
+
+    pytest.importorskip("sphinx", reason="jupyter-book is not installed")
+    monkeypatch.syspath_prepend(str(EXTENSIONS))
+    document = new_document("page")
+    for text in ("norm    rate\nlayer   0.1", "a sentence,  with\ntwo lines", "one line"):
+        document += nodes.literal_block(text, text, classes=["output"])
+    importlib.import_module("accessible").keep_columns(None, document, "page")
+    assert ["aligned" in block["classes"] for block in document.children] == [True, False, False]
+
+
+@pytest.fixture
 def searching(monkeypatch):
     pytest.importorskip("sphinx", reason="jupyter-book is not installed")
     monkeypatch.syspath_prepend(str(EXTENSIONS))

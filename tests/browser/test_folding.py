@@ -70,3 +70,18 @@ def test_code_is_copied_by_keyboard_without_outputs(tab):
     buttons.last.focus()
     tab.wait_for_function("() => getComputedStyle(document.activeElement).opacity === '1'")
     assert buttons.last.evaluate("b => b === document.activeElement")
+
+
+@pytest.mark.parametrize("page", ["book/layer_norm.html", "book/warmup.html"])
+def test_the_code_of_a_figure_is_one_fold_below_it(context, page):
+    tab = context.new_page()
+    tab.goto((site.BUILT / page).as_uri())
+    figures = tab.locator("div.cell:has(.cell_output img)")
+    assert figures.count() > 2
+    for cell in figures.all():
+        folds = cell.locator("details.hide")
+        assert folds.count() <= 1
+        for fold in folds.all():
+            assert fold.locator("summary").inner_text().strip() == "Code of the figure"
+            assert fold.bounding_box()["y"] > cell.locator("img").last.bounding_box()["y"]
+    tab.close()

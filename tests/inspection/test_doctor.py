@@ -316,6 +316,19 @@ def test_a_norm_that_does_not_conform():
     assert {f.module for f in examined.findings} == {"1"}
 
 
+class Annotated(nn.Module):
+    """The layer norm of many tutorials: no mistake by its conventions, which are not torch's."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6)
+
+
+def test_the_table_shows_conventions_that_are_not_torchs():
+    table = str(doctor(projected(Annotated()), torch.randn(6, 4)))
+    assert "layer_norm, divisor n-1" in table and "1e-06 outside the root" in table
+    assert "divisor" not in str(doctor(projected(nn.LayerNorm(8)), torch.randn(6, 4)))
+
+
 class Around(nn.Module):
     """The bias goes through the norm and around it."""
 
