@@ -33,6 +33,11 @@ def count_blocks(rows: int, size: int) -> int:
     return max(1, min(BLOCKS, rows, rows * size // SMALLEST))
 
 
+def count_shares(rows: int, size: int) -> int:
+    """As many blocks as there are threads, where each row has a result of its own."""
+    return min(torch.get_num_threads(), count_blocks(rows, size))
+
+
 def run(block: Callable[[int, int, int], Any], rows: int, blocks: int) -> None:
     """Call block(number, first row, last row) for all blocks, on as many threads as torch has."""
     if blocks == 1:
