@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable
 from importlib.metadata import Distribution, distributions
@@ -86,3 +90,21 @@ def test_a_pin_that_is_too_new_is_seen(tmp_path: Path) -> None:
     sieve = Distribution.at(tmp_path)
     assert too_new([sieve], "3.11.0") == ["sieve"]
     assert too_new([sieve], "3.11.5") == []
+
+
+METADATA = "from setuptools import build_meta; build_meta.prepare_metadata_for_build_wheel('.')"
+
+
+@pytest.mark.parametrize("repository", ["", "https://example.org/a/b"])
+def test_the_package_links_to_its_repository(tmp_path: Path, repository: str) -> None:
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "normlab/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    env = os.environ | {"BOOK_REPOSITORY": repository}
+    subprocess.run([sys.executable, "-c", METADATA], cwd=tmp_path, env=env, check=True)
+    (metadata,) = tmp_path.glob("*.dist-info/METADATA")
+    text = metadata.read_text(encoding="utf-8")
+    links = re.findall(r"^Project-URL: (.*)$", text, re.MULTILINE)
+    assert f"Version: {normlab.__version__}" in text
+    assert len(links) == (3 if repository else 0)
+    assert not links or f"Changelog, {repository}/blob/HEAD/CHANGELOG.md" in links

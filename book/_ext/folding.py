@@ -48,25 +48,23 @@ class FoldFigureCode(SphinxPostTransform):
             outputs = [child for child in cell.children if child is not fold]
             if not any(output.next_node(nodes.image) for output in outputs):
                 continue
-            for before in _silent_folds_before(cell):
-                fold.insert(0, before.children)
-                before.parent.parent.remove(before.parent)
+            for silent in _silent_cells_before(cell):
+                fold.insert(0, silent[0].children)
+                cell.parent.remove(silent)
             fold["prompt_show"] = fold["prompt_hide"] = FIGURE
-            fold["classes"] = ["below-figure"]
+            fold["classes"].append("below-figure")  # beside "above-input", for the theme
             cell.remove(fold)
             cell.append(fold)
 
 
-def _silent_folds_before(cell: nodes.Element) -> list[HideCodeCellNode]:
-    """Folds of the cells right before one that show nothing else, the last one first."""
+def _silent_cells_before(cell: nodes.Element) -> list[nodes.Element]:
+    """Cells right before one of which only the hidden source is there, the last one first."""
     found = []
     for other in reversed(cell.parent.children[: cell.parent.index(cell)]):
         folds = list(other.children) if isinstance(other, nodes.container) else []
-        if len(folds) != 1 or not isinstance(folds[0], HideCodeCellNode):
+        if len(folds) != 1 or not isinstance(folds[0], HideCodeCellNode) or len(folds[0]) != 1:
             break
-        if folds[0].next_node(nodes.image) or "above-input" not in folds[0]["classes"]:
-            break
-        found.append(folds[0])
+        found.append(other)
     return found
 
 

@@ -74,11 +74,13 @@ def test_the_code_of_a_figure_is_one_fold_below_it(folding):
         hidden_cell(folding, "print(1)", nodes.literal_block("1", "1")),
         hidden_cell(folding, "plot(2)", figure()),
     ]
-    whole = hidden_cell(folding, "all", figure())
-    whole[0].parent = None  # as myst-nb leaves it where the outputs fold, too
-    document += whole
+    whole = hidden_cell(folding, "all")
+    (inside,) = whole.children
+    inside.append(figure())
+    inside.parent = None  # as myst-nb leaves it where the outputs fold, too
+    document += [whole, hidden_cell(folding, "plot(3)", figure())]
     folding.FoldFigureCode(document).run()
-    _, first, printed, second, _ = document.children
+    _, first, printed, second, both, _ = document.children
     assert [c.astext() for c in first[1].children] == [
         "table = read()",
         "rates = table.lr",
@@ -86,6 +88,7 @@ def test_the_code_of_a_figure_is_one_fold_below_it(folding):
     ]
     assert first[1]["prompt_show"] == first[1]["prompt_hide"] == "Code of the figure"
     assert (printed[0]["prompt_show"], len(second[1].children)) == ("Show", 1)
+    assert both[0]["prompt_show"] == "Show"
 
 
 def test_printed_tables_keep_their_columns(monkeypatch):
