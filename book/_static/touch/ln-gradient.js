@@ -26,10 +26,10 @@ touch.figure("ln-gradient", {
     };
   },
 
-  height: (width) => (width < 560 ? 520 : 300),
+  height: (width) => (width < 560 ? 480 : 290),
 
   draw(svg, { along, mean }, { state, data, width, below, part, write, handle }) {
-    const [x0, y0, unit] = [width < 560 ? width / 2 : 190, 150, 68];
+    const [x0, y0, unit] = [width < 560 ? width / 2 : 190, 150, 60];
     const radius = Math.sqrt(3) * unit;
     const turn = (degrees) => [Math.cos(degrees * Math.PI / 180), -Math.sin(degrees * Math.PI / 180)];
     const at = (size, degrees) => turn(degrees).map((v, i) => [x0, y0][i] + size * v * unit);
@@ -49,7 +49,7 @@ touch.figure("ln-gradient", {
       .attr("fill", "none").attr("stroke", quiet);
     [90, 210, 330].forEach((axis, i) => {
       put(`axis${i}`, [x0, y0], at(1.62, axis), quiet, 1, "2 4");
-      label(`feature${i}`, at(1.95, axis).map((v, k) => v + 5 * k), `feature ${i + 1}`);
+      label(`feature${i}`, at(2.15, axis).map((v, k) => v + 5 * k), `feature ${i + 1}`);
     });
     const [tipToken, tipDy] = [at(Math.sqrt(3), state.token), at(data.length, state.dy)];
     const removed = turn(state.token).map((v) => along * Math.sqrt(3) * v * unit);
@@ -59,7 +59,7 @@ touch.figure("ln-gradient", {
     put("dy", [x0, y0], tipDy, "currentColor");
     put("dx", [x0, y0], tipDx, rest, 4);
     label("xhat-name", at(2.05, state.token).map((v, i) => v + 5 * i), "x̂");
-    label("dy-name", at(data.length + 0.28, state.dy).map((v, i) => v + 5 * i), "dy");
+    label("dy-name", at(data.length + 0.36, state.dy).map((v, i) => v + 5 * i), "dy");
     label("dx-name", tipDx.map((v, i) => v + 14 * Math.sign(v - [x0, y0][i]) + 4 * i), "dx")
       .attr("font-weight", "bold");
     const handles = [
@@ -75,7 +75,7 @@ touch.figure("ln-gradient", {
       });
 
     // The same dy beside the plane, which is seen from its edge.
-    const [sx, sy] = width < 560 ? [width / 2 - 60, 410] : [width - 190, 160];
+    const [sx, sy] = width < 560 ? [width / 2 - 60, 375] : [width - 190, 160];
     const foot = [sx + data.length * unit, sy];
     const top = [foot[0], sy - mean * Math.sqrt(3) * unit];
     put("plane", [sx - 40, sy], [sx + 170, sy], quiet, 1, "0");
@@ -88,10 +88,10 @@ touch.figure("ln-gradient", {
 
     const rows = [["x̂", "xHat"], ["dy", "dy"], ["− its mean", "centered"],
       ["− its part along x̂ = dx", "dx"]];
-    const table = part(below, "table.rows");
-    part(table, "tr.head").selectAll("th").data(["", "1", "2", "3"]).join("th")
+    const table = part(below, "table.touch-rows");
+    part(table, "tr.touch-head").selectAll("th").data(["feature", "1", "2", "3"]).join("th")
       .attr("scope", (d, i) => (i ? "col" : null)).text((d) => d);
-    const lines = table.selectAll("tr.row").data(rows).join("tr").attr("class", "row");
+    const lines = table.selectAll("tr.touch-row").data(rows).join("tr").attr("class", "touch-row");
     lines.selectAll("th").data((d) => [d[0]]).join("th").attr("scope", "row").text((d) => d);
     write(lines.selectAll("td").data((d) => [0, 1, 2].map((i) => `{${d[1]}.${i}:2}`)).join("td"),
       (d) => d);

@@ -47,17 +47,17 @@ touch.figure("num-cliff", {
 
   draw(svg, numbers, { data, width, below, part }) {
     const { offset } = numbers;
-    const x = d3.scaleLog([1, data.offsets.at(-1)], [44, width - 12]);
-    const y = d3.scaleLinear([-2, 4], [170, 12]).clamp(true); // what lies beyond is drawn at the edge
-    const decades = [1, 10, 100, 1000, 10000, 100000, 1000000];
+    const x = d3.scaleLog([1, data.offsets.at(-1)], [44, width - 34]);
+    const y = d3.scaleLinear([-2, 4], [170, 26]).clamp(true); // what lies beyond is drawn at the edge
+    const decades = [1, 10, 100, 1000, 10000, 100000, 1000000].filter((v, i) => width > 560 || i % 2 === 0);
     part(svg, "g.x").attr("transform", "translate(0,176)")
       .call(d3.axisBottom(x).tickValues(decades).tickFormat((v) => v.toLocaleString("en-US")));
     part(svg, "g.y").attr("transform", "translate(38,0)")
       .call(d3.axisLeft(y).tickValues([-2, 0, 1, 2, 4]).tickFormat((v) => (v === 4 ? "≥ 4" : v === -2 ? "≤ −2" : v)));
     part(svg, "text.name").attr("x", 48).attr("y", 10).text("variance:  × one pass   ○ two passes");
-    part(svg, "line.true").attr("x1", 44).attr("x2", width - 12).attr("y1", y(1)).attr("y2", y(1))
+    part(svg, "line.true").attr("x1", 44).attr("x2", width - 34).attr("y1", y(1)).attr("y2", y(1))
       .attr("stroke", "var(--pst-color-text-muted)").attr("stroke-dasharray", "2 3");
-    part(svg, "line.now").attr("x1", x(offset)).attr("x2", x(offset)).attr("y1", 18).attr("y2", 176)
+    part(svg, "line.now").attr("x1", x(offset)).attr("x2", x(offset)).attr("y1", 26).attr("y2", 176)
       .attr("stroke", "var(--pst-color-primary)").attr("stroke-width", 2);
     const shown = (curve) => curve.map((v, i) => [data.offsets[i], v]).filter(([, v]) => !Number.isNaN(v));
     svg.selectAll("path.one").data(shown(numbers.curveOne)).join("path").attr("class", "one")
@@ -79,10 +79,10 @@ touch.figure("num-cliff", {
     const find = (path) => path.split(".").reduce((value, key) => value[key], numbers);
     const write = (v) => (Number.isNaN(v) ? "not a number" : Number.isFinite(v)
       ? v.toLocaleString("en-US").replace("-", "−") : "∞");
-    const table = part(below, "table.digits");
-    part(table, "tr.head").selectAll("th").data(["", "exactly", "as computed"]).join("th")
+    const table = part(below, "table.touch-digits");
+    part(table, "tr.touch-head").selectAll("th").data(["", "exactly", "as computed"]).join("th")
       .attr("scope", (d, i) => (i ? "col" : null)).text((d) => d);
-    const lines = table.selectAll("tr.row").data(rows).join("tr").attr("class", "row")
+    const lines = table.selectAll("tr.touch-row").data(rows).join("tr").attr("class", "touch-row")
       .classed("touch-result", ([name]) => name.includes("variance"));
     lines.selectAll("th").data(([name]) => [name]).join("th").attr("scope", "row").text((d) => d);
     lines.selectAll("td.exact").data(([, exact]) => [exact]).join("td").attr("class", "exact").text(write);
@@ -94,6 +94,9 @@ touch.figure("num-cliff", {
       }).join("span").attr("class", ([, right]) => (right ? null : "touch-wrong")).text(([digit]) => digit);
   },
 
-  tell: ({ offset }, { dtype }) => `Around ${offset.toLocaleString("en-US")} in ${dtype}, one pass gives {onePass:2} `
-    + "and two passes give {twoPasses:2}. The variance is 1.",
+  tell({ offset, onePass, twoPasses }, { dtype }) {
+    const [one, two] = [onePass, twoPasses].map((v) => (Number.isInteger(v) ? 0 : 2));
+    return `Around ${offset.toLocaleString("en-US")} in ${dtype}, one pass gives {onePass:${one}} and two passes give `
+      + `{twoPasses:${two}}. The variance is 1.`;
+  },
 });
