@@ -35,7 +35,7 @@ def label_block(norm: str, layout: str) -> np.ndarray:
 
 
 def draw_block(norm: str, layout: str) -> str:
-    """The block as an SVG; the cells that share the mean of the first cell are dark."""
+    """The block as an SVG; the cells that share the mean of the first cell are filled."""
     labels = label_block(norm, layout)
     depth, width, height = labels.shape
     top = depth * UP + 1

@@ -37,7 +37,7 @@ def plot_shared_cells(
     parameters: int | None = None,
     axis_names: Sequence[str] | None = None,
 ) -> Axes:
-    """Draw a tensor; the cells of one mean are dark, those of each other mean share a tint.
+    """Draw a tensor; the cells of one mean are filled, those of each other mean share a tint.
 
     Args:
         ax: drawn on and returned.
@@ -47,7 +47,7 @@ def plot_shared_cells(
             more than three, the third and the following are drawn as one.
         num_groups: groups of channels, for norms over groups.
         normalized_ndim: length of `normalized_shape`, for norms of kind "shape".
-        highlight: number of the mean whose cells are dark.
+        highlight: number of the mean whose cells are filled.
         parameters: number of a weight; the cells that it multiplies are marked with a dot.
         axis_names: one per drawn axis; ("N", "D") or ("N", "C", "positions") by default. The
             rows of a table may have an empty one.
@@ -158,7 +158,7 @@ def make_family_figure(layout: Layout, shape: Sequence[int] | None = None) -> Fi
         shape = (4, 6, 5) if layout == "channels" else (4, 5, 6)
     figure, axes = make_axes(6, columns=3, height=5.4)
     plot_norm_family(axes, shape, 2, layout=layout)
-    figure.suptitle("Same tensor: the dark cells share one mean", fontsize=14)
+    figure.suptitle("Same tensor: the filled cells share one mean", fontsize=14)
     return figure
 
 
