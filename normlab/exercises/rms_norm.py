@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.formula import Formula
-from normlab.exercises.grading import Answer, Grading, Question, grader, random
+from normlab.exercises.grading import Answer, Grading, Question, grader, random, uneven
 from normlab.exercises.shared import wrong_input_gradients, wrong_outputs
 from normlab.layers import rms_norm
 
@@ -23,7 +23,7 @@ def check_rms_norm(answer: Answer) -> Grading:
         zhang2019root, Eq. 4, with `eps` inside the root.
     """
     for x, eps, seed in (
-        (0.7 + random(5, 8, seed=0) * torch.linspace(0.2, 2, 5)[:, None], 0.3, 1),
+        (uneven(0.7 + random(5, 8, seed=0), 0, 0.2), 0.3, 1),
         (random(3, 4, seed=2), 0.1, 3),
         (random(2, 3, 6, seed=4) * 1e-3, 1e-5, 5),
     ):
