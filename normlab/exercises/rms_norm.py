@@ -23,9 +23,9 @@ def check_rms_norm(answer: Answer) -> Grading:
         zhang2019root, Eq. 4, with `eps` inside the root.
     """
     for x, eps, seed in (
-        (uneven(0.7 + random(5, 8, seed=0), 0, 0.2), 0.3, 1),
-        (random(3, 4, seed=2), 0.1, 3),
-        (random(2, 3, 6, seed=4) * 1e-3, 1e-5, 5),
+        (uneven(0.7 + 2 * random(5, 8, seed=0), 0, 0.1), 0.3, 1),
+        (uneven(random(3, 4, seed=2), 0, 0.1), 0.1, 3),
+        (uneven(random(2, 3, 6, seed=4), 1, 1e-3), 1e-5, 5),
     ):
         size = x.shape[-1]
         weight = 1.5 + 0.5 * random(size, seed=seed)
