@@ -201,19 +201,23 @@ class Answer:
         except (Exception, SystemExit) as error:  # a reader's function may fail in any way; say how
             what = f"it raised {type(error).__name__}: {error}".rstrip(": ")
             self._note(error, what, args, kwargs)
+            self._break_if_forbidden()
             if isinstance(error, SystemExit):
                 raise RuntimeError(f"SystemExit: {error}") from error
             raise
         if said is None and echo.heard:
             self._break(PRINTED)
-        if found := self.forbids & self.called:
-            self._break(forbidden_sentence(min(found)))
+        self._break_if_forbidden()
         return said
 
     def describe(self, args: Any, kwargs: Any) -> str:
         """The arguments of a call by the function's own names, as the end of a sentence."""
         given = ", ".join(_describe(*pair) for pair in _named(self.function, args, kwargs))
         return f", for {given}" if given else ""
+
+    def _break_if_forbidden(self) -> None:
+        if found := self.forbids & self.called:
+            self._break(forbidden_sentence(min(found)))
 
     def _break(self, sentence: str) -> None:
         self.broke = self.broke or sentence
