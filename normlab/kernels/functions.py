@@ -10,7 +10,7 @@ import functools
 import warnings
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import torch
 from torch import Tensor
@@ -83,7 +83,9 @@ def choose(input: object) -> Kernels | None:
     if not isinstance(input, Tensor) or not is_plain_call():
         return None
     kernels = fastest("cpu" if input.is_cpu else input.device.type, input.dtype)
-    return None if kernels is None or input.numel() < kernels.smallest else kernels
+    if kernels is None or (kernels.smallest and input.numel() < kernels.smallest):
+        return None
+    return kernels
 
 
 def by_the_fastest(
@@ -97,13 +99,13 @@ def by_the_fastest(
     """
 
     @functools.wraps(layer)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-        kernels = choose(args[0] if args else kwargs.get("input"))
+    def call(input: Any, *args: Any, **kwargs: Any) -> Tensor:
+        kernels = choose(input)
         if kernels is not None:
-            y = norm(kernels, *args, **kwargs)
-            if not isinstance(y, str):
+            y = norm(kernels, input, *args, **kwargs)
+            if type(y) is not str:
                 return y
-        return layer(*args, **kwargs)
+        return layer(input, *args, **kwargs)
 
     call.__module__ = __name__
     call.__doc__ = (

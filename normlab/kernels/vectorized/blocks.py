@@ -30,7 +30,8 @@ os.register_at_fork(after_in_child=_forget)
 
 def count_blocks(rows: int, size: int) -> int:
     """How many blocks `rows` of `size` elements make: by their shape, not by the threads."""
-    return max(1, min(BLOCKS, rows, rows * size // SMALLEST))
+    wanted = rows * size // SMALLEST
+    return 1 if wanted <= 1 else min(BLOCKS, rows, wanted)
 
 
 def run(block: Callable[[int, int, int], Any], rows: int, blocks: int) -> None:
@@ -76,6 +77,6 @@ def as_vector(parameter: Tensor | None, size: int, missing: float) -> Tensor:
     """A parameter in contiguous float32."""
     if parameter is None:
         return constant(size, missing)
-    if parameter.dtype != torch.float32:
+    if parameter.dtype is not torch.float32:
         parameter = parameter.float()
     return parameter.contiguous()
