@@ -9,8 +9,10 @@ their launches left out: that is what Python does before a launch, and no time o
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +22,7 @@ import torch
 from torch import Tensor
 
 from normlab import kernels, layers
+from normlab.bench.cases import Case
 from normlab.bench.reporting import describe_machine
 from normlab.bench.timing import CONTROL, control_error, measure, paired_ratio
 from normlab.kernels import calls, differentiation, triton_rows
@@ -173,3 +176,97 @@ def without_launches() -> Iterator[Kernels]:
         mock.patch.object(known.module, "_backward", _Launch()),
     ):
         yield known
+
+
+def measure_launch(shape: tuple[int, int], *, rounds: int = 41) -> dict[str, Any]:
+    """Microseconds and calls of Python around the two launches that a layer norm on a GPU takes."""
+    x, dy = torch.zeros(shape), torch.zeros(shape)
+    weight, bias = torch.ones(shape[-1]), torch.zeros(shape[-1])
+    tensors = tuple(t.requires_grad_() for t in (x, weight, bias))
+    with without_launches() as known:
+
+        def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
+            return calls.layer_norm(known, x, shape[-1:], weight, bias, 1e-5)
+
+        made = _both(norm, tensors, dy)
+        empty = _both(_Empty.apply, tensors, dy)
+        times = measure({"call": made, CONTROL: made, "empty": empty}, rounds=rounds)
+        return {
+            "shape": list(shape),
+            "control": control_error(times, "call"),
+            "microseconds": 1e6 * statistics.median(times["call"]),
+            "empty": 1e6 * statistics.median(times["empty"]),
+            "calls": count_calls(made),
+        }
+
+
+THREADED = (
+    Case("layer_norm", "float32", (8192, 1024)),
+    Case("rms_norm", "float32", (8192, 1024)),
+    Case("batch_norm", "float32", (8, 256, 56, 56)),
+    Case("group_norm", "float32", (8, 256, 56, 56)),
+)
+
+
+def measure_threads(case: Case, threads: int, *, rounds: int = 15) -> dict[str, Any]:
+    """Milliseconds of the wall on one thread and on several, by torch and by numba, and the bits.
+
+    "speedup" is the median over rounds of the ratio within a round. "equal" says whether output
+    and gradients have the same bits on both numbers of threads.
+    """
+    tensors, dy = case.tensors()
+    norms = {"torch": case.bound(torch.nn.functional), "numba": case.bound(kernels.backends()["numba"])}
+
+    def on(count: int, norm: Callable[..., Tensor]) -> list[Tensor]:
+        torch.set_num_threads(count)
+        y = norm(*tensors)
+        return [y, *torch.autograd.grad(y, tensors, dy)]
+
+    before = torch.get_num_threads()
+    try:
+        made = {
+            (name, n): lambda n=n, norm=norm: on(n, norm)
+            for name, norm in norms.items()
+            for n in (1, threads)
+        }
+        again = {CONTROL: made["torch", 1]}
+        named = {f"{name} {n}": call for (name, n), call in made.items()}
+        times = measure({**named, **again}, rounds=rounds, clock=time.perf_counter)
+        found = {name: [made[name, n]() for n in (1, threads)] for name in norms}
+    finally:
+        torch.set_num_threads(before)
+    return {
+        "case": str(case),
+        "threads": threads,
+        "control": control_error(times, "torch 1"),
+        "by": {
+            name: {
+                "milliseconds": [1e3 * statistics.median(times[f"{name} {n}"]) for n in (1, threads)],
+                "speedup": paired_ratio(times[f"{name} 1"], times[f"{name} {threads}"]).median,
+                "of torch": paired_ratio(times[f"{name} {threads}"], times[f"torch {threads}"]).median,
+                "equal": all(map(torch.equal, *found[name])),
+            }
+            for name in norms
+        },
+    }
+
+
+def main(path: str) -> None:
+    """Measure all of it and write it to a file."""
+    torch.set_num_threads(1)
+    found = {
+        "machine": describe_machine(),
+        "calls": [measure_calls(shape) for shape in SHAPES],
+        "launch": measure_launch(SHAPES[1]),
+        "threads": [measure_threads(case, len(os.sched_getaffinity(0))) for case in THREADED],
+    }
+    text = json.dumps(found, indent=1)
+    print(text)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python -m normlab.bench.calls FILE")
+    main(sys.argv[1])

@@ -9,6 +9,7 @@ integers.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import subprocess
@@ -19,16 +20,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numba import njit
 from torch import Tensor
 
-from normlab.bench.cases import DTYPES, EPS, Case
+from normlab.bench.cases import EPS, Case
 from normlab.bench.reporting import ALLOCATOR, describe_machine
 from normlab.bench.timing import CONTROL, control_error, measure, paired_ratio
-from normlab.bench.variants import make_copy
 from normlab.kernels.vectorized import ladder
-from normlab.kernels.vectorized.blocks import BLOCKS, KINDS
+from normlab.kernels.vectorized.blocks import KINDS, count_blocks
 from normlab.kernels.vectorized.vectors import cpu_features
 
+SETS = 4
+CACHED = (64, 768)  # four tensors of 196 KB in float32: the second cache of a core
+REPEATED = 100
 SHAPES = ((4096, 768), (8192, 1024), (2048, 4096))
 ROUNDS = 15
 INTEGERS = "bfloat16, rounded by integers"
@@ -47,7 +51,7 @@ STEPS = {
     "loop": Step(ladder.loop, ladder.loop_backward),
     "lanes": Step(ladder.lanes, ladder.lanes_backward),
     "corrected": Step(ladder.corrected, ladder.corrected_backward),
-    "streamed": Step(ladder.layer_norm, ladder.streamed_backward, True),
+    "streamed": Step(ladder.streamed, ladder.streamed_backward, True),
     "ahead": Step(ladder.layer_norm, ladder.ahead_backward, True),
     "blocks": Step(ladder.layer_norm, ladder.layer_norm_backward, True, True),
     "side by side": Step(ladder.layer_norm, ladder.side_by_side_backward, True, True),
@@ -58,38 +62,63 @@ class Rows:
     """Tensors of one shape and dtype, and what the steps write."""
 
     def __init__(self, x: Tensor, weight: Tensor, bias: Tensor, dy: Tensor) -> None:
+        self.leaves = [t.detach().requires_grad_() for t in (x, weight, bias)]
         self.x, self.weight, self.bias, self.dy = x, weight.float(), bias.float(), dy
         self.rows, self.n = x.shape
         self.y, self.dx = torch.empty_like(x), torch.empty_like(x)
         self.stats = torch.zeros(3, self.rows)
-        self.partial = torch.zeros(BLOCKS, 2, self.n)
-        self.sums = torch.zeros(BLOCKS, 2, self.n, dtype=torch.float64)
+        blocks = count_blocks(self.rows, self.n)
+        self.partial = torch.zeros(blocks, 2, self.n)
+        self.sums = torch.zeros(blocks, 2, self.n, dtype=torch.float64)
 
     def run(self, step: Step) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """y, dx, dweight and dbias of one step."""
+        """y, dx, dweight and dbias of one step, past the cache where it streams and can."""
         self.partial.zero_()
         if step.forward is ladder.loop:
             return self._run_loop()
-        kind, w, b = KINDS[self.x.dtype], self.weight.data_ptr(), self.bias.data_ptr()
-        streaming = (True,) if step.streams else ()
-        x, y, dx, dy, stats = (t.data_ptr() for t in (self.x, self.y, self.dx, self.dy, self.stats))
-        for first, last, _ in self._blocks(step):
-            step.forward(kind, x, y, stats, self.rows, w, b, first, last, self.n, EPS, *streaming)
+        forward, backward = self._plan(step)
+        for arguments in forward:
+            step.forward(*arguments)
         self.sums.zero_()
-        partial, sums = self.partial.data_ptr(), self.sums.data_ptr()
-        for first, last, i in self._blocks(step):
-            p, s = partial + 8 * self.n * i, sums + 16 * self.n * i
-            beside, to = ((0,), (p, s)) if step.in_blocks else ((), (p,))
-            step.backward(
-                kind, dy, x, dx, stats, self.rows, w, *beside, *to, first, last, self.n, *streaming
-            )
+        for arguments in backward:
+            step.backward(*arguments)
         both = self.sums.sum(0).float() if step.in_blocks else self.partial[0]
         return self.y, self.dx, both[0], both[1]
 
-    def _blocks(self, step: Step) -> list[tuple[int, int, int]]:
-        count = min(BLOCKS, self.rows // 2) if step.in_blocks else 1
+    @functools.cache  # noqa: B019 -- what Python does for each call is not to be timed
+    def _plan(self, step: Step) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        aligned = all(t.data_ptr() % 64 == 0 for t in (self.y, self.dx))
+        past = aligned and self.n * self.x.element_size() % 64 == 0
+        blocks = self.blocks(step)
+        return (
+            [self.forward(step, 0, self.rows, past)],
+            [self.backward(step, first, last, i, past) for first, last, i in blocks],
+        )
+
+    def blocks(self, step: Step) -> list[tuple[int, int, int]]:
+        """First row, last row and number of each."""
+        count = len(self.partial) if step.in_blocks else 1
         edges = [self.rows // 2 * i // count * 2 for i in range(count)] + [self.rows]
         return [(edges[i], edges[i + 1], i) for i in range(count)]
+
+    def forward(self, step: Step, first: int, last: int, past: bool) -> tuple[Any, ...]:
+        """What the forward pass of a step is called with."""
+        at = self._address(self.x, self.y, self.stats), self._address(self.weight, self.bias)
+        streaming = (past,) if step.streams else ()
+        kind = KINDS[self.x.dtype]
+        return kind, *at[0], self.rows, *at[1], first, last, self.n, EPS, *streaming
+
+    def backward(self, step: Step, first: int, last: int, i: int, past: bool) -> tuple[Any, ...]:
+        """What the backward pass is called with, for block `i`."""
+        at = self._address(self.dy, self.x, self.dx, self.stats)
+        w, partial, sums = self._address(self.weight, self.partial[i], self.sums[i])
+        to = (0, partial, sums) if step.in_blocks else (partial,)
+        streaming = (past,) if step.streams else ()
+        return KINDS[self.x.dtype], *at, self.rows, w, *to, first, last, self.n, *streaming
+
+    @staticmethod
+    def _address(*tensors: Tensor) -> list[int]:
+        return [t.data_ptr() for t in tensors]
 
     def _run_loop(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         x, w, b, y, dy, dx = (
@@ -120,37 +149,40 @@ def find_errors(step: Step, rows: Rows) -> dict[str, float]:
     }
 
 
-def _stream_copy(case: Case) -> Callable[[], object]:
-    """The copy of a case with stores past the cache: x to y, then x + dy to dx."""
-    rows = make_rows(case.shape, case.dtype)
+def _copy(rows: Rows, *, streaming: bool) -> None:
+    """x to y, then x + dy to dx: what no step can be faster than."""
+    if not streaming:
+        rows.y.copy_(rows.x)
+        torch.add(rows.x, rows.dy, out=rows.dx)
+        return
     kind, size = KINDS[rows.x.dtype], rows.x.numel()
     x, y, dy, dx = (t.data_ptr() for t in (rows.x, rows.y, rows.dy, rows.dx))
+    ladder.copy(kind, x, 0, y, size)
+    ladder.copy(kind, x, dy, dx, size)
 
-    def both() -> Rows:
-        ladder.copy(kind, x, 0, y, size)
-        ladder.copy(kind, x, dy, dx, size)
-        return rows
 
-    return both
+def _by_torch(rows: Rows) -> object:
+    return torch.autograd.grad(
+        F.layer_norm(rows.leaves[0], (rows.n,), *rows.leaves[1:], EPS), rows.leaves, rows.dy
+    )
 
 
 def measure_case(shape: tuple[int, int], dtype: str, rounds: int = ROUNDS) -> dict[str, Any]:
     """Ratios to torch of all steps, of a copy and of one that streams."""
-    case = Case("layer_norm", dtype.partition(",")[0], shape)
-    tensors, dy = case.tensors()
-    norm = case.bound(F)
+    held = dtype.partition(",")[0]
+    # all take turns with the same tensors, which are several times a cache
+    turn = itertools.cycle([make_rows(shape, held) for _ in range(SETS)])
+    works: dict[str, Callable[[Rows], object]] = {"torch": _by_torch, CONTROL: _by_torch}
+    for name, step in STEPS.items():
+        if name == "blocks" or (dtype != INTEGERS and (name != "loop" or held == "float32")):
+            works[name] = functools.partial(Rows.run, step=step)
+    works["copy"] = functools.partial(_copy, streaming=False)
+    works["streamed copy"] = functools.partial(_copy, streaming=True)
 
-    def by_torch() -> object:
-        return torch.autograd.grad(norm(*tensors), tensors, dy)
+    def in_turn(work: Callable[[Rows], object]) -> Callable[[], object]:
+        return lambda: work(next(turn))
 
-    rows = make_rows(shape, case.dtype)
-    steps = {n: s for n, s in STEPS.items() if n != "loop" or case.dtype == "float32"}
-    if dtype == INTEGERS:
-        steps = {"blocks": STEPS["blocks"]}
-    calls: dict[str, Callable[[], object]] = {"torch": by_torch, CONTROL: by_torch}
-    calls |= {name: functools.partial(rows.run, step) for name, step in steps.items()}
-    calls |= {"copy": make_copy(case), "streamed copy": _stream_copy(case)}
-    times = measure(calls, rounds=rounds)
+    times = measure({name: in_turn(work) for name, work in works.items()}, rounds=rounds)
     return {
         "shape": shape,
         "dtype": dtype,
@@ -158,6 +190,27 @@ def measure_case(shape: tuple[int, int], dtype: str, rounds: int = ROUNDS) -> di
         "control": control_error(times, "torch"),
         "ratio": {name: paired_ratio(each, times["torch"]) for name, each in times.items()},
     }
+
+
+@njit
+def _repeat(function: Any, arguments: Any, times: int) -> None:
+    for _ in range(times):
+        function(*arguments)
+
+
+def measure_in_cache(dtype: str, rounds: int = ROUNDS) -> dict[str, Any]:
+    """Nanoseconds a value of the last step on rows that stay in the cache: its arithmetic alone."""
+    rows, step = make_rows(CACHED, dtype), STEPS["blocks"]
+    (first, last, _), *_ = rows.blocks(step)
+    calls = {
+        "forward": lambda: _repeat(step.forward, rows.forward(step, first, last, False), REPEATED),
+        "backward": lambda: _repeat(
+            step.backward, rows.backward(step, first, last, 0, False), REPEATED
+        ),
+    }
+    times = measure(calls, rounds=rounds)
+    values = REPEATED * rows.x.numel()
+    return {"dtype": dtype, **{k: 1e9 * float(np.median(t)) / values for k, t in times.items()}}
 
 
 def _without_the_instruction() -> dict[str, Any]:
@@ -182,7 +235,9 @@ def main(path: str) -> None:
     cases = [measure_case(shape, dtype) for dtype in ("float32", "bfloat16") for shape in SHAPES]
     if "avx512bf16" in cpu_features():
         cases += _without_the_instruction()
-    text = json.dumps({"machine": describe_machine("cpu"), "cases": cases}, indent=1)
+    in_cache = [measure_in_cache(dtype) for dtype in ("float32", "bfloat16")]
+    found = {"machine": describe_machine("cpu"), "cases": cases, "in cache": in_cache}
+    text = json.dumps(found, indent=1)
     with open(path, "w", encoding="utf-8") as file:
         file.write(text + "\n")
     for case in cases:

@@ -1,14 +1,13 @@
 """What bounds a norm on this machine: `python -m normlab.bench.limits FILE` records it.
 
-Two numbers make a roofline: the bytes that a copy moves in a second, and the multiplications with
-their additions that a core does in a second where memory does not matter. A third says whether the
-norm matters at all: its share of the time of a Transformer block.
+The bytes that it moves, which :func:`count_moved` adds up, and its share of the time of a
+Transformer block, which says whether a faster norm matters at all. `normlab.bench.ladder` has the
+time of a copy.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -22,36 +21,8 @@ from normlab.bench.reporting import describe_machine
 from normlab.bench.timing import CONTROL, control_error, measure, paired_ratio
 from normlab.bench.variants import make_variants
 
-COPIED = (8192, 1024)  # float32: 32 MB, which is larger than the caches of a core
-SIDE = 1024  # of the square matrices of a product, whose values are used 1024 times each
 TOKENS = 512
 WIDTHS = (64, 256, 1024)
-
-
-def measure_roof(rounds: int = 15) -> dict[str, Any]:
-    """Bytes a second of a copy, and multiply-adds a second of a product of matrices, in float32.
-
-    A copy of n bytes moves 2 n: it reads and writes. That a processor reads what it is about to
-    write is not counted. "control" is the error of a second copy.
-    """
-    g = torch.Generator().manual_seed(0)
-    x = torch.randn(COPIED, generator=g)
-    y = torch.empty_like(x)
-    a, b = (torch.randn(SIDE, SIDE, generator=g) for _ in range(2))
-    out = torch.empty_like(a)
-    times = measure(
-        {
-            "copy": lambda: y.copy_(x),
-            CONTROL: lambda: y.copy_(x),
-            "product": lambda: torch.mm(a, b, out=out),
-        },
-        rounds=rounds,
-    )
-    return {
-        "bytes_per_second": 2 * x.nbytes / statistics.median(times["copy"]),
-        "multiply_adds_per_second": SIDE**3 / statistics.median(times["product"]),
-        "control": control_error(times, "copy"),
-    }
 
 
 def measure_share(width: int, *, rounds: int = 9) -> dict[str, Any]:
@@ -134,7 +105,6 @@ def main(path: str) -> None:
     torch.set_num_threads(1)
     found = {
         "machine": describe_machine(),
-        "roof": measure_roof(),
         "shares": [measure_share(width) for width in WIDTHS],
     }
     text = json.dumps(found, indent=1)

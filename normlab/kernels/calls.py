@@ -33,7 +33,7 @@ def layer_norm(
 ) -> Tensor | str:
     """Layer norm, or the argument that the kernels do not know."""
     features = features_of_rows(kernels, input, normalized_shape, weight, bias)
-    if type(features) is str:
+    if isinstance(features, str):
         return features
 
     def layer(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
@@ -51,7 +51,7 @@ def rms_norm(
 ) -> Tensor | str:
     """RMS norm, or the argument that the kernels do not know."""
     features = features_of_rows(kernels, input, normalized_shape, weight)
-    if type(features) is str:
+    if isinstance(features, str):
         return features
     if eps is None:
         eps = torch.finfo(torch.float32).eps

@@ -10,7 +10,7 @@ import functools
 import warnings
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec
 
 import torch
 from torch import Tensor
@@ -99,13 +99,13 @@ def by_the_fastest(
     """
 
     @functools.wraps(layer)
-    def call(input: Any, *args: Any, **kwargs: Any) -> Tensor:
-        kernels = choose(input)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        kernels = choose(args[0] if args else kwargs.get("input"))
         if kernels is not None:
-            y = norm(kernels, input, *args, **kwargs)
-            if type(y) is not str:
+            y = norm(kernels, *args, **kwargs)
+            if not isinstance(y, str):
                 return y
-        return layer(input, *args, **kwargs)
+        return layer(*args, **kwargs)
 
     call.__module__ = __name__
     call.__doc__ = (

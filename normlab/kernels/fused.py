@@ -166,7 +166,7 @@ def _add(
         return _norm(kernel, total, shape, w, b, eps).to(total.dtype)
 
     kernels = _choose(input, shape, weight, bias)
-    if kernels is None or type(features_of_rows(kernels, residual, shape)) is str:
+    if kernels is None or isinstance(features_of_rows(kernels, residual, shape), str):
         total = input + residual
         return composition(total, weight, bias), total
     constants = math.prod(shape), _eps(eps, input)
@@ -199,9 +199,9 @@ def _choose(
     if torch.compiler.is_compiling() or not input.is_cpu:
         return None
     kernels = functions.choose(input)
-    if kernels is None or type(features_of_rows(kernels, input, shape, weight, bias)) is str:
+    if kernels is None:
         return None
-    return kernels
+    return None if isinstance(features_of_rows(kernels, input, shape, weight, bias), str) else kernels
 
 
 def _eps(eps: float | None, x: Tensor) -> float:

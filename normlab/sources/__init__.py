@@ -11,7 +11,7 @@ from normlab.sources.callpaths import (
     read_error,
     trace_errors,
 )
-from normlab.sources.listing import show, source_of
+from normlab.sources.listing import show, show_change, source_of
 from normlab.sources.notebook import glue, setup, wrap
 from normlab.sources.operators import (
     Derivative,
@@ -68,6 +68,7 @@ __all__ = [
     "run_default_kernel",
     "setup",
     "show",
+    "show_change",
     "source_of",
     "torch_release",
     "trace_calls",

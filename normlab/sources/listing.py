@@ -6,6 +6,7 @@ A chapter that shows source turns red when that source changes, until somebody h
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
 import re
 import textwrap
@@ -63,18 +64,48 @@ def show(definition: Definition, *more: Definition, docstring: bool = False) -> 
         TypeError: an argument is no function, method or class.
         ValueError: an argument is not defined in normlab.
     """
-    from IPython.display import display
-
     listings = []
     for each in (definition, *more):
         source = source_of(each, docstring=docstring)
         listings.append(f"# {inspect.unwrap(each).__module__}\n{source}")
-    text = "\n\n\n".join(listings)
+    names = ", ".join(map(_name, (definition, *more)))
+    _display("python", "\n\n\n".join(listings), f"Source of {names}")
+
+
+def show_change(before: Definition, after: Definition, *, around: int = 2) -> None:
+    """Display what a function of normlab changes in another, new lines behind a plus.
+
+    Args:
+        before: what was there.
+        after: what is there now; that its name is another is not shown.
+        around: how many equal lines stand before and behind a change.
+
+    Raises:
+        TypeError: an argument is no function, method or class.
+        ValueError: an argument is not defined in normlab, or nothing changes.
+    """
+    old, new = source_of(before), source_of(after)
+    old = re.sub(rf"\b(def|class) {before.__name__}\b", rf"\1 {after.__name__}", old, count=1)
+    lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), n=around, lineterm=""))
+    if not lines:
+        raise ValueError(f"after: {after.__name__} is the same as {before.__name__}")
+    text = "\n".join("  ..." if line.startswith("@@") else line for line in lines[2:])
+    # a sign and a space, so that the columns of the source stay equal
+    text = re.sub(r"(?m)^([-+])", r"\1 ", re.sub(r"(?m)^ ", "  ", text))
+    _display("diff", text.removeprefix("  ...\n"), f"From {_name(before)} to {_name(after)}")
+
+
+def _name(definition: Definition) -> str:
+    return f"{definition.__module__}.{definition.__qualname__}"
+
+
+def _display(language: str, text: str, plain: str) -> None:
+    from IPython.display import display
+
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    names = ", ".join(f"{each.__module__}.{each.__qualname__}" for each in (definition, *more))
-    markdown = f"{fence}python\n{text}\n{fence}"
-    display({"text/plain": f"Source of {names}", "text/markdown": markdown}, raw=True)
+    markdown = f"{fence}{language}\n{text}\n{fence}"
+    display({"text/plain": plain, "text/markdown": markdown}, raw=True)
 
 
 def _without_docstrings(source: str) -> str:

@@ -1,25 +1,20 @@
-"""The record of times as the chapter reads it, and the uses that a norm survives."""
+"""The records of times as the chapter reads them."""
 
 import json
 from pathlib import Path
 
 import pytest
-import torch
 
-from normlab.experiments.fast_norms import survival
 from normlab.experiments.fast_norms.gpu import LARGE, SHAPES, collect
 from normlab.experiments.fast_norms.limits import PASSED, Limits, place
+from normlab.experiments.fast_norms.steps import SHAPES as SHAPES_OF_STEPS
+from normlab.experiments.fast_norms.steps import Steps
 from normlab.experiments.fast_norms.times import Record, Times
-from normlab.kernels.short import in_numba
 
-# torch's own forward-mode machinery scripts its decompositions on first use.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning"),
-]
 PATH = Path(__file__).resolve().parents[2] / "book" / "_data" / "kernel_times.json"
 LAUNCHED = PATH.with_name("gpu_kernel_times.json")
 REPLAYED = PATH.with_name("gpu_kernel_times_graphs.json")
+LADDER = PATH.with_name("kernel_ladder.json")
 LIMITS = PATH.with_name("machine_limits.json")
 
 
@@ -113,49 +108,42 @@ def test_from_python_launches_are_the_limit_on_a_gpu():
     assert found["Liger"] == pytest.approx(3.09, abs=0.01)
 
 
-def test_router_and_composition_survive_everything():
-    for norm in (survival.routed, survival.composition):
-        assert set(survival.list_uses(norm).values()) == {"right"}
-
-
-def test_a_bare_kernel_does_not():
-    found = survival.list_uses(survival.bare_kernel)
-    assert found["backward"] == "right"
-    assert {found["jvp"], found["compiled graph"]} <= {"refused", "wrong"}
-
-
-def test_a_wrong_norm_is_called_wrong():
-    wrong = survival.list_uses(lambda x: x - x.mean(-1, keepdim=True))
-    assert wrong["forward"] == wrong["backward"] == "wrong"
-    assert isinstance(wrong, dict) and torch.is_grad_enabled()
-
-
-def test_short_loops_agree_with_autograd():
-    g = torch.Generator().manual_seed(0)
-    x, dy = (torch.randn(9, 50, generator=g) for _ in range(2))
-    weight = 1.5 + 0.5 * torch.randn(50, generator=g)
-    leaves = [t.double().requires_grad_() for t in (x, weight)]
-    expected = torch.nn.functional.rms_norm(leaves[0], (50,), leaves[1], 1e-5)
-    gradients = torch.autograd.grad(expected, leaves, dy.double())
-    y, dx, rrms, dweight = (torch.zeros_like(t) for t in (x, x, x[:, 0], weight))
-    x, weight, y, rrms, dy, dx, dweight = (t.numpy() for t in (x, weight, y, rrms, dy, dx, dweight))
-    in_numba.rms_norm(x, weight, 1e-5, y, rrms)
-    in_numba.rms_norm_backward(dy, x, weight, rrms, dx, dweight)
-    for got, wanted in zip((y, dx, dweight), (expected.detach(), *gradients), strict=True):
-        assert abs(got - wanted.numpy()).max() < 1e-6 * abs(wanted.numpy()).max()
-
-
 def test_a_norm_at_the_speed_of_a_copy_lies_on_the_roof():
-    limits = Limits(LIMITS)
-    values = 1 << 20
-    copied = PASSED * 4 * values / limits.bytes_per_second
-    times = Times(1e3 * copied, {"torch": 1.0, "half": 2.0}, {}, {})
+    rate, values = 40e9, 1 << 20  # bytes a second
+    times = Times(1e3 * PASSED * 4 * values / rate, {"torch": 1.0, "half": 2.0}, {}, {})
     found = place(times, values, {"torch": PASSED, "half": 2 * PASSED})
     for name, factor in (("torch", 1), ("half", 2)):
-        intensity, rate = found[name]
+        intensity, operations = found[name]
         assert intensity == pytest.approx(1 / factor)
-        assert rate == pytest.approx(intensity * limits.bytes_per_second)
-    assert limits.operations_per_second / limits.bytes_per_second > 1  # the norm is left of it
+        assert operations == pytest.approx(intensity * rate)
+
+
+def test_the_recorded_steps_rise():
+    steps = Steps(LADDER)
+    for shape in SHAPES_OF_STEPS:
+        for dtype in ("float32", "bfloat16"):
+            percents = [steps.percent(step, dtype, shape) for step in ("lanes", "blocks")]
+            assert min(percents) > 0 and percents[-1] < 110
+        assert steps.ratio("loop", "float32", shape) > 1.5 > 1 > steps.ratio("lanes", *at(shape))
+        assert steps.ratio("blocks", *at(shape)) < 0.75
+        assert steps.ratio("torch", *at(shape)) == 1
+        assert steps.percent("streamed copy", *at(shape)) == pytest.approx(100)
+    milliseconds = 1e-6 * steps.nanoseconds("torch", *at((4096, 768))) * 4096 * 768
+    assert 1 < milliseconds < 20
+    assert 0.1 < steps.in_cache("float32") < steps.nanoseconds("blocks", *at((4096, 768)))
+
+
+def test_a_step_whose_control_was_off_is_not_given(tmp_path):
+    record = json.loads(LADDER.read_text(encoding="utf-8"))
+    record["cases"][0]["control"] = 0.2
+    (tmp_path / "ladder.json").write_text(json.dumps(record), encoding="utf-8")
+    case = record["cases"][0]
+    with pytest.raises(KeyError, match="concludes nothing about it"):
+        Steps(tmp_path / "ladder.json").ratio("loop", case["dtype"], tuple(case["shape"]))
+
+
+def at(shape):
+    return "float32", shape
 
 
 def test_shares_are_percents_and_bad_controls_are_not_given(tmp_path):

@@ -82,12 +82,40 @@ def test_missing_parameters(interpreted: ModuleType) -> None:
     assert relative_error(y, call.theirs(x.double())) < 2e-6
 
 
-def test_the_short_kernels_of_the_chapter(interpreted: ModuleType) -> None:
-    short = importlib.import_module("normlab.kernels.short.in_triton")
-    call = rms(6, 20)
-    (x, weight), dy = call.tensors()
-    y, dx, rrms, dweight = (torch.empty_like(t) for t in (x, x, x[:, 0], weight))
-    short.rms_norm[(6,)](x, weight, y, rrms, 20, 1e-5, SIZE=32)
-    short.rms_norm_backward[(6,)](dy, x, weight, rrms, dx, dweight.zero_(), 20, SIZE=32)
-    for value, expected in zip((y, dx, dweight), oracle(call, [x, weight], dy), strict=True):
+def climb(name: str, call: Call, tensors: list[Tensor], dy: Tensor) -> list[Tensor]:
+    """Forward and backward of one step of the ladder."""
+    ladder = importlib.import_module("normlab.kernels.triton_ladder")
+    (x, weight, bias), (rows, n) = tensors, call.shape
+    y, dx, stats = torch.empty_like(x), torch.empty_like(x), x.new_zeros(3, rows)
+    sums, size = x.new_zeros(2, n), 1 << (n - 1).bit_length()
+    getattr(ladder, name)[(rows,)](x, y, weight, bias, stats, rows, n, 1e-5, BLOCK=size)
+    backward = getattr(ladder, f"{name}_backward")
+    backward[(rows,)](dy, x, dx, weight, stats, sums, rows, n, BLOCK=size)
+    return [y, dx, *sums]
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("name", ["row", "corrected"])
+def test_each_step_of_the_ladder(name: str) -> None:
+    call = layer(6, 20)
+    tensors, dy = call.tensors()
+    for value, expected in zip(
+        climb(name, call, tensors, dy), oracle(call, tensors, dy), strict=True
+    ):
         assert relative_error(value, expected) < 2e-6
+
+
+def test_the_corrected_mean_keeps_digits(interpreted: ModuleType) -> None:
+    """Those that the step before loses."""
+    call = layer(6, 20)
+    tensors, dy = call.tensors(mean=1e4)
+    wanted = oracle(call, tensors, dy)
+    lost, kept, last = (
+        relative_error(found[0], wanted[0])
+        for found in (
+            climb("row", call, tensors, dy),
+            climb("corrected", call, tensors, dy),
+            run(interpreted, call, tensors, dy),
+        )
+    )
+    assert lost > 1e-5 and kept < 2e-7 and last < 2e-7

@@ -16,7 +16,8 @@ from IPython.utils.capture import capture_output
 
 import normlab.sources
 from normlab import layers, norms
-from normlab.sources import show, source_of
+from normlab.kernels.vectorized import ladder
+from normlab.sources import show, show_change, source_of
 
 TRICKY = '''
 def wraps(function):
@@ -162,6 +163,23 @@ def test_show_displays_a_highlighted_listing_per_definition() -> None:
 
 
 @pytest.mark.usefixtures("shell")
+def test_a_change_marks_what_is_new() -> None:
+    before, after = ladder.corrected_backward, ladder.streamed_backward
+    with capture_output() as captured:
+        show_change(before, after)
+    (shown,) = captured.outputs
+    lines = shown.data["text/markdown"].splitlines()
+    assert lines[0] == "```diff" and lines[-1] == "```"
+    new = [line[2:] for line in lines if line.startswith("+ ")]
+    old = [line[2:] for line in lines if line.startswith("- ")]
+    assert any("put(kind, dx" in line for line in new) and any("store(" in line for line in old)
+    assert not any("def corrected_backward" in line for line in old)
+    assert {*new} <= {*source_of(after).splitlines()}
+    assert "streamed_backward" in shown.data["text/plain"]
+    with pytest.raises(ValueError, match="after: corrected_backward is the same"):
+        show_change(before, before)
+
+
 def test_a_fence_is_longer_than_any_in_the_source(tricky: ModuleType) -> None:
     path = Path(str(tricky.__file__))
     path.write_text(TRICKY.replace("not a docstring", "````"), encoding="utf-8")

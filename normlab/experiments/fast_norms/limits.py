@@ -20,20 +20,10 @@ PASSED = 5  # tensors of the input's size that a fused layer norm reads or write
 
 
 class Limits:
-    """Bandwidth, arithmetic and shares of a Transformer block on one machine."""
+    """Shares of a Transformer block on one machine."""
 
     def __init__(self, path: Path | str) -> None:
         self._all: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-
-    @property
-    def bytes_per_second(self) -> float:
-        """Read and written by a copy."""
-        return self._all["roof"]["bytes_per_second"]
-
-    @property
-    def operations_per_second(self) -> float:
-        """Two for each multiply-add of a product of matrices."""
-        return 2 * self._all["roof"]["multiply_adds_per_second"]
 
     def share(self, width: int) -> dict[str, float]:
         """Percent of a Transformer block that its two norms take, by variant.

@@ -15,7 +15,14 @@ from normlab.kernels.chunks import scale, scale_backward  # noqa: F401 -- re-exp
 from normlab.kernels.chunks.pieces import Gradients, Needs
 from normlab.kernels.vectorized import added, ladder, sums
 from normlab.kernels.vectorized import rows as loops
-from normlab.kernels.vectorized.blocks import KINDS, as_vector, count_blocks, run, streams
+from normlab.kernels.vectorized.blocks import (
+    KINDS,
+    as_vector,
+    count_blocks,
+    count_shares,
+    run,
+    streams,
+)
 from normlab.kernels.vectorized.channels import (  # noqa: F401 -- re-exported
     batch_norm,
     batch_norm_backward,
@@ -37,18 +44,13 @@ def layer_norm(
     rows = x.numel() // features
     stats = x.new_empty(3, rows, dtype=torch.float32)
     w, b = as_vector(weight, features, 1.0), as_vector(bias, features, 0.0)
-    kind = KINDS[x.dtype]
+    kind, streaming = KINDS[x.dtype], streams(y, features)
     at = x.data_ptr(), y.data_ptr(), stats.data_ptr(), rows, w.data_ptr(), b.data_ptr()
-    blocks = count_blocks(rows, features)
-    if blocks == 1:
-        ladder.layer_norm(kind, *at, 0, rows, features, eps, False)
-        return y, stats
-    streaming = streams(y, features)
 
     def block(_: int, first: int, last: int) -> None:
         ladder.layer_norm(kind, *at, first, last, features, eps, streaming)
 
-    run(block, rows, blocks)
+    run(block, rows, count_shares(rows, features))
     return y, stats
 
 
@@ -67,7 +69,7 @@ def rms_norm(
     def block(_: int, first: int, last: int) -> None:
         loops.rms_norm(kind, *at, first, last, features, eps, streaming)
 
-    run(block, rows, count_blocks(rows, features))
+    run(block, rows, count_shares(rows, features))
     return y, stats
 
 
@@ -165,7 +167,7 @@ def _add(
     rows = x.numel() // features
     stats = x.new_empty((statistics, rows), dtype=torch.float32)
     w, b = as_vector(weight, features, 1.0), as_vector(bias, features, 0.0)
-    blocks = count_blocks(rows, features)
+    blocks = count_shares(rows, features)
     scratch = x.new_empty((blocks, features), dtype=torch.float32)
     kind, streaming = KINDS[x.dtype], streams(y, features) and streams(total, features)
     at = *(t.data_ptr() for t in (x, residual, total, y, stats)), rows, w.data_ptr(), b.data_ptr()

@@ -13,6 +13,7 @@ from normlab.kernels.vectorized.compiling import compiled, vectors
 from normlab.kernels.vectorized.ladder import BLOCK, F32, put
 from normlab.kernels.vectorized.rows import centered_sums
 from normlab.kernels.vectorized.vectors import (
+    fetch,
     finish_streams,
     fma,
     load,
@@ -41,6 +42,8 @@ def add_layer_norm(
         rstd = np.float32(1.0 / math.sqrt(max(sum2 / n - missed * missed, 0.0) + eps))
         m, c, r = spread(mean), spread(np.float32(missed)), spread(rstd)
         for i, k in vectors(n):
+            fetch(kind, x, at + n + i)
+            fetch(kind, residual, at + n + i)
             x_hat = ((load(kind, scratch, i, k) - m) - c) * r
             value = fma(x_hat, load(F32, w, i, k), load(F32, b, i, k))
             put(kind, y, at + i, k, value, streaming)
@@ -72,6 +75,8 @@ def add_rms_norm(
         rstd = np.float32(exact)
         r, d = spread(rstd), spread(np.float32((exact - rstd) / rstd))
         for i, k in vectors(n):
+            fetch(kind, x, at + n + i)
+            fetch(kind, residual, at + n + i)
             weight = load(F32, w, i, k)
             x_hat = load(kind, scratch, i, k) * r
             put(kind, y, at + i, k, fma(x_hat, weight, (x_hat * d) * weight), streaming)

@@ -34,6 +34,12 @@ def count_blocks(rows: int, size: int) -> int:
     return 1 if wanted <= 1 else min(BLOCKS, rows, wanted)
 
 
+def count_shares(rows: int, size: int) -> int:
+    """As many blocks as there are threads, where each row has a result of its own."""
+    blocks = count_blocks(rows, size)
+    return 1 if blocks == 1 else min(torch.get_num_threads(), blocks)
+
+
 def run(block: Callable[[int, int, int], Any], rows: int, blocks: int) -> None:
     """Call block(number, first row, last row) for all blocks, on as many threads as torch has."""
     if blocks == 1:

@@ -185,7 +185,7 @@ def corrected_backward(kind, dy, x, dx, stats, rows, w, partial, first, last, n)
 
 
 @compiled
-def layer_norm(kind, x, y, stats, rows, w, b, first, last, n, eps, streaming):
+def streamed(kind, x, y, stats, rows, w, b, first, last, n, eps, streaming):
     for row in range(first, last):
         at = row * n
         s = spread(F32)
@@ -235,6 +235,38 @@ def streamed_backward(kind, dy, x, dx, stats, rows, w, partial, first, last, n, 
             put(kind, dx, at + i, k, value, streaming)
             store(F32, dw, i, k, fma(g, x_hat, load(F32, dw, i, k)))
             store(F32, db, i, k, g + load(F32, db, i, k))
+    if streaming:
+        finish_streams()
+
+
+@compiled
+def layer_norm(kind, x, y, stats, rows, w, b, first, last, n, eps, streaming):
+    for row in range(first, last):
+        at = row * n
+        s = spread(F32)
+        for i, k in vectors(n):
+            s += load(kind, x, at + i, k)
+        mean = np.float32(total(s) / n)
+        m = spread(mean)
+        sum1 = sum2 = 0.0
+        for begin in range(0, n, BLOCK):
+            s1, s2 = spread(F32), spread(F32)
+            for i, k in vectors(begin, min(begin + BLOCK, n)):
+                t = keep(load(kind, x, at + i, k) - m, k)
+                s1, s2 = s1 + t, fma(t, t, s2)
+            sum1 += total(s1)
+            sum2 += total(s2)
+        missed = sum1 / n
+        rstd = np.float32(1.0 / math.sqrt(max(sum2 / n - missed * missed, 0.0) + eps))
+        c, r = spread(np.float32(missed)), spread(rstd)
+        for i, k in vectors(n):
+            fetch(kind, x, at + n + i)
+            x_hat = ((load(kind, x, at + i, k) - m) - c) * r
+            value = fma(x_hat, load(F32, w, i, k), load(F32, b, i, k))
+            put(kind, y, at + i, k, value, streaming)
+        write(stats, row, mean)
+        write(stats, rows + row, np.float32(missed))
+        write(stats, 2 * rows + row, rstd)
     if streaming:
         finish_streams()
 

@@ -61,6 +61,7 @@ def rms_norm(kind, x, y, stats, w, first, last, n, eps, streaming):
         r = spread(rstd)
         d = spread(np.float32((exact - rstd) / rstd))  # what its rounding missed, relative
         for i, k in vectors(n):
+            fetch(kind, x, at + n + i)
             weight = load(F32, w, i, k)
             x_hat = load(kind, x, at + i, k) * r
             put(kind, y, at + i, k, fma(x_hat, weight, (x_hat * d) * weight), streaming)
