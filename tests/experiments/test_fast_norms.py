@@ -36,6 +36,17 @@ def test_what_was_not_concluded_is_not_given(tmp_path):
         Record(tmp_path / "times.json").find(case["norm"], case["dtype"], *case["shape"])
 
 
+def test_cases_in_which_a_variant_is_slower():
+    record = Record(PATH)
+    found = record.slower("numba")
+    assert (
+        found["layer_norm float32 8 x 16"]
+        == record.find("layer_norm", "float32", 8, 16).ratio["numba"]
+    )
+    assert min(found.values()) > 1 and "layer_norm float32 4,096 x 768" not in found
+    assert "layer_norm float32 4,096 x 768" in record.slower("composition")
+
+
 def test_a_pass_is_found_and_another_is_not_taken_for_it():
     record = Record(LAUNCHED)
     case = "layer_norm", "float32", 8192, 8192

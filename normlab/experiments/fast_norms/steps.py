@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,10 @@ class Steps:
                     return case
                 break
         raise KeyError(f"case: got {dtype} {shape}; the record concludes nothing about it")
+
+
+def span(values: Iterable[float], digits: int = 2) -> str:
+    """The smallest and the largest of some numbers, in words."""
+    ordered = sorted(values)
+    low, high = (f"{value:.{digits}f}" for value in (ordered[0], ordered[-1]))
+    return low if low == high else f"{low} to {high}"

@@ -52,6 +52,16 @@ class Record:
             return f"{self.device}, torch {m['torch']}, Triton {m['triton']}"
         return f"{self.device}, torch {m['torch']}, {m['threads']} thread, load {m['load']}"
 
+    def slower(self, variant: str) -> dict[str, float]:
+        """The cases of forward and backward in which a variant takes longer than torch."""
+        found = {}
+        for case in self._all["cases"]:
+            at, rows = case["case"], {row["variant"]: row["ratio"] for row in case["rows"]}
+            if case["conclusive"] and at["which"] == "both" and rows.get(variant, 0) > 1:
+                shape = " x ".join(f"{size:,}" for size in at["shape"])
+                found[f"{at['norm']} {at['dtype']} {shape}"] = rows[variant]
+        return found
+
     def find(self, norm: str, dtype: str, *shape: int, which: str = "both") -> Times:
         """One case, with the pass as "forward", "backward" or "both".
 
