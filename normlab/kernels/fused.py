@@ -199,9 +199,9 @@ def _choose(
     if torch.compiler.is_compiling() or not input.is_cpu:
         return None
     kernels = functions.choose(input)
-    if kernels is None:
+    if kernels is None or isinstance(features_of_rows(kernels, input, shape, weight, bias), str):
         return None
-    return None if isinstance(features_of_rows(kernels, input, shape, weight, bias), str) else kernels
+    return kernels
 
 
 def _eps(eps: float | None, x: Tensor) -> float:

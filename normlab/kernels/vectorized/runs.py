@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from normlab.kernels.vectorized.compiling import compiled, inlined, vectors
-from normlab.kernels.vectorized.ladder import F32, put
+from normlab.kernels.vectorized.ladder import BLOCK, F32, put
 from normlab.kernels.vectorized.rows import centered_sums, row_sum
 from normlab.kernels.vectorized.vectors import (
     add_number,
@@ -25,8 +25,6 @@ from normlab.kernels.vectorized.vectors import (
     total,
     write,
 )
-
-BLOCK = 1024  # values whose sums stay in float32: mostly a whole channel, as each end costs time
 
 
 @inlined
