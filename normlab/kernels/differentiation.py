@@ -44,12 +44,8 @@ def compute(kernels: Kernels, kernel: str, *args: Any, **more: Tensor | None) ->
     try:
         return getattr(kernels.module, kernel)(*args, **more)
     except Exception as error:
-        _explain(error, kernels, kernel)
+        error.add_note(f"raised in {kernel} of the back end {kernels.name!r}; {kernels.note}")
         raise
-
-
-def _explain(error: Exception, kernels: Kernels, kernel: str) -> None:
-    error.add_note(f"raised in {kernel} of the back end {kernels.name!r}; {kernels.note}")
 
 
 class _Norm(torch.autograd.Function):
@@ -63,11 +59,7 @@ class _Norm(torch.autograd.Function):
         ctx: Any, called: list[Any], x: Tensor, weight: Tensor | None, bias: Tensor | None
     ) -> Tensor:
         kernels, kernel, _, constants = called
-        try:
-            y, stats = getattr(kernels.module, kernel)(x, weight, bias, *constants)
-        except Exception as error:
-            _explain(error, kernels, kernel)
-            raise
+        y, stats = compute(kernels, kernel, x, weight, bias, *constants)
         ctx.save_for_backward(x, weight, stats)
         ctx.called = called
         if bias is not None:
@@ -88,12 +80,7 @@ class _Norm(torch.autograd.Function):
         if dy.is_neg():
             dy = dy.resolve_neg()
         kernel += "_backward"
-        try:
-            found = getattr(kernels.module, kernel)(dy, x, stats, weight, needs, *constants)
-        except Exception as error:
-            _explain(error, kernels, kernel)
-            raise
-        dx, dweight, dbias = found
+        dx, dweight, dbias = compute(kernels, kernel, dy, x, stats, weight, needs, *constants)
         if dweight is not None:
             dweight = _shaped(dweight, weight.shape, weight.dtype)
         if dbias is not None:
