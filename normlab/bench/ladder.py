@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numba import njit
 from torch import Tensor
 
 from normlab.bench.cases import EPS, Case
@@ -192,19 +191,15 @@ def measure_case(shape: tuple[int, int], dtype: str, rounds: int = ROUNDS) -> di
     }
 
 
-@njit
-def _repeat(function: Any, arguments: Any, times: int) -> None:
-    for _ in range(times):
-        function(*arguments)
-
-
 def measure_in_cache(dtype: str, rounds: int = ROUNDS) -> dict[str, Any]:
     """Nanoseconds a value of the last step on rows that stay in the cache: its arithmetic alone."""
     rows, step = make_rows(CACHED, dtype), STEPS["blocks"]
     (first, last, _), *_ = rows.blocks(step)
     calls = {
-        "forward": lambda: _repeat(step.forward, rows.forward(step, first, last, False), REPEATED),
-        "backward": lambda: _repeat(
+        "forward": lambda: ladder.repeat(
+            step.forward, rows.forward(step, first, last, False), REPEATED
+        ),
+        "backward": lambda: ladder.repeat(
             step.backward, rows.backward(step, first, last, 0, False), REPEATED
         ),
     }

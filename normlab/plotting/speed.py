@@ -36,7 +36,7 @@ def plot_roofline(
     left = min(x for x, _ in points.values()) / 3
     x = np.array([left, ridge, 10 * ridge])
     roof = np.minimum(x * bytes_per_second, operations_per_second)
-    ax.plot(x, roof / 1e9, color=_LIMIT, linestyle="solid", label="limit of the machine")
+    ax.plot(x, roof / 1e9, color=_LIMIT, linestyle="solid", label="the roof")
     for name, style in group_styles(points).items():
         at, rate = points[name]
         ax.plot(at, rate / 1e9, style["marker"], color=style["color"], markersize=9, label=name)

@@ -54,6 +54,13 @@ def copy(kind, x, other, y, size):
     finish_streams()
 
 
+@njit
+def repeat(function, arguments, times):
+    """Call a compiled function again and again, without Python between the calls."""
+    for _ in range(times):
+        function(*arguments)
+
+
 @njit(error_model="numpy")
 def loop(x, weight, bias, eps, y, mean, rstd):
     """Fill y of shape (rows, n), and mean and rstd of shape (rows,)."""
