@@ -32,14 +32,13 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Tensor | str:
     """Layer norm, or the argument that the kernels do not know."""
-    unknown = unknown_of_rows(kernels, input, normalized_shape, weight, bias)
-    if unknown:
-        return unknown
+    features = features_of_rows(kernels, input, normalized_shape, weight, bias)
+    if isinstance(features, str):
+        return features
 
     def layer(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
         return layers.layer_norm(x, normalized_shape, w, b, eps)
 
-    features = count_features(normalized_shape)
     return _call(kernels, "layer_norm", layer, input, weight, bias, features, eps)[0]
 
 
@@ -51,16 +50,15 @@ def rms_norm(
     eps: float | None = None,
 ) -> Tensor | str:
     """RMS norm, or the argument that the kernels do not know."""
-    unknown = unknown_of_rows(kernels, input, normalized_shape, weight)
-    if unknown:
-        return unknown
+    features = features_of_rows(kernels, input, normalized_shape, weight)
+    if isinstance(features, str):
+        return features
     if eps is None:
         eps = torch.finfo(torch.float32).eps
 
     def layer(x: Tensor, w: Tensor | None, b: None) -> Tensor:
         return layers.rms_norm(x, normalized_shape, w, eps)
 
-    features = count_features(normalized_shape)
     return _call(kernels, "rms_norm", layer, input, weight, None, features, eps)[0]
 
 
@@ -184,7 +182,7 @@ def _call(
     if kernels.traced:
         found: tuple[Tensor, Tensor] = getattr(kernels.module, kernel)(input, *rest)
         return found
-    return apply(kernels, kernel, layer, input.resolve_neg(), *rest)
+    return apply(kernels, kernel, layer, input.resolve_neg() if input.is_neg() else input, *rest)
 
 
 def _is_unknown(kernels: Kernels, input: Tensor) -> bool:
@@ -198,14 +196,14 @@ def _is_unknown(kernels: Kernels, input: Tensor) -> bool:
     )
 
 
-def unknown_of_rows(
+def features_of_rows(
     kernels: Kernels,
     input: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-) -> str:
-    """The name of an argument that is not for these kernels of rows, or an empty one."""
+) -> int | str:
+    """Values in a row, or the name of an argument that is not for these kernels of rows."""
     if _is_unknown(kernels, input):
         return "input"
     if not isinstance(normalized_shape, _SEQUENCES):
@@ -213,21 +211,15 @@ def unknown_of_rows(
     shape = tuple(normalized_shape)
     if not shape or input.shape[-len(shape) :] != shape:
         return "normalized_shape"
+    features = 1  # `math.prod` would not do for the symbols of a compiler
     for n in shape:
         if type(n) is not int and not isinstance(n, torch.SymInt):
             return "normalized_shape"
-    # of one value nothing is left but rounding, which the layer has less of
-    if not 1 < count_features(shape) <= kernels.largest:
-        return "normalized_shape"
-    return _unknown_parameter(input, shape, (weight, bias))
-
-
-def count_features(normalized_shape: Sequence[int]) -> int:
-    """Values in a row; `math.prod` would not do for the symbols of a compiler."""
-    features = 1
-    for n in normalized_shape:
         features *= n
-    return features
+    # of one value nothing is left but rounding, which the layer has less of
+    if not 1 < features <= kernels.largest:
+        return "normalized_shape"
+    return _unknown_parameter(input, shape, (weight, bias)) or features
 
 
 def _unknown_of_channels(
@@ -251,15 +243,17 @@ def _unknown_parameter(
     input: Tensor, shape: tuple[int, ...], parameters: tuple[Tensor | None, ...]
 ) -> str:
     """The first that is no plain tensor of this shape, or of a dtype of its own."""
-    device, dtype = input.device, None
-    for i, p in enumerate(parameters):
+    on_cpu, dtype = input.is_cpu, None
+    for name, p in zip(_NAMES, parameters, strict=False):
         if p is None:
             continue
-        if type(p) not in _PLAIN or p.device != device or p.shape != shape:
-            return _NAMES[i]
-        if p.dtype != dtype:
+        if type(p) not in _PLAIN or p.shape != shape:
+            return name
+        if not (p.is_cpu if on_cpu else p.device == input.device):
+            return name
+        if p.dtype is not dtype:
             if dtype is not None or p.dtype not in (input.dtype, torch.float32):
-                return _NAMES[i]
+                return name
             dtype = p.dtype
     return ""
 

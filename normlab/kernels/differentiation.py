@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -44,40 +44,56 @@ def compute(kernels: Kernels, kernel: str, *args: Any, **more: Tensor | None) ->
     try:
         return getattr(kernels.module, kernel)(*args, **more)
     except Exception as error:
-        error.add_note(f"raised in {kernel} of the back end {kernels.name!r}; {kernels.note}")
+        _explain(error, kernels, kernel)
         raise
 
 
+def _explain(error: Exception, kernels: Kernels, kernel: str) -> None:
+    error.add_note(f"raised in {kernel} of the back end {kernels.name!r}; {kernels.note}")
+
+
 class _Norm(torch.autograd.Function):
-    """y = kernel(x, weight, bias), whose backward is the kernel's own, or the layer's."""
+    """y = kernel(x, weight, bias), whose backward is the kernel's own, or the layer's.
+
+    A tiny input is computed in less time than a few lines of Python take, so there are few.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, called: list[Any], x: Tensor, weight: Tensor | None, bias: Tensor | None
     ) -> Tensor:
-        kernels, kernel, layer, constants = called
-        y, stats = compute(kernels, kernel, x, weight, bias, *constants)
-        called.append(stats)  # a second output, and each more input, would cost a microsecond
+        kernels, kernel, _, constants = called
+        try:
+            y, stats = getattr(kernels.module, kernel)(x, weight, bias, *constants)
+        except Exception as error:
+            _explain(error, kernels, kernel)
+            raise
         ctx.save_for_backward(x, weight, stats)
-        ctx.called = kernels, kernel, layer, constants
-        ctx.bias = None if bias is None else (bias.shape, bias.dtype)  # its values are not needed
+        ctx.called = called
+        if bias is not None:
+            ctx.bias = bias.shape, bias.dtype  # its values are not needed
+        called.append(stats)  # a second output, and each more input, would cost a microsecond
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
-        needs = ctx.needs_input_grad[1:]
+        _, *needs = ctx.needs_input_grad
         kernels, kernel, layer, constants = ctx.called
         x, weight, stats = ctx.saved_tensors
         if torch.is_grad_enabled():  # somebody will differentiate this gradient again
             bias = None
-            if ctx.bias is not None:
+            if hasattr(ctx, "bias"):
                 bias = x.new_zeros(ctx.bias[0], dtype=ctx.bias[1], requires_grad=needs[2])
             return None, *differentiable_gradients(layer, dy, (x, weight, bias), needs)
         if dy.is_neg():
             dy = dy.resolve_neg()
-        dx, dweight, dbias = compute(
-            kernels, f"{kernel}_backward", dy, x, stats, weight, needs, *constants
-        )
+        kernel += "_backward"
+        try:
+            found = getattr(kernels.module, kernel)(dy, x, stats, weight, needs, *constants)
+        except Exception as error:
+            _explain(error, kernels, kernel)
+            raise
+        dx, dweight, dbias = found
         if dweight is not None:
             dweight = _shaped(dweight, weight.shape, weight.dtype)
         if dbias is not None:
@@ -85,8 +101,12 @@ class _Norm(torch.autograd.Function):
         return None, dx, dweight, dbias
 
 
+# `_Norm.apply` asks again what `is_plain_call` has answered, which takes a tenth of a tiny norm
+_apply = super(torch.autograd.Function, _Norm).apply
+
+
 def _shaped(gradient: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    if gradient.dtype != dtype:
+    if gradient.dtype is not dtype:
         gradient = gradient.to(dtype)
     return gradient if gradient.shape == shape else gradient.view(shape)
 
@@ -95,7 +115,7 @@ def differentiable_gradients(
     layer: Layer,
     dy: Tensor | None,
     tensors: tuple[Tensor, Tensor | None, Tensor | None],
-    needs: tuple[bool, ...],
+    needs: Sequence[bool],
 ) -> list[Tensor | None]:
     """The gradients by torch, which can differentiate them."""
     if dy is None:
@@ -121,6 +141,6 @@ def apply(
         or (bias is not None and bias.requires_grad)
     ):
         called: list[Any] = [kernels, kernel, layer, constants]
-        y = _Norm.apply(called, x, weight, bias)
-        return y, called[4]
+        y = _apply(called, x, weight, bias)
+        return y, called.pop()
     return compute(kernels, kernel, x, weight, bias, *constants)

@@ -83,7 +83,9 @@ def choose(input: object) -> Kernels | None:
     if not isinstance(input, Tensor) or not is_plain_call():
         return None
     kernels = fastest("cpu" if input.is_cpu else input.device.type, input.dtype)
-    return None if kernels is None or input.numel() < kernels.smallest else kernels
+    if kernels is None or (kernels.smallest and input.numel() < kernels.smallest):
+        return None
+    return kernels
 
 
 def by_the_fastest(

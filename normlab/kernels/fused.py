@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normlab.kernels import functions
-from normlab.kernels.calls import unknown_of_rows
+from normlab.kernels.calls import features_of_rows
 from normlab.kernels.chunks.pieces import wide_dtype
 from normlab.kernels.differentiation import Kernels
 from normlab.kernels.fused_differentiation import ACTIVATIONS, Activated, Added
@@ -166,7 +166,7 @@ def _add(
         return _norm(kernel, total, shape, w, b, eps).to(total.dtype)
 
     kernels = _choose(input, shape, weight, bias)
-    if kernels is None or unknown_of_rows(kernels, residual, shape):
+    if kernels is None or isinstance(features_of_rows(kernels, residual, shape), str):
         total = input + residual
         return composition(total, weight, bias), total
     constants = math.prod(shape), _eps(eps, input)
@@ -199,8 +199,9 @@ def _choose(
     if torch.compiler.is_compiling() or not input.is_cpu:
         return None
     kernels = functions.choose(input)
-    unknown = kernels is None or unknown_of_rows(kernels, input, shape, weight, bias)
-    return None if unknown else kernels
+    if kernels is None or isinstance(features_of_rows(kernels, input, shape, weight, bias), str):
+        return None
+    return kernels
 
 
 def _eps(eps: float | None, x: Tensor) -> float:

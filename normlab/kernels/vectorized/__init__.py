@@ -13,7 +13,7 @@ from torch import Tensor
 
 from normlab.kernels.chunks import scale, scale_backward  # noqa: F401 -- re-exported
 from normlab.kernels.chunks.pieces import Gradients, Needs
-from normlab.kernels.vectorized import added, ladder
+from normlab.kernels.vectorized import added, ladder, sums
 from normlab.kernels.vectorized import rows as loops
 from normlab.kernels.vectorized.blocks import (
     KINDS,
@@ -42,13 +42,32 @@ def layer_norm(
     x = x.contiguous()
     y = torch.empty_like(x)
     rows = x.numel() // features
-    stats = x.new_empty((3, rows), dtype=torch.float32)
+    stats = x.new_empty(3, rows, dtype=torch.float32)
     w, b = as_vector(weight, features, 1.0), as_vector(bias, features, 0.0)
     kind, streaming = KINDS[x.dtype], streams(y, features)
     at = x.data_ptr(), y.data_ptr(), stats.data_ptr(), rows, w.data_ptr(), b.data_ptr()
 
     def block(_: int, first: int, last: int) -> None:
         ladder.layer_norm(kind, *at, first, last, features, eps, streaming)
+
+    run(block, rows, count_shares(rows, features))
+    return y, stats
+
+
+def rms_norm(
+    x: Tensor, weight: Tensor | None, bias: None, features: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    """RMS norm of rows; gives y and rstd."""
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    rows = x.numel() // features
+    stats = x.new_empty(1, rows, dtype=torch.float32)
+    w = as_vector(weight, features, 1.0)
+    kind, streaming = KINDS[x.dtype], streams(y, features)
+    at = x.data_ptr(), y.data_ptr(), stats.data_ptr(), w.data_ptr()
+
+    def block(_: int, first: int, last: int) -> None:
+        loops.rms_norm(kind, *at, first, last, features, eps, streaming)
 
     run(block, rows, count_shares(rows, features))
     return y, stats
@@ -64,52 +83,15 @@ def layer_norm_backward(
     eps: float,
     beside: Tensor | None = None,
 ) -> Gradients:
-    """Gradients of :func:`layer_norm`; those of 16-bit parameters in float64.
+    """Gradients of :func:`layer_norm`.
 
     `beside` is added to the input's gradient, before it is rounded.
     """
-    dy, x = dy.contiguous(), x.contiguous()
-    dx = torch.empty_like(x)
-    rows = x.numel() // features
     w = as_vector(weight, features, 1.0)
-    blocks = count_blocks(rows, features)
-    partial = x.new_zeros((blocks, 2, features), dtype=torch.float32)
-    sums = _wide_sums(partial, rows)
-    kind, streaming = KINDS[x.dtype], streams(dx, features)
-    beside = None if beside is None else beside.contiguous()
-    other = 0 if beside is None else beside.data_ptr()
-    at = dy.data_ptr(), x.data_ptr(), dx.data_ptr(), stats.data_ptr(), rows, w.data_ptr(), other
-    partial_at, sums_at = partial.data_ptr(), 0 if sums is partial else sums.data_ptr()
-
-    def block(i: int, first: int, last: int) -> None:
-        p, s = partial_at + 8 * features * i, sums_at + 16 * features * i
-        ladder.layer_norm_backward(kind, *at, p, s, first, last, features, streaming)
-
-    run(block, rows, blocks)
-    both = sums[0] if blocks == 1 else sums.sum(0)
-    if sums is not partial and (weight is None or weight.dtype == torch.float32):
-        both = both.float()  # once for the two of them
-    dweight, dbias = both.unbind()
+    dweight, dbias = torch.empty_like(w), torch.empty_like(w)
+    loop, whole = ladder.layer_norm_backward, sums.layer_norm_backward
+    dx = _differentiate(loop, whole, dy, x, stats, w, beside, dweight.data_ptr(), dbias.data_ptr())
     return dx, dweight if needs[1] else None, dbias if needs[2] else None
-
-
-def rms_norm(
-    x: Tensor, weight: Tensor | None, bias: None, features: int, eps: float
-) -> tuple[Tensor, Tensor]:
-    """RMS norm of rows; gives y and rstd."""
-    x = x.contiguous()
-    y = torch.empty_like(x)
-    rows = x.numel() // features
-    stats = x.new_empty((1, rows), dtype=torch.float32)
-    w = as_vector(weight, features, 1.0)
-    kind, streaming = KINDS[x.dtype], streams(y, features)
-    at = x.data_ptr(), y.data_ptr(), stats.data_ptr(), w.data_ptr()
-
-    def block(_: int, first: int, last: int) -> None:
-        loops.rms_norm(kind, *at, first, last, features, eps, streaming)
-
-    run(block, rows, count_shares(rows, features))
-    return y, stats
 
 
 def rms_norm_backward(
@@ -122,33 +104,51 @@ def rms_norm_backward(
     eps: float,
     beside: Tensor | None = None,
 ) -> Gradients:
-    """Gradients of :func:`rms_norm`, with `beside` as above; that of the weight in float64."""
+    """Gradients of :func:`rms_norm`, with `beside` as above."""
+    w = as_vector(weight, features, 1.0)
+    dweight = torch.empty_like(w)
+    loop, whole = loops.rms_norm_backward, sums.rms_norm_backward
+    dx = _differentiate(loop, whole, dy, x, stats, w, beside, dweight.data_ptr(), 0)
+    return dx, dweight if needs[1] else None, None
+
+
+def _differentiate(
+    loop: Any,
+    whole: Any,
+    dy: Tensor,
+    x: Tensor,
+    stats: Tensor,
+    w: Tensor,
+    beside: Tensor | None,
+    dweight: int,
+    dbias: int,
+) -> Tensor:
+    """The gradient of x; those of weight and bias are written to two addresses."""
     dy, x = dy.contiguous(), x.contiguous()
     dx = torch.empty_like(x)
+    features = w.numel()
     rows = x.numel() // features
-    w = as_vector(weight, features, 1.0)
+    kind = KINDS[x.dtype]
+    other = 0
+    if beside is not None:
+        beside = beside.contiguous()
+        other = beside.data_ptr()
+    at = dy.data_ptr(), x.data_ptr(), dx.data_ptr(), stats.data_ptr(), rows, w.data_ptr(), other
     blocks = count_blocks(rows, features)
-    partial = x.new_zeros((blocks, features), dtype=torch.float32)
-    sums = _wide_sums(partial, rows)
-    kind, streaming = KINDS[x.dtype], streams(dx, features)
-    beside = None if beside is None else beside.contiguous()
-    other = 0 if beside is None else beside.data_ptr()
-    at = dy.data_ptr(), x.data_ptr(), dx.data_ptr(), stats.data_ptr(), w.data_ptr(), other
-    partial_at, sums_at = partial.data_ptr(), 0 if sums is partial else sums.data_ptr()
+    if blocks == 1:
+        whole(kind, *at, dweight, dbias, features, False)
+        return dx
+    streaming = streams(dx, features)
+    found = x.new_zeros(blocks, 3 * features, dtype=torch.float64)
+    found_at = found.data_ptr()
 
     def block(i: int, first: int, last: int) -> None:
-        p, s = partial_at + 4 * features * i, sums_at + 8 * features * i
-        loops.rms_norm_backward(kind, *at, p, s, first, last, features, streaming)
+        s = found_at + 24 * features * i
+        loop(kind, *at, s + 16 * features, s, first, last, features, streaming)
 
     run(block, rows, blocks)
-    return dx, (sums[0] if blocks == 1 else sums.sum(0)) if needs[1] else None, None
-
-
-def _wide_sums(partial: Tensor, rows: int) -> Tensor:
-    """Zeros in float64 of the same shape, or the same tensor where so few rows need none."""
-    if rows <= ladder.FLUSH and len(partial) == 1:
-        return partial
-    return torch.zeros_like(partial, dtype=torch.float64)
+    sums.add_blocks(found.numpy(), features, dweight, dbias)
+    return dx
 
 
 def _add(

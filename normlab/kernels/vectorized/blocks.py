@@ -30,12 +30,14 @@ os.register_at_fork(after_in_child=_forget)
 
 def count_blocks(rows: int, size: int) -> int:
     """How many blocks `rows` of `size` elements make: by their shape, not by the threads."""
-    return max(1, min(BLOCKS, rows, rows * size // SMALLEST))
+    wanted = rows * size // SMALLEST
+    return 1 if wanted <= 1 else min(BLOCKS, rows, wanted)
 
 
 def count_shares(rows: int, size: int) -> int:
     """As many blocks as there are threads, where each row has a result of its own."""
-    return min(torch.get_num_threads(), count_blocks(rows, size))
+    blocks = count_blocks(rows, size)
+    return 1 if blocks == 1 else min(torch.get_num_threads(), blocks)
 
 
 def run(block: Callable[[int, int, int], Any], rows: int, blocks: int) -> None:
@@ -81,6 +83,6 @@ def as_vector(parameter: Tensor | None, size: int, missing: float) -> Tensor:
     """A parameter in contiguous float32."""
     if parameter is None:
         return constant(size, missing)
-    if parameter.dtype != torch.float32:
+    if parameter.dtype is not torch.float32:
         parameter = parameter.float()
     return parameter.contiguous()

@@ -14,7 +14,14 @@ from torch import Tensor
 
 from normlab.kernels.chunks.pieces import Gradients, Needs
 from normlab.kernels.vectorized import columns, runs
-from normlab.kernels.vectorized.blocks import KINDS, as_vector, count_blocks, run, streams
+from normlab.kernels.vectorized.blocks import (
+    KINDS,
+    as_vector,
+    count_blocks,
+    count_shares,
+    run,
+    streams,
+)
 
 _SEEN = 32  # rows whose mean is subtracted before squares are summed
 
@@ -62,7 +69,7 @@ def group_norm(
     def block(_: int, first: int, last: int) -> None:
         runs.normalize(kind, *at, first, last, u.segments, u.positions, *u.strides, eps, streaming)
 
-    run(block, u.units, u.blocks)
+    run(block, u.units, count_shares(u.units, u.segments * u.positions))
     return y, stats
 
 

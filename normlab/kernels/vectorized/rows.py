@@ -71,7 +71,9 @@ def rms_norm(kind, x, y, stats, w, first, last, n, eps, streaming):
 
 
 @compiled
-def rms_norm_backward(kind, dy, x, dx, stats, w, beside, partial, sums, first, last, n, streaming):
+def rms_norm_backward(
+    kind, dy, x, dx, stats, rows, w, beside, partial, sums, first, last, n, streaming
+):
     """With `beside`, `partial` and `sums` as in layer norm, for n numbers."""
     for row in range(first, last):
         at = row * n
