@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
-import sys
 
 import torch
 
 from normlab.bench.cases import DTYPES, FUSED, PASSES, Case
 from normlab.bench.devices import DEVICES
-from normlab.bench.reporting import ALLOCATOR, describe_machine, run_case
+from normlab.bench.reporting import describe_machine, run_case, with_kept_memory
 from normlab.norms import NORMS
 
 SHAPES = {
@@ -96,13 +94,6 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if all(report.conclusive for report in reports) else 1
 
 
-def _with_kept_memory() -> None:
-    """Start again with the settings of the allocator, which are read when a process starts."""
-    if any(os.environ.get(key) != value for key, value in ALLOCATOR.items()):
-        os.environ.update(ALLOCATOR, OMP_NUM_THREADS="1")
-        os.execv(sys.executable, [sys.executable, "-m", "normlab.bench", *sys.argv[1:]])
-
-
 if __name__ == "__main__":
-    _with_kept_memory()
+    with_kept_memory("normlab.bench")
     raise SystemExit(main())

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from normlab import kernels, layers
 from normlab.bench.cases import Case
-from normlab.bench.reporting import describe_machine
+from normlab.bench.reporting import describe_machine, with_kept_memory
 from normlab.bench.timing import CONTROL, control_error, measure, paired_ratio
 from normlab.kernels import calls, differentiation, triton_rows
 from normlab.kernels.differentiation import Kernels
@@ -62,7 +62,7 @@ class _Empty(torch.autograd.Function):
 
 def _direct(function: type[torch.autograd.Function]) -> Any:
     """Its `apply`, without the questions that the kernels have asked before, too."""
-    return super(torch.autograd.Function, function).apply
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
 def _bare(known: Kernels, features: int) -> Norm:
@@ -281,4 +281,5 @@ def main(path: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         raise SystemExit("usage: python -m normlab.bench.calls FILE")
+    with_kept_memory("normlab.bench.calls")
     main(sys.argv[1])

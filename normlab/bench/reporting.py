@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,13 @@ def describe_machine(device: str = "cpu") -> dict[str, str]:
         "allocator": ", ".join(f"{k}={os.environ.get(k, 'unset')}" for k in ALLOCATOR),
         **(describe_gpu() if device == "cuda" else {}),
     }
+
+
+def with_kept_memory(module: str) -> None:
+    """Start a command again with the settings of the allocator, which a process reads once."""
+    if any(os.environ.get(key) != value for key, value in ALLOCATOR.items()):
+        os.environ.update(ALLOCATOR, OMP_NUM_THREADS="1")
+        os.execv(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]])
 
 
 def run_case(
