@@ -32,7 +32,7 @@ def check_batch_norm_by_layer_norm(answer: Answer) -> Grading:
             along = (columns.T * weight + bias).T
             mistakes["weight and bias were applied along the samples: transpose back first"] = along
         yield Question((x, weight, bias), columns * weight + bias, mistakes)
-    if "layer_norm" not in answer.called:
+    if _LAYER.like not in answer.called:
         yield "it is right, but it calls no layer norm: make it by a call of layers.layer_norm"
 
 
