@@ -147,7 +147,7 @@ def test_the_recorded_steps_rise():
 def test_less_in_a_call_takes_less():
     found = read_call(PATH.with_name("call_costs.json"), (64, 768))
     ratios = [part["ratio"] for part in found.values()]
-    assert list(found)[0] == "torch" and ratios[0] == 1
+    assert next(iter(found)) == "torch" and ratios[0] == 1
     assert ratios[1] > 1 > ratios[-2] > ratios[-1] > 0
 
 
