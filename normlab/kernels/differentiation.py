@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import unwrap_if_dead
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 Layer = Callable[[Tensor, Tensor | None, Any], Tensor]  # of input, weight and bias
@@ -44,12 +45,8 @@ def compute(kernels: Kernels, kernel: str, *args: Any, **more: Tensor | None) ->
     try:
         return getattr(kernels.module, kernel)(*args, **more)
     except Exception as error:
-        _explain(error, kernels, kernel)
+        error.add_note(f"raised in {kernel} of the back end {kernels.name!r}; {kernels.note}")
         raise
-
-
-def _explain(error: Exception, kernels: Kernels, kernel: str) -> None:
-    error.add_note(f"raised in {kernel} of the back end {kernels.name!r}; {kernels.note}")
 
 
 class _Norm(torch.autograd.Function):
@@ -63,11 +60,7 @@ class _Norm(torch.autograd.Function):
         ctx: Any, called: list[Any], x: Tensor, weight: Tensor | None, bias: Tensor | None
     ) -> Tensor:
         kernels, kernel, _, constants = called
-        try:
-            y, stats = getattr(kernels.module, kernel)(x, weight, bias, *constants)
-        except Exception as error:
-            _explain(error, kernels, kernel)
-            raise
+        y, stats = compute(kernels, kernel, x, weight, bias, *constants)
         ctx.save_for_backward(x, weight, stats)
         ctx.called = called
         if bias is not None:
@@ -88,12 +81,7 @@ class _Norm(torch.autograd.Function):
         if dy.is_neg():
             dy = dy.resolve_neg()
         kernel += "_backward"
-        try:
-            found = getattr(kernels.module, kernel)(dy, x, stats, weight, needs, *constants)
-        except Exception as error:
-            _explain(error, kernels, kernel)
-            raise
-        dx, dweight, dbias = found
+        dx, dweight, dbias = compute(kernels, kernel, dy, x, stats, weight, needs, *constants)
         if dweight is not None:
             dweight = _shaped(dweight, weight.shape, weight.dtype)
         if dbias is not None:
@@ -101,7 +89,7 @@ class _Norm(torch.autograd.Function):
         return None, dx, dweight, dbias
 
 
-# `_Norm.apply` asks again what `is_plain_call` has answered, which takes a tenth of a tiny norm
+# `_Norm.apply` asks again what `is_plain_call` and `apply` know: a tenth of the time of a tiny norm
 _apply = super(torch.autograd.Function, _Norm).apply
 
 
@@ -135,6 +123,10 @@ def apply(
     *constants: Any,
 ) -> tuple[Tensor, Tensor]:
     """Give y and the statistics, recorded for autograd if something requires a gradient."""
+    # what was kept from inside of a transform of torch.func that has ended
+    x = unwrap_if_dead(x)
+    weight = None if weight is None else unwrap_if_dead(weight)
+    bias = None if bias is None else unwrap_if_dead(bias)
     if torch.is_grad_enabled() and (
         x.requires_grad
         or (weight is not None and weight.requires_grad)

@@ -370,3 +370,23 @@ def test_wrong_arguments_are_the_layer_s_to_name(backend: str) -> None:
         kernels.layer_norm(torch.ones(3, 4, dtype=torch.int64), (4,))
     with pytest.raises(layers.ShapeError, match="num_groups: got 3"):
         kernels.group_norm(torch.ones(3, 4), 3)
+
+
+@pytest.mark.parametrize("grad", [True, False], ids=["recorded", "not recorded"])
+@pytest.mark.parametrize("call", ONE_EACH, ids=str)
+def test_tensors_that_outlived_a_transform_are_plain(
+    backend: str, call: Call, grad: bool, counter: Counter
+) -> None:
+    kept: list[Tensor] = []
+
+    def keep(*tensors: Tensor) -> Tensor:
+        kept.extend(2 * t for t in tensors)
+        return tensors[0].sum()
+
+    tensors, _ = call.tensors()
+    torch.func.grad(keep, argnums=tuple(range(len(tensors))))(*tensors)
+    with torch.set_grad_enabled(grad):
+        y = call.ours(*(t.clone().requires_grad_() if i else t for i, t in enumerate(kept)))
+        assert torch.equal(y, call.ours(*(2 * t for t in tensors)))
+        assert torch.equal(call.ours(*kept), y)
+    assert len(counter.calls) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -52,16 +52,21 @@ def run(block: Callable[[int, int, int], Any], rows: int, blocks: int) -> None:
             block(i, edges[i], edges[i + 1])
         return
     global _pool
-    if _pool is None or _pool._max_workers < threads:
-        _pool = ThreadPoolExecutor(threads, thread_name_prefix="normlab")
+    if _pool is None or _pool._max_workers < threads - 1:
+        _pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="normlab")
 
-    # one task for each thread, so that no more run than torch has
+    # one task for each thread, of which this one is the first, so that no more run than torch has
     def share(start: int) -> None:
         for i in range(start, blocks, threads):
             block(i, edges[i], edges[i + 1])
 
-    for done in [_pool.submit(share, start) for start in range(threads)]:
-        done.result()
+    others = [_pool.submit(share, start) for start in range(1, threads)]
+    try:
+        share(0)
+    finally:  # they write to memory that this call holds
+        wait(others)
+    for other in others:
+        other.result()
 
 
 def streams(result: Tensor, size: int) -> bool:
