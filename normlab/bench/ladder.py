@@ -133,13 +133,13 @@ class Rows:
 def make_rows(shape: tuple[int, int], dtype: str, offset: float = 0.0) -> Rows:
     """Rows around a mean."""
     (x, weight, bias), dy = Case("layer_norm", dtype, shape).tensors()
-    return Rows(*((t.detach()) for t in (x + offset, weight, bias)), dy)
+    return Rows((x + offset).detach(), weight.detach(), bias.detach(), dy)
 
 
 def find_errors(step: Step, rows: Rows) -> dict[str, float]:
     """Largest error of each result against float64, over its largest value."""
     wide = [t.double().requires_grad_() for t in (rows.x, rows.weight, rows.bias)]
-    y = F.layer_norm(wide[0], (rows.n,), *wide[1:], EPS)
+    y = Case("layer_norm", "float64", tuple(rows.x.shape)).bound(F)(*wide)
     expected = (y.detach(), *torch.autograd.grad(y, wide, rows.dy.double()))
     found = rows.run(step)
     return {
@@ -161,9 +161,8 @@ def _copy(rows: Rows, *, streaming: bool) -> None:
 
 
 def _by_torch(rows: Rows) -> object:
-    return torch.autograd.grad(
-        F.layer_norm(rows.leaves[0], (rows.n,), *rows.leaves[1:], EPS), rows.leaves, rows.dy
-    )
+    norm = Case("layer_norm", "float32", tuple(rows.x.shape)).bound(F)
+    return torch.autograd.grad(norm(*rows.leaves), rows.leaves, rows.dy)
 
 
 def measure_case(shape: tuple[int, int], dtype: str, rounds: int = ROUNDS) -> dict[str, Any]:
@@ -208,7 +207,7 @@ def measure_in_cache(dtype: str, rounds: int = ROUNDS) -> dict[str, Any]:
     return {"dtype": dtype, **{k: 1e9 * float(np.median(t)) / values for k, t in times.items()}}
 
 
-def _without_the_instruction() -> dict[str, Any]:
+def _without_the_instruction() -> list[dict[str, Any]]:
     """All shapes in a process that compiles for a processor without it."""
     features = ",".join(f"+{name}" for name in sorted(cpu_features() - {"avx512bf16"}))
     done = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 from normlab.experiments.fast_norms.gpu import LARGE, SHAPES, collect
 from normlab.experiments.fast_norms.limits import PASSED, Limits, place
 from normlab.experiments.fast_norms.steps import SHAPES as SHAPES_OF_STEPS
-from normlab.experiments.fast_norms.steps import Steps
+from normlab.experiments.fast_norms.steps import Steps, read_call, span
 from normlab.experiments.fast_norms.times import Record, Times
 
 PATH = Path(__file__).resolve().parents[2] / "book" / "_data" / "kernel_times.json"
@@ -142,6 +142,17 @@ def test_the_recorded_steps_rise():
     milliseconds = 1e-6 * steps.nanoseconds("torch", *at((4096, 768))) * 4096 * 768
     assert 1 < milliseconds < 20
     assert 0.1 < steps.in_cache("float32") < steps.nanoseconds("blocks", *at((4096, 768)))
+
+
+def test_less_in_a_call_takes_less():
+    found = read_call(PATH.with_name("call_costs.json"), (64, 768))
+    ratios = [part["ratio"] for part in found.values()]
+    assert next(iter(found)) == "torch" and ratios[0] == 1
+    assert ratios[1] > 1 > ratios[-2] > ratios[-1] > 0
+
+
+def test_a_span_of_numbers():
+    assert span([0.5, 0.25, 0.3]) == "0.25 to 0.50" and span([1.0, 1.04], 1) == "1.0"
 
 
 def test_a_step_whose_control_was_off_is_not_given(tmp_path):

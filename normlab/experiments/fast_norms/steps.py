@@ -1,4 +1,7 @@
-"""The recorded steps of the ladder: `python -m normlab.bench.ladder` writes the record."""
+"""The recorded steps of the ladder, and the parts of a call.
+
+`python -m normlab.bench.ladder` and `python -m normlab.bench.calls` write the records.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +51,13 @@ class Steps:
                     return case
                 break
         raise KeyError(f"case: got {dtype} {shape}; the record concludes nothing about it")
+
+
+def read_call(path: Path | str, shape: tuple[int, int]) -> dict[str, dict[str, float]]:
+    """What a call takes with less and less in it, of the record of `normlab.bench.calls`."""
+    record = json.loads(Path(path).read_text(encoding="utf-8"))
+    (case,) = (case for case in record["calls"] if tuple(case["shape"]) == shape)
+    return {part["name"]: part for part in case["parts"]}
 
 
 def span(values: Iterable[float], digits: int = 2) -> str:
