@@ -83,7 +83,8 @@ def names(monkeypatch, tmp_path, name) -> dict[str, Any]:
     (tmp_path / "my_package.py").write_text("from normlab.layers import LayerNorm as MyLayerNorm\n")
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "answers").mkdir()
-    report = {"right": 1, "total": 2, "tasks": [{"status": "wrong", "title": "A", "message": ""}]}
+    task = {"status": "wrong", "title": "A", "message": ""}
+    report = {"right": 1, "total": 2, "chapter": "rms_norm", "tasks": [task]}
     (tmp_path / "answers" / "a.ipynb.json").write_text(json.dumps(report))
     later: dict[str, Any] = {"__name__": "printed", **names_of_the_reader()}
     if name in ("book/cheat_sheet", "book/deep_norm"):
