@@ -227,7 +227,6 @@ def test_names_say_what_a_file_is_about(path: Path) -> None:
 # file -> how many comparisons with a norm's name it keeps, and why
 KEPT = {
     "experiments/layer_norm/recurrent.py": (2, "a norm for each time step, which no record knows"),
-    "exercises/bn_vs_ln.py": (1, "one exercise asks for a batch norm by a call of layer norm"),
 }
 
 
