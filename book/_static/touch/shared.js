@@ -8,7 +8,7 @@
                press(state, data) of a button, which gives the changed part of the state;
      compute   (state, data) -> numbers: what a test compares with normlab;
      height    of the drawing, a function of its width;
-     draw      (svg, numbers, {state, data, width, write, handle, below}), called after each change:
+     draw      (svg, numbers, {state, data, width, change, write, handle, below}), after each change:
                svg and below (a place for a table) are selections of D3;
      tell      (numbers, state) -> the sentence below, in which {key:2} is a number with 2 decimals.
    The drawing takes the place of the picture in its <figure>, which keeps caption and number, and
@@ -136,7 +136,7 @@
       const width = Math.min(panel.node().clientWidth || 640, 680);
       svg.attr("width", width).attr("height", height(width));
       draw(svg, numbers, {
-        state, data, width, below,
+        state, data, width, below, change,
         write: (nodes, sentence) => nodes.each(function (d, i) {
           write(this, typeof sentence === "function" ? sentence(d, i) : sentence, numbers);
         }),
@@ -152,5 +152,25 @@
     new ResizeObserver(() => update()).observe(panel.node());
   }
 
-  window.touch = { figure, figures };
+  const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+  const short = (value) => {
+    if (value === 0 || (value >= 0.01 && value <= 1000)) return String(value);
+    const power = Math.round(Math.log10(value));
+    return `10${power < 0 ? "⁻" : ""}${String(Math.abs(power)).replace(/\d/g, (d) => SUPERSCRIPTS[d])}`;
+  };
+
+  /* White paper with axes and a title, as in the pictures; gives the place for curves, which it cuts
+     off at the edge. */
+  function panel(svg, { left, top, width, height, x, y, xTicks, yTicks, title, xLabel, xNames = short }) {
+    const place = svg.append("g").attr("transform", `translate(${left},${top})`);
+    place.append("rect").attr("width", width).attr("height", height).attr("fill", "#fff");
+    place.append("g").attr("transform", `translate(0,${height})`)
+      .call(d3.axisBottom(x).tickValues(xTicks).tickFormat(xNames).tickSizeOuter(0));
+    place.append("g").call(d3.axisLeft(y).tickValues(yTicks).tickFormat(short).tickSizeOuter(0));
+    place.append("text").attr("y", -8).text(title);
+    place.append("text").attr("x", width).attr("y", height + 34).attr("text-anchor", "end").text(xLabel);
+    return place.append("svg").attr("width", width).attr("height", height);
+  }
+
+  window.touch = { figure, figures, panel };
 })();

@@ -1,0 +1,97 @@
+/* The map: which rates and lengths of the warmup solve the task, and the runs behind each cell. */
+(function () {
+  "use strict";
+
+  const COLOR = "#886633", COLD = "#5a5a5a", FULL = [0, 114, 178];
+  const PANELS = [
+    { title: "loss", key: "losses", domain: [0.001, 6], ticks: [0.001, 0.01, 0.1, 1] },
+    { title: "token variance", key: "variances", domain: [1e-6, 2], ticks: [1e-6, 1e-4, 0.01, 1] },
+    { title: "gradient, bottom layer", key: "gradients", domain: [1e-6, 10],
+      ticks: [1e-6, 1e-4, 0.01, 1] },
+  ];
+
+  const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+
+  function compute(state, data) {
+    const { lengths, rates, cells } = data;
+    const chosen = cells[state.rate][state.length], cold = cells[state.rate][0];
+    const column = (step) => chosen.variances.map((run) => run[step]);
+    const middle = data.steps.map((_, step) => median(column(step)));
+    const lowest = middle.indexOf(Math.min(...middle));
+    return {
+      rate: rates[state.rate], length: lengths[state.length], chosen, cold, solved: chosen.solved,
+      seeds: chosen.losses.length, updates: chosen.updates, lowest: data.steps[lowest],
+      percent: 100 * middle[lowest], end: median(chosen.losses.map((run) => run.at(-1))),
+    };
+  }
+
+  function drawMap(svg, { state, data, width, change }) {
+    const left = 60, top = 24, height = 30, wide = (width - left) / data.lengths.length;
+    svg.append("text").attr("x", left).attr("y", 14).text("seeds of five that solve the task");
+    const cells = data.rates.flatMap((rate, i) => data.lengths.map((length, j) => ({ i, j })));
+    const y = (i) => top + (data.rates.length - 1 - i) * height;
+    const places = svg.append("g").selectAll("g").data(cells).join("g").style("cursor", "pointer")
+      .attr("transform", ({ i, j }) => `translate(${left + j * wide},${y(i)})`)
+      .on("click", (_, { i, j }) => change({ rate: i, length: j }));
+    const count = ({ i, j }) => data.cells[i][j].solved;
+    places.append("rect").attr("width", wide - 2).attr("height", height - 2).attr("stroke", "#767676")
+      .attr("fill", (d) => `rgb(${FULL.map((c) => Math.round(255 - (255 - c) * (count(d) / 5)))})`);
+    places.append("text").attr("x", wide / 2 - 1).attr("y", height / 2 + 4).attr("text-anchor", "middle")
+      .style("fill", (d) => (count(d) === 5 ? "#fff" : "#111")).text((d) => `${count(d)} of 5`);
+    places.filter(({ i, j }) => i === state.rate && j === state.length).append("rect")
+      .attr("width", wide - 2).attr("height", height - 2).attr("fill", "none")
+      .attr("stroke", "#d55e00").attr("stroke-width", 4);
+    svg.append("g").attr("text-anchor", "end").selectAll("text").data(data.rates).join("text")
+      .attr("x", left - 8).attr("y", (_, i) => y(i) + height / 2 + 4).text(String);
+    svg.append("g").attr("text-anchor", "middle").selectAll("text").data(data.lengths).join("text")
+      .attr("x", (_, j) => left + (j + 0.5) * wide).attr("y", y(0) + height + 14)
+      .text((length) => length || "none");
+    svg.append("text").attr("x", 0).attr("y", 14).text("rate");
+    svg.append("text").attr("x", width).attr("y", y(0) + height + 32).attr("text-anchor", "end")
+      .text("length of the warmup, updates");
+  }
+
+  function draw(svg, numbers, given) {
+    const { data, width } = given;
+    svg.selectAll("*").remove();
+    drawMap(svg, given);
+    const beside = width > 560;
+    const size = { width: beside ? width / 3 - 52 : width - 60, height: 150 };
+    const x = d3.scaleLinear([0, data.steps.length - 1], [4, size.width - 4]);
+    PANELS.forEach(({ title, key, domain, ticks }, i) => {
+      const y = d3.scaleLog(domain, [size.height, 0]);
+      const place = touch.panel(svg, {
+        ...size, left: beside ? (i * width) / 3 + 44 : 50, top: 220 + (beside ? 0 : i * 210), x, y,
+        title, xTicks: [0, 1, 3, 5, 7, 9, 11], yTicks: ticks, xLabel: "updates",
+        xNames: (step) => data.steps[step],
+      });
+      const line = d3.line((_, step) => x(step), (value) => y(Math.max(value, 1e-30)));
+      const add = (runs, color, dashes) => place.append("g").selectAll("path").data(runs).join("path")
+        .attr("d", line).attr("fill", "none").attr("stroke", color).attr("stroke-width", 1.8)
+        .attr("stroke-dasharray", dashes);
+      add(numbers.cold[key], COLD, "3 3");
+      if (numbers.length) add(numbers.chosen[key], COLOR, null);
+    });
+  }
+
+  function tell(numbers) {
+    const how = numbers.length ? `a warmup of ${numbers.length} updates` : "no warmup";
+    const when = numbers.solved ? " (median after {updates:0} updates)" : "";
+    return `Rate ${numbers.rate}, ${how}: {solved:0} of {seeds:0} seeds solve the task${when}. The token `
+      + "variance is lowest after {lowest:0} updates, with {percent:4} percent; after 300 updates the "
+      + "loss is {end:3} (medians). Gray and dotted: the same rate without warmup.";
+  }
+
+  touch.figure("warmup-map", {
+    controls: {
+      rate: { label: "Peak rate", value: 2, min: 0, max: 3, step: 1,
+        show: (i, data) => String(data.rates[i]) },
+      length: { label: "Warmup, updates", value: 2, min: 0, max: 4, step: 1,
+        show: (i, data) => String(data.lengths[i] || "none") },
+    },
+    compute,
+    height: (width) => (width > 560 ? 410 : 830),
+    draw,
+    tell,
+  });
+})();
