@@ -108,13 +108,20 @@ def plot_counts(
         )
     if not np.isin(table, range(of + 1)).all():
         raise ValueError(f"counts: expected whole numbers from 0 to {of}")
-    shares = table[..., None] / of
-    ax.imshow(1 - shares * (1 - _INCIDENCE), aspect="auto", origin="lower", interpolation="nearest")
+    cells = 1 - table[..., None] / of * (1 - _INCIDENCE)
+    ax.imshow(cells, aspect="auto", origin="lower", interpolation="nearest")
     for (row, column), count in np.ndenumerate(table):
         color = "#ffffff" if count > 0.9 * of else "#111111"  # which is read better
-        ax.text(column, row, f"{count} of {of}", color=color, ha="center", va="center")
+        behind = {"facecolor": cells[row, column], "edgecolor": "none", "pad": 2.0}
+        ax.text(
+            column, row, f"{count} of {of}", color=color, bbox=behind, ha="center", va="center"
+        )
     ax.grid(False)
+    ax.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
+    ax.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
+    ax.grid(True, which="minor", color="#ffffff", linewidth=2.0)
+    ax.set_axisbelow(False)
     ax.xaxis.set_ticks(range(len(columns)), list(map(str, columns)))
     ax.yaxis.set_ticks(range(len(rows)), list(map(str, rows)))
-    ax.tick_params(length=0)
+    ax.tick_params(which="both", length=0)
     return ax

@@ -38,6 +38,12 @@
       .attr("fill", (d) => `rgb(${FULL.map((c) => Math.round(255 - (255 - c) * (count(d) / 5)))})`);
     places.append("text").attr("x", wide / 2 - 1).attr("y", height / 2 + 4).attr("text-anchor", "middle")
       .style("fill", (d) => (count(d) === 5 ? "#fff" : "#111")).text((d) => `${count(d)} of 5`);
+    // along these lines the rate grows by as much in each update
+    const middle = (i, j) => [left + (j + 0.5) * wide - 1, y(i) + height / 2 - 1];
+    for (const [from, to] of [[[0, 1], [3, 4]], [[2, 1], [3, 2]]]) {
+      svg.append("path").attr("d", d3.line()([middle(...from), middle(...to)])).attr("stroke", "#e08214")
+        .attr("stroke-width", 2).attr("stroke-dasharray", "6 4").style("pointer-events", "none");
+    }
     places.filter(({ i, j }) => i === state.rate && j === state.length).append("rect")
       .attr("width", wide - 2).attr("height", height - 2).attr("fill", "none")
       .attr("stroke", "#d55e00").attr("stroke-width", 4);
