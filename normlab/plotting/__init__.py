@@ -10,7 +10,7 @@ from normlab.plotting.descent import plot_descent
 from normlab.plotting.devices import plot_division
 from normlab.plotting.diagrams import make_family_figure, plot_norm_family, plot_shared_cells
 from normlab.plotting.distributions import plot_histograms, plot_percentiles_over_steps
-from normlab.plotting.dots import plot_clouds, plot_rows
+from normlab.plotting.dots import plot_clouds, plot_moved, plot_rows
 from normlab.plotting.labels import write_legend
 from normlab.plotting.matrices import plot_counts, plot_incidence, plot_matrix
 from normlab.plotting.paths import plot_call_path
@@ -46,6 +46,7 @@ __all__ = [
     "plot_incidence",
     "plot_launches",
     "plot_matrix",
+    "plot_moved",
     "plot_norm_family",
     "plot_percentiles_over_steps",
     "plot_percents",

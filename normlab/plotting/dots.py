@@ -1,4 +1,4 @@
-"""Dots that are runs or batches: a row of seeds for each group, clouds of two numbers."""
+"""Dots that are runs, batches or samples: a row a group, clouds, and what a layer moves."""
 
 from __future__ import annotations
 
@@ -98,4 +98,37 @@ def plot_clouds(
         ax.plot(*target, "+", color="#111111", ms=18, mew=2.5, zorder=4)
     ax.set(xlabel=xlabel, ylabel=ylabel)
     write_legend(ax)
+    return ax
+
+
+def plot_moved(
+    ax: Axes,
+    before: tuple[ArrayLike, ArrayLike],
+    after: tuple[ArrayLike, ArrayLike],
+    *,
+    color: str,
+) -> Axes:
+    """Draw values above what a layer makes of them, and as dashed rings where both were before.
+
+    Args:
+        ax: drawn on and returned.
+        before: inputs and outputs at first, (samples,) each.
+        after: inputs and outputs now.
+        color: of the dots and of the lines that join them.
+
+    Raises:
+        ValueError: the four do not have one shape (samples,).
+    """
+    rows = np.stack([np.asarray(row, dtype=np.float64) for row in (*before, *after)])
+    if rows.ndim != 2:
+        raise ValueError(f"before: got shape {rows.shape[1:]}; expected (samples,)")
+    x_before, y_before, x, y = rows
+    ax.plot(np.stack([x, y]), [1, 0], color=color, lw=1.2, alpha=0.6)
+    for row, then, now in ((1, x_before, x), (0, y_before, y)):
+        rings = then[~np.isclose(then, now)]
+        ax.plot(rings, np.full_like(rings, row), "o", ms=9, mfc="none", mec="#555555", mew=1)
+        ax.plot(now, np.full_like(now, row), "o", ms=9, color=color, mec="white")
+    ax.set_yticks([0, 1], ["outputs", "inputs"])
+    ax.set_ylim(-0.25, 1.25)
+    ax.grid(visible=False, axis="y")
     return ax

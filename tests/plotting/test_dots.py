@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from normlab.plotting import plot_clouds, plot_rows
+from normlab.plotting import plot_clouds, plot_moved, plot_rows
 from normlab.plotting.style import NORM_COLORS
 
 RUNS = {"batch_norm": [3.0, 9.0, 4.0], "mine": [20.0, 10.0, 40.0]}
@@ -50,3 +50,17 @@ def test_clouds_are_drawn_in_order_with_a_cross_at_the_target(ax: Any) -> None:
 def test_clouds_that_do_not_fit_are_named(ax: Any, clouds: Any) -> None:
     with pytest.raises(ValueError, match="clouds"):
         plot_clouds(ax, clouds)
+
+
+def test_only_what_moved_leaves_a_ring(ax: Any) -> None:
+    plot_moved(ax, ([0.0, 2.0], [-1.0, 1.0]), ([0.0, 3.0], [-1.0, 1.5]), color="#123456")
+    drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in ax.get_lines()]
+    joins, (rings_in, inputs, rings_out, outputs) = drawn[:2], drawn[2:]
+    assert joins == [([0.0, -1.0], [1, 0]), ([3.0, 1.5], [1, 0])]
+    assert (rings_in, rings_out) == (([2.0], [1.0]), ([1.0], [0.0]))
+    assert (inputs, outputs) == (([0.0, 3.0], [1.0, 1.0]), ([-1.0, 1.5], [0.0, 0.0]))
+
+
+def test_tables_are_no_samples(ax: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected \(samples,\)"):
+        plot_moved(ax, ([[0.0]], [[1.0]]), ([[0.0]], [[1.0]]), color="#123456")

@@ -10,9 +10,9 @@
 
   function compute({ group, depth }, data) {
     const layers = data.depths[depth];
-    const all = data.layers[depth], here = data.groups[group].curves[depth];
+    const here = data.groups[group].curves[depth];
     return {
-      group, layers, numbered: all, ...here, size: here.sizes.at(-1),
+      group, layers, numbered: data.layers[depth], ...here, size: here.sizes.at(-1),
       first: here.gradients[0], last: here.gradients.at(-1),
       powers: Math.log10(here.gradients.at(-1) / here.gradients[0]), percent: 100 * here.differ.at(-1),
     };

@@ -22,8 +22,10 @@
   function compute(state, data) {
     const rate = RATES[state.rate], decay = DECAYS[state.decay], scale = STARTS[state.start];
     const drawn = follow(scale * data.length, rate, decay, data);
+    const usual = follow(data.length, rate, decay, data);
     const numbers = {
-      rate, decay, scale, ...drawn, usual: follow(data.length, rate, decay, data),
+      rate, decay, scale, ...drawn,
+      usualLengths: usual.lengths, usualAngles: usual.angles, usualRates: usual.rates,
       endLength: drawn.lengths.at(-1), endAngle: drawn.angles.at(-1), endRate: drawn.rates.at(-1),
     };
     if (decay === 0) return numbers;
@@ -35,11 +37,11 @@
   }
 
   const PANELS = [
-    { title: "length of the weight", drawn: "lengths", balance: "length",
+    { title: "length of the weight", drawn: "lengths", usual: "usualLengths", balance: "length",
       domain: [0.3, 100], ticks: [1, 10, 100] },
-    { title: "angle of a step, degrees", drawn: "angles", balance: "angle",
+    { title: "angle of a step, degrees", drawn: "angles", usual: "usualAngles", balance: "angle",
       domain: [0.01, 100], ticks: [0.01, 0.1, 1, 10, 100] },
-    { title: "effective rate", drawn: "rates", balance: "effective",
+    { title: "effective rate", drawn: "rates", usual: "usualRates", balance: "effective",
       domain: [0.0001, 1], ticks: [0.0001, 0.01, 1] },
   ];
 
@@ -49,7 +51,7 @@
     const size = { width: beside ? width / 3 - 52 : width - 60, height: 150 };
     const dots = data.recorded.filter(({ rate, decay, scale }) =>
       rate === numbers.rate && decay === numbers.decay && scale === numbers.scale);
-    PANELS.forEach(({ title, drawn, balance, domain, ticks }, i) => {
+    PANELS.forEach(({ title, drawn, usual, balance, domain, ticks }, i) => {
       const x = d3.scaleLinear([0, data.steps], [0, size.width]);
       const y = d3.scaleLog(domain, [size.height, 0]);
       const place = touch.panel(svg, {
@@ -61,7 +63,7 @@
         place.append("line").attr("x2", size.width).attr("stroke", BALANCE).attr("stroke-width", 3)
           .attr("y1", y(numbers[balance])).attr("y2", y(numbers[balance]));
       }
-      place.append("path").attr("d", line(numbers.usual[drawn])).attr("fill", "none")
+      place.append("path").attr("d", line(numbers[usual])).attr("fill", "none")
         .attr("stroke", USUAL).attr("stroke-width", 2).attr("stroke-dasharray", "5 3");
       place.append("path").attr("d", line(numbers[drawn])).attr("fill", "none")
         .attr("stroke", COLOR).attr("stroke-width", 2.5);

@@ -8,8 +8,9 @@
                press(state, data) of a button, which gives the changed part of the state;
      compute   (state, data) -> numbers: what a test compares with normlab;
      height    of the drawing, a function of its width;
-     draw      (svg, numbers, {state, data, width, change, write, handle, below}), after each change:
-               svg and below (a place for a table) are selections of D3;
+     draw      (svg, numbers, {state, data, width, change, part, write, handle, below}), called after
+               each change: svg and below (a place for a table) are selections of D3; part(svg,
+               "g.name") is the one such part of svg, made at first; change({key: value}) sets a control;
      tell      (numbers, state) -> the sentence below, in which {key:2} is a number with 2 decimals.
    The drawing takes the place of the picture in its <figure>, which keeps caption and number, and
    stands there on paper. The state and the numbers are in touch.figures[NAME]. */
@@ -36,6 +37,11 @@
       const [path, digits] = parts.slice(i + 1, i + 3);
       place.append(tag).attr("data-number", path).text(text(find(numbers, path), Number(digits)));
     }
+  }
+
+  function part(parent, selector) {
+    const [tag, name] = selector.split(".");
+    return parent.selectAll(selector).data([0]).join(tag).attr("class", name);
   }
 
   let numbered = 0;
@@ -133,10 +139,10 @@
       const numbers = compute(state, data);
       figures[name] = { state, data, numbers };
       writers.forEach((show) => show());
-      const width = Math.min(panel.node().clientWidth || 640, 680);
+      const width = Math.min(row.node().clientWidth || 640, 680);
       svg.attr("width", width).attr("height", height(width));
       draw(svg, numbers, {
-        state, data, width, below, change,
+        state, data, width, change, part, below,
         write: (nodes, sentence) => nodes.each(function (d, i) {
           write(this, typeof sentence === "function" ? sentence(d, i) : sentence, numbers);
         }),

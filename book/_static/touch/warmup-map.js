@@ -4,24 +4,25 @@
 
   const COLOR = "#886633", COLD = "#5a5a5a", FULL = [0, 114, 178];
   const PANELS = [
-    { title: "loss", key: "losses", domain: [0.001, 6], ticks: [0.001, 0.01, 0.1, 1] },
-    { title: "token variance", key: "variances", domain: [1e-6, 2], ticks: [1e-6, 1e-4, 0.01, 1] },
-    { title: "gradient, bottom layer", key: "gradients", domain: [1e-6, 10],
-      ticks: [1e-6, 1e-4, 0.01, 1] },
+    { title: "loss", key: "losses", cold: "coldLosses", domain: [0.001, 6], ticks: [0.001, 0.01, 0.1, 1] },
+    { title: "token variance", key: "variances", cold: "coldVariances",
+      domain: [1e-6, 2], ticks: [1e-6, 1e-4, 0.01, 1] },
+    { title: "gradient, bottom layer", key: "gradients", cold: "coldGradients",
+      domain: [1e-6, 10], ticks: [1e-6, 1e-4, 0.01, 1] },
   ];
 
   const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
-  function compute(state, data) {
-    const { lengths, rates, cells } = data;
-    const chosen = cells[state.rate][state.length], cold = cells[state.rate][0];
-    const column = (step) => chosen.variances.map((run) => run[step]);
-    const middle = data.steps.map((_, step) => median(column(step)));
-    const lowest = middle.indexOf(Math.min(...middle));
+  function compute(state, { lengths, rates, cells, steps }) {
+    const { solved, updates, losses, variances, gradients } = cells[state.rate][state.length];
+    const cold = cells[state.rate][0];
+    const middle = steps.map((_, step) => median(variances.map((run) => run[step])));
+    const least = Math.min(...middle);
     return {
-      rate: rates[state.rate], length: lengths[state.length], chosen, cold, solved: chosen.solved,
-      seeds: chosen.losses.length, updates: chosen.updates, lowest: data.steps[lowest],
-      percent: 100 * middle[lowest], end: median(chosen.losses.map((run) => run.at(-1))),
+      rate: rates[state.rate], length: lengths[state.length], losses, variances, gradients,
+      coldLosses: cold.losses, coldVariances: cold.variances, coldGradients: cold.gradients,
+      solved, updates: updates ?? 0, lowest: steps[middle.indexOf(least)], power: Math.log10(least),
+      end: median(losses.map((run) => run.at(-1))),
     };
   }
 
@@ -64,7 +65,7 @@
     const beside = width > 560;
     const size = { width: beside ? width / 3 - 52 : width - 60, height: 150 };
     const x = d3.scaleLinear([0, data.steps.length - 1], [4, size.width - 4]);
-    PANELS.forEach(({ title, key, domain, ticks }, i) => {
+    PANELS.forEach(({ title, key, cold, domain, ticks }, i) => {
       const y = d3.scaleLog(domain, [size.height, 0]);
       const place = touch.panel(svg, {
         ...size, left: beside ? (i * width) / 3 + 44 : 50, top: 220 + (beside ? 0 : i * 210), x, y,
@@ -75,17 +76,17 @@
       const add = (runs, color, dashes) => place.append("g").selectAll("path").data(runs).join("path")
         .attr("d", line).attr("fill", "none").attr("stroke", color).attr("stroke-width", 1.8)
         .attr("stroke-dasharray", dashes);
-      add(numbers.cold[key], COLD, "3 3");
-      if (numbers.length) add(numbers.chosen[key], COLOR, null);
+      add(numbers[cold], COLD, "3 3");
+      if (numbers.length) add(numbers[key], COLOR, null);
     });
   }
 
   function tell(numbers) {
     const how = numbers.length ? `a warmup of ${numbers.length} updates` : "no warmup";
     const when = numbers.solved ? " (median after {updates:0} updates)" : "";
-    return `Rate ${numbers.rate}, ${how}: {solved:0} of {seeds:0} seeds solve the task${when}. The token `
-      + "variance is lowest after {lowest:0} updates, with {percent:4} percent; after 300 updates the "
-      + "loss is {end:3} (medians). Gray and dotted: the same rate without warmup.";
+    return `Rate ${numbers.rate}, ${how}: {solved:0} of 5 seeds solve the task${when}. In the middle run the `
+      + "token variance is lowest after {lowest:0} updates, at 10 to the power of {power:1}, and after 300 "
+      + "updates the loss is {end:3}. Gray and dotted: the same rate without warmup.";
   }
 
   touch.figure("warmup-map", {

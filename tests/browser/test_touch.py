@@ -1,0 +1,227 @@
+"""The figures that one can touch answer to every control, and show what the package computes.
+
+Each figure is an entry of FIGURES. The test sets all its controls at random, by their own events
+and by the keyboard, reads the settings back from what the page shows, and compares the numbers of
+the script and those written in the figure with what `expected` computes by normlab.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import built_pages as site
+import numpy as np
+import pytest
+
+from normlab import reference
+
+SETTINGS = 20
+Numbers = Mapping[str, Any]
+
+
+class Figure(NamedTuple):
+    """A figure to touch.
+
+    Attributes:
+        page: of the book, where it stands.
+        expected: gives the numbers of the script from the settings and the data, by normlab.
+        exact: the numbers of which no bit may differ.
+    """
+
+    page: str
+    expected: Callable[[dict[str, Any], dict[str, Any]], Numbers]
+    exact: tuple[str, ...] = ()
+
+
+def company(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    def normalize(x: list[float]) -> np.ndarray:
+        rows = np.array(x[: int(setting["batch"])])[:, None]
+        y, _ = reference.batch_norm(
+            rows,
+            np.array([data["running_mean"]]),
+            np.array([data["running_var"]]),
+            training=setting["mode"] == "training",
+            eps=data["eps"],
+        )
+        return y[:, 0]
+
+    x, now, before = np.array(setting["x"]), normalize(setting["x"]), normalize(data["x"])
+    batch = int(setting["batch"])
+    var = x[:batch].var() if setting["mode"] == "training" else data["running_var"]
+    return {
+        "mean": x[:batch].mean() if setting["mode"] == "training" else data["running_mean"],
+        "std": np.sqrt(var + data["eps"]),
+        "y": now,
+        "left": before[np.abs(now - before) > 0.005],
+        "moved": int((np.abs(now - before) > 0.005).sum()),
+        "batch": batch,
+    }
+
+
+FIGURES = {
+    "bn-company": Figure("book/batch_norm.html", company),
+}
+
+READ = """name => {
+  const setting = {};
+  for (const node of document.querySelectorAll(`#fig-${name} [data-control]`)) {
+    const value = node.ariaValueNow ?? node.value;
+    const read = node.tagName === 'SELECT' ? value : Number(value);
+    const [key, index] = node.dataset.control.split('.');
+    if (index === undefined) setting[key] = read;
+    else (setting[key] ??= [])[index] = read;
+  }
+  const {state, data, numbers} = touch.figures[name];
+  return {setting: {...state, ...setting}, data, numbers};
+}"""
+WRITTEN = """name => [...document.querySelectorAll(`#fig-${name} [data-number]`)]
+  .map(node => [node.dataset.number, node.textContent])"""
+
+
+def set_at_random(tab: Any, name: str, rng: np.random.Generator) -> None:
+    """Change all controls of a figure; of many handles only four."""
+    place = tab.locator(f"#fig-{name}")
+    for control in place.locator("select").all():
+        options = control.locator("option").evaluate_all("all => all.map(o => o.value)")
+        control.select_option(str(rng.choice(options)))
+    for control in place.locator("input[type=range]").all():
+        low, high, step = (float(control.get_attribute(a) or 1) for a in ("min", "max", "step"))
+        steps = rng.integers(0, round((high - low) / step) + 1)
+        control.fill(f"{low + steps * step:.6g}")
+    handles = place.locator("[role=slider]").all()
+    for i in rng.permutation(len(handles))[:4]:
+        handles[i].focus()
+        for key in rng.choice(["ArrowLeft", "ArrowRight", "PageUp", "PageDown"], size=4):
+            tab.keyboard.press(str(key))
+
+
+def find(numbers: Any, path: str) -> float:
+    for key in path.split("."):
+        numbers = numbers[int(key)] if isinstance(numbers, list | np.ndarray) else numbers[key]
+    return float(numbers)
+
+
+def compare(tab: Any, name: str) -> None:
+    """Fail unless the figure computes and shows what normlab computes."""
+    read = tab.evaluate(READ, name)
+    expected = FIGURES[name].expected(read["setting"], read["data"])
+    assert set(read["numbers"]) == set(expected)
+    for key, value in expected.items():
+        found = np.array(read["numbers"][key])
+        if key in FIGURES[name].exact:
+            np.testing.assert_array_equal(found, value, err_msg=key)
+        elif np.asarray(value).dtype.kind in "OU":
+            assert read["numbers"][key] == value
+        else:
+            size = np.abs(value).max(initial=0.0)
+            np.testing.assert_allclose(found, value, rtol=1e-6, atol=1e-9 * size, err_msg=key)
+    written = tab.evaluate(WRITTEN, name)
+    assert written
+    for path, text in written:
+        digits = len(re.sub(r"^[^.]*\.?", "", text))
+        assert abs(float(text.replace("−", "-")) - find(expected, path)) < 0.501 * 10.0**-digits
+
+
+@pytest.fixture(scope="module")
+def pages(context):
+    """Each page is opened once; a figure does not touch another."""
+    opened: dict[str, Any] = {}
+
+    def visit(name: str) -> Any:
+        page = FIGURES[name].page
+        if page not in opened:
+            opened[page] = context.new_page()
+            opened[page].goto((site.BUILT / page).as_uri())
+        opened[page].wait_for_selector(f"#fig-{name}.touched")
+        return opened[page]
+
+    yield visit
+    for tab in opened.values():
+        tab.close()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_shows_what_normlab_computes(pages, name):
+    tab, rng = pages(name), np.random.default_rng(0)
+    compare(tab, name)
+    for _ in range(SETTINGS):
+        set_at_random(tab, name, rng)
+        compare(tab, name)
+    tab.locator(f"#fig-{name}").get_by_role("button", name="Start again").click()
+    compare(tab, name)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_is_named_told_and_stands_in_the_figure(pages, name):
+    tab = pages(name)
+    place = tab.locator(f"#fig-{name}")
+    assert place.locator("img").is_hidden()
+    assert place.locator("figcaption .caption-number").count() == 1
+    for control in place.locator("select, input, button, [role=slider]").all():
+        assert control.evaluate(
+            "e => (e.ariaLabel ?? e.labels?.[0]?.innerText ?? e.innerText).trim()"
+        )
+        assert control.evaluate("e => e.tabIndex") == 0
+    assert place.locator("[aria-live=polite]").inner_text()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_picture_stands_on_paper(pages, name):
+    tab = pages(name)
+    tab.emulate_media(media="print")
+    assert tab.locator(f"#fig-{name} img").is_visible()
+    assert tab.locator(f"#fig-{name} .touch-panel").is_hidden()
+    tab.emulate_media(media="screen")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_picture_stands_without_scripts(browser, name):
+    with browser.new_context(java_script_enabled=False) as window:
+        tab = window.new_page()
+        tab.goto((site.BUILT / FIGURES[name].page).as_uri())
+        assert tab.locator(f"#fig-{name} img").is_visible()
+        assert tab.locator(f"#fig-{name} :is(select, input, button)").count() == 0
+
+
+def test_a_handle_is_dragged(pages):
+    tab = pages("bn-company")
+    handle = tab.locator("#fig-bn-company [data-control='x.0']")
+    handle.scroll_into_view_if_needed()
+    box = handle.bounding_box()
+    before = float(handle.get_attribute("aria-valuenow"))
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + 80, box["y"] + box["height"] / 2)
+    tab.mouse.up()
+    assert float(handle.get_attribute("aria-valuenow")) > before + 0.5
+    compare(tab, "bn-company")
+
+
+def test_all_figures_are_here_and_small():
+    folder = site.ROOT / "book/_static/touch"
+    scripts = {path.stem for path in folder.glob("*.js")} - {"d3", "shared"}
+    assert scripts == set(FIGURES)
+    for name in scripts:
+        assert len((folder / f"{name}.js").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+# What follows tests the test itself.
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "figure => { figure.numbers.y[1] *= 1 + 1e-5; }",
+        "figure => { delete figure.numbers.std; }",
+        "() => { document.querySelector('#fig-bn-company [data-number]').textContent = '7.00'; }",
+    ],
+)
+def test_a_wrong_number_is_seen(pages, fault):
+    tab = pages("bn-company")
+    tab.locator("#fig-bn-company button").click()
+    compare(tab, "bn-company")
+    tab.evaluate(f"() => ({fault})(touch.figures['bn-company'])")
+    with pytest.raises(AssertionError):
+        compare(tab, "bn-company")
