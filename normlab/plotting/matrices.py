@@ -113,9 +113,7 @@ def plot_counts(
     for (row, column), count in np.ndenumerate(table):
         color = "#ffffff" if count > 0.9 * of else "#111111"  # which is read better
         behind = {"facecolor": cells[row, column], "edgecolor": "none", "pad": 2.0}
-        ax.text(
-            column, row, f"{count} of {of}", color=color, bbox=behind, ha="center", va="center"
-        )
+        ax.text(column, row, f"{count} of {of}", color=color, bbox=behind, ha="center", va="center")
     ax.grid(False)
     ax.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
     ax.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)

@@ -16,8 +16,18 @@ import numpy as np
 import pytest
 
 from normlab import reference
+from normlab.experiments.deep_norm.depth_profiles import depth_profiles
+from normlab.experiments.invariance.effective_learning_rate import (
+    equilibrium_norm,
+    equilibrium_rotation,
+)
+from normlab.experiments.invariance.length_recurrence import follow_length
+from normlab.experiments.tables import where
+from normlab.experiments.warmup.warmup_inside import warmup_inside
+from normlab.experiments.warmup.warmup_length import warmup_length
 
 SETTINGS = 20
+RECORDS = site.ROOT / "book/_data"
 Numbers = Mapping[str, Any]
 
 
@@ -60,8 +70,92 @@ def company(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
     }
 
 
+def balance(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    rate = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)[int(setting["rate"])]
+    decay = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)[int(setting["decay"])]
+    scale = (0.1, 0.3, 1.0, 3.0, 10.0)[int(setting["start"])]
+    given = {"lr": rate, "weight_decay": decay, "unit_gradient": data["gradient"]}
+    lengths, angles = follow_length(scale * data["length"], **given, steps=data["steps"])
+    usual_lengths, usual_angles = follow_length(data["length"], **given, steps=data["steps"])
+    numbers = {
+        "rate": rate,
+        "decay": decay,
+        "scale": scale,
+        "lengths": lengths,
+        "angles": np.degrees(angles),
+        "rates": rate / lengths**2,
+        "usualLengths": usual_lengths,
+        "usualAngles": np.degrees(usual_angles),
+        "usualRates": rate / usual_lengths**2,
+        "firstAngle": np.degrees(angles[0]),
+        "endLength": lengths[-1],
+        "endAngle": np.degrees(angles[-1]),
+        "endRate": rate / lengths[-1] ** 2,
+    }
+    if not decay:
+        return numbers
+    length = equilibrium_norm(**given)
+    far = np.flatnonzero(np.abs(lengths / length - 1) > 0.1)
+    return numbers | {
+        "length": length,
+        "angle": np.degrees(equilibrium_rotation(rate, decay)),
+        "effective": rate / length**2,
+        "arrived": far[-1] + 1 if far.size else 0,
+    }
+
+
+def warmup_map(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    rate = warmup_length.grid["lr"][int(setting["rate"])]
+    length = warmup_length.grid["length"][int(setting["length"])]
+    ends = warmup_length.read(RECORDS / "warmup_length.jsonl")
+    ends = where(ends, placement="post_norm", lr=rate, length=length)
+    inside = where(warmup_inside.read(RECORDS / "warmup_inside.jsonl"), lr=rate)
+    runs, cold = where(inside, length=length), where(inside, length=0)
+    steps = warmup_inside.settings["check_at"]
+    middle = np.median(runs.token_variances.tolist(), 0)
+    return {
+        "rate": rate,
+        "length": length,
+        "losses": runs.losses.tolist(),
+        "variances": runs.token_variances.tolist(),
+        "gradients": runs.gradients.tolist(),
+        "coldLosses": cold.losses.tolist(),
+        "coldVariances": cold.token_variances.tolist(),
+        "coldGradients": cold.gradients.tolist(),
+        "solved": ends.solved.sum(),
+        "updates": ends.steps[ends.solved].median() if ends.solved.any() else 0,
+        "lowest": steps[middle.argmin()],
+        "power": np.log10(middle.min()),
+        "end": runs.losses.str[-1].median(),
+    }
+
+
+def stream(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    depth = depth_profiles.grid["depth"][int(setting["depth"])]
+    runs = depth_profiles.read(RECORDS / "depth_profiles.jsonl")
+    runs = where(runs, group=setting["group"], depth=depth)
+    names = ("sizes", "gradient_norms", "token_variances")
+    sizes, gradients, differ = (np.median(runs[name].tolist(), 0) for name in names)
+    return {
+        "group": setting["group"],
+        "layers": depth,
+        "numbered": runs.layers.iloc[0],
+        "sizes": sizes,
+        "gradients": gradients,
+        "differ": differ,
+        "size": sizes[-1],
+        "first": gradients[0],
+        "last": gradients[-1],
+        "powers": np.log10(gradients[-1] / gradients[0]),
+        "percent": 100 * differ[-1],
+    }
+
+
 FIGURES = {
     "bn-company": Figure("book/batch_norm.html", company),
+    "inv-balance": Figure("book/invariance.html", balance),
+    "warmup-map": Figure("book/warmup.html", warmup_map),
+    "dn-inside": Figure("book/deep_norm.html", stream),
 }
 
 READ = """name => {
@@ -197,6 +291,16 @@ def test_a_handle_is_dragged(pages):
     tab.mouse.up()
     assert float(handle.get_attribute("aria-valuenow")) > before + 0.5
     compare(tab, "bn-company")
+
+
+def test_a_cell_of_the_map_is_chosen_by_a_click(pages):
+    tab = pages("warmup-map")
+    place = tab.locator("#fig-warmup-map")
+    place.get_by_role("button", name="Start again").click()
+    box = place.locator("svg").first.bounding_box()
+    tab.mouse.click(box["x"] + box["width"] - 20, box["y"] + 40)  # the last cell of the first row
+    assert place.locator("output").all_inner_texts() == ["0.03", "300"]
+    compare(tab, "warmup-map")
 
 
 def test_all_figures_are_here_and_small():

@@ -48,11 +48,11 @@
 
   touch.figure("dn-inside", {
     controls: {
-      group: { label: "Block", value: "post_norm", options: {
+      group: { label: "Block", value: "deep_norm", options: {
         post_norm: "Post-LN", pre_norm: "Pre-LN", deep_norm: "DeepNorm", "alpha only": "alpha only",
         "beta only": "beta only",
       } },
-      depth: { label: "Layers", value: 0, min: 0, max: 5, step: 1,
+      depth: { label: "Layers", value: 3, min: 0, max: 5, step: 1,
         show: (i, data) => String(data.depths[i]) },
     },
     compute,

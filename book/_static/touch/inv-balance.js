@@ -6,7 +6,7 @@
   const DECAYS = [0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2];
   const STARTS = [0.1, 0.3, 1, 3, 10];
   const DEGREES = 180 / Math.PI;
-  const COLOR = "#332288", BALANCE = "#b35806", USUAL = "#767676";
+  const COLOR = "#332288", BALANCE = "#e08214", USUAL = "#767676";
 
   function follow(length, rate, decay, { gradient, steps }) {
     const kept = 1 - rate * decay;
@@ -26,7 +26,8 @@
     const numbers = {
       rate, decay, scale, ...drawn,
       usualLengths: usual.lengths, usualAngles: usual.angles, usualRates: usual.rates,
-      endLength: drawn.lengths.at(-1), endAngle: drawn.angles.at(-1), endRate: drawn.rates.at(-1),
+      firstAngle: drawn.angles[0], endLength: drawn.lengths.at(-1), endAngle: drawn.angles.at(-1),
+      endRate: drawn.rates.at(-1),
     };
     if (decay === 0) return numbers;
     const share = rate * decay;
@@ -60,7 +61,7 @@
       });
       const line = d3.line((_, step) => x(step), (value) => y(value));
       if (numbers[balance]) {
-        place.append("line").attr("x2", size.width).attr("stroke", BALANCE).attr("stroke-width", 3)
+        place.append("line").attr("x2", size.width).attr("stroke", BALANCE).attr("stroke-width", 7)
           .attr("y1", y(numbers[balance])).attr("y2", y(numbers[balance]));
       }
       place.append("path").attr("d", line(numbers[usual])).attr("fill", "none")
@@ -76,14 +77,14 @@
     });
   }
 
-  function tell(numbers, _, data) {
-    const end = `After ${data.steps} steps the weight is {endLength:2} long, a step turns it by `
-      + "{endAngle:2} degrees, and the effective rate is {endRate:4}.";
-    if (numbers.decay === 0) return `Without decay there is no balance. ${end}`;
-    const when = numbers.arrived > data.steps ? `not yet there after ${data.steps} steps`
-      : "within a tenth of it from step {arrived:0} on";
-    return "The balance (broad line) is at a length of {length:2}, {angle:2} degrees a step and an "
-      + `effective rate of {effective:4}; the weight is ${when}. ${end}`;
+  function tell(numbers, _, { steps }) {
+    const first = "The first step turns the weight by {firstAngle:2} degrees. ";
+    const end = `After ${steps} steps it is {endLength:2} long, a step turns it by {endAngle:2} degrees, `
+      + "and the effective rate is {endRate:5}.";
+    if (numbers.decay === 0) return `${first}Without decay there is no balance. ${end}`;
+    return `${first}The balance (broad line) is at a length of {length:2}, {angle:2} degrees a step and an `
+      + `effective rate of {effective:5}; ${numbers.arrived > steps ? `it is not yet reached. ${end}`
+        : "the length is within a tenth of it from step {arrived:0} on."}`;
   }
 
   const shown = (values) => (i) => String(values[i]);
@@ -91,7 +92,7 @@
     controls: {
       rate: { label: "Rate", value: 3, min: 0, max: 5, step: 1, show: shown(RATES) },
       decay: { label: "Weight decay", value: 4, min: 0, max: 7, step: 1, show: shown(DECAYS) },
-      start: { label: "Start, times the usual length", value: 2, min: 0, max: 4, step: 1,
+      start: { label: "Start, times the usual length", value: 3, min: 0, max: 4, step: 1,
         show: shown(STARTS) },
     },
     compute,

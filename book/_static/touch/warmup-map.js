@@ -4,7 +4,7 @@
 
   const COLOR = "#886633", COLD = "#5a5a5a", FULL = [0, 114, 178];
   const PANELS = [
-    { title: "loss", key: "losses", cold: "coldLosses", domain: [0.001, 6], ticks: [0.001, 0.01, 0.1, 1] },
+    { title: "loss", key: "losses", cold: "coldLosses", domain: [0, 3.6], ticks: [0, 1, 2, 3] },
     { title: "token variance", key: "variances", cold: "coldVariances",
       domain: [1e-6, 2], ticks: [1e-6, 1e-4, 0.01, 1] },
     { title: "gradient, bottom layer", key: "gradients", cold: "coldGradients",
@@ -35,16 +35,19 @@
       .attr("transform", ({ i, j }) => `translate(${left + j * wide},${y(i)})`)
       .on("click", (_, { i, j }) => change({ rate: i, length: j }));
     const count = ({ i, j }) => data.cells[i][j].solved;
-    places.append("rect").attr("width", wide - 2).attr("height", height - 2).attr("stroke", "#767676")
-      .attr("fill", (d) => `rgb(${FULL.map((c) => Math.round(255 - (255 - c) * (count(d) / 5)))})`);
-    places.append("text").attr("x", wide / 2 - 1).attr("y", height / 2 + 4).attr("text-anchor", "middle")
-      .style("fill", (d) => (count(d) === 5 ? "#fff" : "#111")).text((d) => `${count(d)} of 5`);
+    const shade = (d) => `rgb(${FULL.map((c) => Math.round(255 - (255 - c) * (count(d) / 5)))})`;
+    places.append("rect").attr("width", wide - 2).attr("height", height - 2).attr("fill", shade)
+      .attr("stroke", "#767676");
     // along these lines the rate grows by as much in each update
-    const middle = (i, j) => [left + (j + 0.5) * wide - 1, y(i) + height / 2 - 1];
-    for (const [from, to] of [[[0, 1], [3, 4]], [[2, 1], [3, 2]]]) {
-      svg.append("path").attr("d", d3.line()([middle(...from), middle(...to)])).attr("stroke", "#e08214")
-        .attr("stroke-width", 2).attr("stroke-dasharray", "6 4").style("pointer-events", "none");
-    }
+    const middle = ([i, j]) => [left + (j + 0.5) * wide - 1, y(i) + height / 2 - 1];
+    svg.append("g").selectAll("path").data([[[0, 1], [3, 4]], [[2, 1], [3, 2]]]).join("path")
+      .attr("d", (ends) => d3.line()(ends.map(middle))).attr("stroke", "#e08214").attr("stroke-width", 2)
+      .attr("stroke-dasharray", "6 4");
+    svg.append("g").attr("text-anchor", "middle").selectAll("text").data(cells).join("text")
+      .attr("x", ({ i, j }) => middle([i, j])[0]).attr("y", ({ i, j }) => middle([i, j])[1] + 5)
+      .style("fill", (d) => (count(d) === 5 ? "#fff" : "#111")).style("paint-order", "stroke")
+      .attr("stroke", shade).attr("stroke-width", 5).text((d) => `${count(d)} of 5`)
+      .style("pointer-events", "none");
     places.filter(({ i, j }) => i === state.rate && j === state.length).append("rect")
       .attr("width", wide - 2).attr("height", height - 2).attr("fill", "none")
       .attr("stroke", "#d55e00").attr("stroke-width", 4);
@@ -66,7 +69,7 @@
     const size = { width: beside ? width / 3 - 52 : width - 60, height: 150 };
     const x = d3.scaleLinear([0, data.steps.length - 1], [4, size.width - 4]);
     PANELS.forEach(({ title, key, cold, domain, ticks }, i) => {
-      const y = d3.scaleLog(domain, [size.height, 0]);
+      const y = (domain[0] ? d3.scaleLog : d3.scaleLinear)(domain, [size.height, 0]);
       const place = touch.panel(svg, {
         ...size, left: beside ? (i * width) / 3 + 44 : 50, top: 220 + (beside ? 0 : i * 210), x, y,
         title, xTicks: [0, 1, 3, 5, 7, 9, 11], yTicks: ticks, xLabel: "updates",
@@ -84,16 +87,16 @@
   function tell(numbers) {
     const how = numbers.length ? `a warmup of ${numbers.length} updates` : "no warmup";
     const when = numbers.solved ? " (median after {updates:0} updates)" : "";
-    return `Rate ${numbers.rate}, ${how}: {solved:0} of 5 seeds solve the task${when}. In the middle run the `
-      + "token variance is lowest after {lowest:0} updates, at 10 to the power of {power:1}, and after 300 "
-      + "updates the loss is {end:3}. Gray and dotted: the same rate without warmup.";
+    return `Rate ${numbers.rate}, ${how}: {solved:0} of 5 seeds solve the task${when}. The median `
+      + "token variance is lowest after {lowest:0} updates, at 10 to the power of {power:1}; the median "
+      + "loss after 300 updates is {end:3}. Gray and dotted: the same rate without warmup.";
   }
 
   touch.figure("warmup-map", {
     controls: {
       rate: { label: "Peak rate", value: 2, min: 0, max: 3, step: 1,
         show: (i, data) => String(data.rates[i]) },
-      length: { label: "Warmup, updates", value: 2, min: 0, max: 4, step: 1,
+      length: { label: "Warmup, updates", value: 0, min: 0, max: 4, step: 1,
         show: (i, data) => String(data.lengths[i] || "none") },
     },
     compute,
