@@ -129,6 +129,7 @@ def plot_sweep(
     if spread == "bars":
         ax.set_xticks(points, [f"{point:g}" for point in points])
         ax.set_xticks([], minor=True)
+        _draw_columns(ax, points, log_x)
     ends: list[End] = []
     rows = 0  # of crosses
     for i, (group, values) in enumerate(runs.items()):
@@ -219,6 +220,19 @@ def _beside(points: np.ndarray, i: int, groups: int, log_x: bool) -> np.ndarray:
     gap = np.diff(np.sort(line)).min() if points.size > 1 else 1.0
     moved = line + 0.4 * gap * ((i + 0.5) / groups - 0.5)
     return np.asarray(np.exp(moved) if log_x else moved)
+
+
+def _draw_columns(ax: Axes, points: np.ndarray, log_x: bool) -> None:
+    """Shade every other setting: what stands beside its tick belongs to it."""
+    line = np.sort(np.log(points) if log_x else points)
+    inner = (line[1:] + line[:-1]) / 2
+    first, last = (inner[0], inner[-1]) if inner.size else (line[0] - 0.5, line[0] + 0.5)
+    edges = np.array([2 * line[0] - first, *inner, 2 * line[-1] - last])
+    edges = np.exp(edges) if log_x else edges
+    for left, right in zip(edges[:-1:2], edges[1::2], strict=False):
+        ax.axvspan(left, right, color="#f0f0f0", linewidth=0, zorder=0)
+    ax.set_xlim(edges[0], edges[-1])
+    ax.grid(False, axis="x")
 
 
 def _draw_spread(

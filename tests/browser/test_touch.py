@@ -297,8 +297,9 @@ def test_a_cell_of_the_map_is_chosen_by_a_click(pages):
     tab = pages("warmup-map")
     place = tab.locator("#fig-warmup-map")
     place.get_by_role("button", name="Start again").click()
-    box = place.locator("svg").first.bounding_box()
-    tab.mouse.click(box["x"] + box["width"] - 20, box["y"] + 40)  # the last cell of the first row
+    drawing = place.locator("svg").first
+    right = drawing.bounding_box()["width"] - 20
+    drawing.click(position={"x": right, "y": 40})  # the last cell of the first row
     assert place.locator("output").all_inner_texts() == ["0.03", "300"]
     compare(tab, "warmup-map")
 

@@ -78,6 +78,17 @@ def test_bars_stand_side_by_side_around_their_setting(ax: Any, log_x: bool) -> N
     assert len(ax.get_xticks(minor=True)) == 0
 
 
+@pytest.mark.parametrize("log_x", [True, False])
+def test_bars_of_a_setting_stand_in_its_column(ax: Any, log_x: bool) -> None:
+    plot_sweep(ax, X, GROUPS, spread="bars", log_x=log_x)
+    first, third = ((box.get_x(), box.get_x() + box.get_width()) for box in ax.patches)
+    assert first[0] < X[0] < first[1] < X[1] < third[0] < X[2] < third[1] < X[3] < ax.get_xlim()[1]
+    for label in ("layer norm", "pre-LN"):
+        places = line(ax, label).get_xdata()
+        assert [first[0] < x < first[1] for x in places] == [True, False, False, False]
+        assert [third[0] < x < third[1] for x in places] == [False, False, True, False]
+
+
 def test_bars_of_a_single_setting_stand_apart(ax: Any) -> None:
     plot_sweep(ax, X[:1], {name: values[:, :1] for name, values in GROUPS.items()}, spread="bars")
     left, right = (line(ax, label).get_xdata()[0] for label in ("layer norm", "pre-LN"))
