@@ -1,19 +1,20 @@
-/* Two explorers that run in the page, without a kernel and without a network:
-   "cells" shows which cells of a tensor share a mean, "coupling" what one sample does to the
-   others. The arithmetic, normlabExplorer.normalize, is tested against normlab.reference. */
+/* An explorer that runs in the page, without a kernel and without a network: which cells of a
+   tensor share a mean? It stands whole in elements with data-explorer="cells" and small, without
+   questions, behind data of normlab.sources.touch("explorer", {norm, layout, sizes}).
+   The arithmetic, normlabExplorer.normalize, is tested against normlab.reference. */
 (function () {
   "use strict";
 
   const EPS = 1e-5;
   // generated: norms
   const NORMS = {
-    batch_norm: {"name": "Batch norm", "color": "#0072b2", "over": {"N, D": "N", "N, C, H, W": "NHW", "N, T, D": "NT"}, "weight": {"N, D": "D", "N, C, H, W": "C", "N, T, D": "D"}, "grouped": false, "centered": true, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
-    layer_norm: {"name": "Layer norm", "color": "#d55e00", "over": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "weight": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "grouped": false, "centered": true, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
-    rms_norm: {"name": "RMS norm", "color": "#009e73", "over": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "weight": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "grouped": false, "centered": false, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
-    group_norm: {"name": "Group norm", "color": "#cc79a7", "over": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "DT"}, "weight": {"N, D": "D", "N, C, H, W": "C", "N, T, D": "D"}, "grouped": true, "centered": true, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
-    instance_norm: {"name": "Instance norm", "color": "#e69f00", "over": {"N, D": "", "N, C, H, W": "HW", "N, T, D": "T"}, "weight": {"N, D": "D", "N, C, H, W": "C", "N, T, D": "D"}, "grouped": false, "centered": true, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
-    filter_response_norm: {"name": "Filter response norm", "color": "#885500", "over": {"N, D": "", "N, C, H, W": "HW", "N, T, D": "T"}, "weight": {"N, D": "D", "N, C, H, W": "C", "N, T, D": "D"}, "grouped": false, "centered": false, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
-    scale_norm: {"name": "ScaleNorm", "color": "#00bbcc", "over": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "weight": {"N, D": "", "N, C, H, W": "", "N, T, D": ""}, "grouped": false, "centered": false, "spread": "sum of squares", "epsPlacement": "clamp", "epsBounds": "root"},
+    batch_norm: {"name": "Batch norm", "color": "#0072b2", "over": {"N, D": "N", "N, C, H, W": "NHW", "N, T, D": "NT"}, "weight": {"N, D": "D", "N, C, H, W": "C", "N, T, D": "D"}, "call": {"N, D": "nn.BatchNorm1d({channels})", "N, C, H, W": "nn.BatchNorm2d({channels})", "N, T, D": "nn.BatchNorm1d({channels})"}, "grouped": false, "centered": true, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
+    layer_norm: {"name": "Layer norm", "color": "#d55e00", "over": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "weight": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "call": {"N, D": "nn.LayerNorm({shape})", "N, C, H, W": "nn.LayerNorm({shape})", "N, T, D": "nn.LayerNorm({shape})"}, "grouped": false, "centered": true, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
+    rms_norm: {"name": "RMS norm", "color": "#009e73", "over": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "weight": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "call": {"N, D": "nn.RMSNorm({shape})", "N, C, H, W": "nn.RMSNorm({shape})", "N, T, D": "nn.RMSNorm({shape})"}, "grouped": false, "centered": false, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
+    group_norm: {"name": "Group norm", "color": "#cc79a7", "over": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "DT"}, "weight": {"N, D": "D", "N, C, H, W": "C", "N, T, D": "D"}, "call": {"N, D": "nn.GroupNorm({groups}, {channels})", "N, C, H, W": "nn.GroupNorm({groups}, {channels})", "N, T, D": "nn.GroupNorm({groups}, {channels})"}, "grouped": true, "centered": true, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
+    instance_norm: {"name": "Instance norm", "color": "#e69f00", "over": {"N, D": "", "N, C, H, W": "HW", "N, T, D": "T"}, "weight": {"N, D": "D", "N, C, H, W": "C", "N, T, D": "D"}, "call": {"N, D": "nn.InstanceNorm1d({channels})", "N, C, H, W": "nn.InstanceNorm2d({channels})", "N, T, D": "nn.InstanceNorm1d({channels})"}, "grouped": false, "centered": true, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
+    filter_response_norm: {"name": "Filter response norm", "color": "#885500", "over": {"N, D": "", "N, C, H, W": "HW", "N, T, D": "T"}, "weight": {"N, D": "D", "N, C, H, W": "C", "N, T, D": "D"}, "call": {"N, D": "", "N, C, H, W": "", "N, T, D": ""}, "grouped": false, "centered": false, "spread": "mean square", "epsPlacement": "inside", "epsBounds": "square"},
+    scale_norm: {"name": "ScaleNorm", "color": "#00bbcc", "over": {"N, D": "D", "N, C, H, W": "CHW", "N, T, D": "D"}, "weight": {"N, D": "", "N, C, H, W": "", "N, T, D": ""}, "call": {"N, D": "", "N, C, H, W": "", "N, T, D": ""}, "grouped": false, "centered": false, "spread": "sum of squares", "epsPlacement": "clamp", "epsBounds": "root"},
   };
   // end
   // The axes of a layout in the order of memory; channels are C, or D where there is no C.
@@ -98,9 +99,7 @@
   }
 
   function make(tag, attributes = {}, ...children) {
-    const svg = ["svg", "circle", "line", "text", "g"].includes(tag);
-    const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
-      : document.createElement(tag);
+    const node = document.createElement(tag);
     for (const [key, value] of Object.entries(attributes)) {
       if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
       else if (value !== null && value !== false) node.setAttribute(key, value);
@@ -132,23 +131,42 @@
     ["N, T, D", "layer_norm", 3, 2, "parameters", "How many weights does layer norm carry here?"],
   ];
 
-  function cellsExplorer(host) {
-    const state = { layout: "N, C, H, W", norm: "batch_norm", batch: 3, groups: 2, at: 0, ask: 0 };
+  const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+
+  /* The settings that a link holds, as in #norm=group_norm&layout=N, D&batch=2&groups=4&at=0. */
+  function readLink() {
+    const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+    if (!(given.norm in NORMS) || !(given.layout in LAYOUTS)) return {};
+    const number = (key, least, most) => Math.min(most, Math.max(least, Number(given[key]) || least));
+    return {
+      norm: given.norm, layout: given.layout, batch: number("batch", 1, 4),
+      groups: number("groups", 1, 4), at: number("at", 0, 1e3),
+    };
+  }
+
+  function cellsExplorer(host, { small = false, norm = "batch_norm", layout = "N, C, H, W", sizes: given } = {}) {
+    const state = { layout, norm, batch: given ? given[0] : 3, groups: 2, at: 0, ask: 0 };
+    const shape = { ...LAYOUTS[layout], ...(given && { sizes: given }) };
     let values = [];
     const controls = make("div", { class: "nx-controls" });
     const grid = make("div", { class: "nx-grid", role: "group", "aria-label": "Cells of the tensor" });
     const readout = make("div", { class: "nx-readout", "aria-live": "polite" });
     const quiz = make("fieldset", { class: "nx-quiz" });
-    host.replaceChildren(controls, grid, readout, quiz);
+    host.replaceChildren(controls, grid, readout, ...(small ? [] : [quiz]));
+    host.classList.toggle("nx-small", small);
 
-    const sizes = () => [state.batch, ...LAYOUTS[state.layout].sizes.slice(1)];
+    const ofLayout = () => (state.layout === layout ? shape : LAYOUTS[state.layout]).sizes;
+    const sizes = () => [state.batch, ...ofLayout().slice(1)];
+    const channels = () => ofLayout()[state.layout === "N, C, H, W" ? 1 : ofLayout().length - 1];
+    const groupings = () => [1, 2, 3, 4].filter((n) => channels() % n === 0);
     const result = () => normalize(values, state.layout, state.norm,
       { sizes: sizes(), groups: state.groups });
 
-    function reset() {
+    function reset(at = 0) {
       const size = sizes().reduce((a, b) => a * b, 1);
-      values = makeValues(LAYOUTS[state.layout].sizes.reduce((a, b) => a * b, 1) * 2).slice(0, size);
-      state.at = 0;
+      values = makeValues(size);
+      state.at = Math.min(at, size - 1);
+      if (!groupings().includes(state.groups)) state.groups = groupings()[1] ?? 1;
       draw();
     }
 
@@ -165,7 +183,7 @@
           (v) => set("layout", v)),
         choice("Samples ", [1, 2, 3, 4].map((n) => [n, n]), state.batch, (v) => set("batch", v)));
       if (NORMS[state.norm].grouped) {
-        controls.append(choice("Groups ", [1, 2, 4].map((n) => [n, n]), state.groups,
+        controls.append(choice("Groups ", groupings().map((n) => [n, n]), state.groups,
           (v) => set("groups", v)));
       }
     }
@@ -176,16 +194,19 @@
     }
 
     /* One row of blocks per sample (and token); one block per channel, with its positions. */
+    const block = () => ({ "N, C, H, W": sizes().slice(2), "N, T, D": [sizes()[1], 1], "N, D": [1, 1] })[state.layout];
+
     function place(index) {
-      if (state.layout === "N, C, H, W") return [index[0] * 2 + index[2], index[1] * 2 + index[3]];
-      if (state.layout === "N, T, D") return [index[0] * 3 + index[1], index[2]];
+      const [rows, columns] = block();
+      if (state.layout === "N, C, H, W") return [index[0] * rows + index[2], index[1] * columns + index[3]];
+      if (state.layout === "N, T, D") return [index[0] * rows + index[1], index[2]];
       return [index[0], index[1]];
     }
 
     function draw(focus = false) {
       const found = result();
       const cells = indices(sizes());
-      const block = { "N, C, H, W": [2, 2], "N, T, D": [3, 1], "N, D": [1, 1] }[state.layout];
+      const [rows, columnsOfBlock] = block();
       const columns = Math.max(...cells.map((c) => place(c)[1])) + 1;
       grid.style.gridTemplateColumns = `repeat(${columns}, minmax(2.2rem, 3.4rem))`;
       grid.style.setProperty("--nx-color", NORMS[state.norm].color);
@@ -203,14 +224,13 @@
         }, minus(values[i], 1));
         button.style.gridRow = row + 1;
         button.style.gridColumn = column + 1;
-        if (row % block[0] === 0 && row) button.style.marginTop = "0.5rem";
-        if (column % block[1] === 0 && column && block[1] > 1) button.style.marginLeft = "0.4rem";
+        if (row % rows === 0 && row) button.style.marginTop = "0.5rem";
+        if (column % columnsOfBlock === 0 && column && columnsOfBlock > 1) button.style.marginLeft = "0.4rem";
         return button;
       });
       grid.replaceChildren(...buttons);
       drawControls();
       drawReadout(found, cells);
-      drawQuiz();
       if (focus) buttons[state.at].focus();
     }
 
@@ -225,12 +245,20 @@
         draw();
         readout.querySelector(by > 0 ? "[data-step='1']" : "[data-step='-1']").focus();
       };
-      const squares = NORMS[state.norm].spread === "sum of squares" ? "sums of squares" : "mean squares";
-      const what = NORMS[state.norm].centered ? "means" : squares;
+      const squares = NORMS[state.norm].spread === "sum of squares"
+        ? ["sum of squares", "sums of squares"] : ["mean square", "mean squares"];
+      const [one, many] = NORMS[state.norm].centered ? ["mean", "means"] : squares;
+      const call = NORMS[state.norm].call[state.layout]
+        .replace("{channels}", channels()).replace("{groups}", state.groups)
+        .replace("{shape}", state.layout === "N, C, H, W" ? `(${sizes().slice(1).join(", ")})` : channels());
+      const link = `#${new URLSearchParams({ norm: state.norm, layout: state.layout,
+        batch: state.batch, groups: state.groups, at: state.at })}`;
       readout.replaceChildren(
-        make("p", {}, `${NORMS[state.norm].name}: ${found.means} ${what}, each over ${found.perMean} ` +
-          `cells (filled). ${found.parameters} weight${found.parameters === 1 ? "" : "s"}; dots mark the ` +
-          "cells that share one."),
+        make("p", {}, `${NORMS[state.norm].name}: ${found.means === 1 ? `1 ${one}`
+          : `${found.means} ${many}, each`} over ${count(found.perMean, "cell")} ` +
+          `(filled). ${count(found.parameters, "weight")}; dots mark the cells that share one. `,
+          ...(call ? ["In torch: ", make("code", {}, call), ". "] : []),
+          ...(small ? [] : [make("a", { href: link }, "Link to this")])),
         make("p", {}, `Cell ${label(cells[i])}: value ${minus(values[i], 1)} `,
           make("button", { type: "button", "data-step": "-1", "aria-label": "make the value smaller",
             onclick: step(-0.5) }, "−"), " ",
@@ -255,16 +283,14 @@
         if (!guess.value) { answer.textContent = " Write a number first."; return; }
         answer.textContent = given === right ? ` Right: ${right}.` : ` ${right}, not ${given}. Look above.`;
         Object.assign(state, { layout, norm, batch, groups });
-        const shown = answer.textContent;
         reset();
-        quiz.querySelector("output").textContent = shown;
-        quiz.querySelector("button").focus();
       };
       quiz.replaceChildren(
         make("legend", {}, `Predict, then look (${state.ask + 1} of ${QUESTIONS.length})`),
         make("label", { for: id }, `${text} Layout (${layout}), sizes ${size.join(" × ")}` +
           (NORMS[norm].grouped ? `, ${groups} groups. ` : ". ")),
-        guess, " ", make("button", { type: "button", onclick: reveal }, "Look"), " ",
+        make("form", { onsubmit: (event) => { event.preventDefault(); reveal(); } },
+          guess, " ", make("button", {}, "Look")), " ",
         make("button", { type: "button",
           onclick: () => { state.ask = (state.ask + 1) % QUESTIONS.length; drawQuiz();
             quiz.querySelector("input").focus(); } }, "Next question"), answer);
@@ -280,89 +306,21 @@
       const next = cells.findIndex(([r, c]) => r === row + down && c === column + right);
       if (next >= 0) { state.at = next; draw(true); }
     });
-    reset();
+    if (!small) {
+      const follow = () => { const { at, ...rest } = readLink(); Object.assign(state, rest); reset(at); };
+      window.addEventListener("hashchange", () => { if (location.hash.startsWith("#norm=")) follow(); });
+      follow();
+      drawQuiz();
+    } else reset();
   }
 
-  /* ---- what one sample does to the others ------------------------------------------------- */
-
-  const START = [[-1.2, 0.4, 0.9], [0.3, -0.8, 1.6], [0.9, 1.1, -0.5], [1.8, -1.4, 0.2]];
-
-  function couple(first) {
-    const sizes = [START.length, START[0].length];
-    const values = START.flat();
-    values[0] = first;
-    const column = (norm) => normalize(values, "N, D", norm, { sizes }).output
-      .filter((_, i) => i % sizes[1] === 0);
-    return { batch_norm: column("batch_norm"), layer_norm: column("layer_norm") };
-  }
-
-  function couplingExplorer(host) {
-    const before = couple(START[0][0]);
-    let first = START[0][0];
-    const width = 340, left = 20, scale = (width - 2 * left) / 8;
-    const x = (value) => left + (Math.max(-4, Math.min(4, value)) + 4) * scale;
-    const svg = make("svg", { viewBox: `0 0 ${width} 210`, class: "nx-lines", role: "group",
-      "aria-label": "Feature 0 of four samples: the input, after batch norm, after layer norm" });
-    const readout = make("p", { class: "nx-readout", "aria-live": "polite" });
-    const rows = [["input", 40, "#4d4d4d"], ["after batch norm", 110, NORMS.batch_norm.color],
-      ["after layer norm", 180, NORMS.layer_norm.color]];
-    const dots = rows.map(([name, y, color]) => {
-      svg.append(make("line", { x1: left, x2: width - left, y1: y, y2: y, class: "nx-axis" }),
-        make("text", { x: left, y: y - 18, class: "nx-text" }, name));
-      return START.map((_, n) => {
-        const dot = make("circle", { cy: y, r: n ? 7 : 10, fill: color, class: "nx-dot" });
-        const number = make("text", { y: y + 4, class: "nx-mark" }, String(n));
-        svg.append(dot, number);
-        return [dot, number];
-      });
-    });
-    const handle = dots[0][0][0];
-    for (const [key, value] of Object.entries({ tabindex: 0, role: "slider", "aria-valuemin": -4,
-      "aria-valuemax": 4, "aria-label": "Sample 0, feature 0" })) handle.setAttribute(key, value);
-
-    function move(value) {
-      first = Math.round(Math.max(-4, Math.min(4, value)) * 10) / 10;
-      const now = couple(first);
-      const shown = [START.map((row, n) => (n ? row[0] : first)), now.batch_norm, now.layer_norm];
-      shown.forEach((row, k) => row.forEach((value, n) => {
-        dots[k][n][0].setAttribute("cx", x(value));
-        dots[k][n][1].setAttribute("x", x(value));
-      }));
-      handle.setAttribute("aria-valuenow", first);
-      const moved = (norm) => now[norm].filter((v, n) => Math.abs(v - before[norm][n]) > 1e-9).length;
-      readout.textContent = `Sample 0 at ${minus(first, 1)}. Outputs that moved: batch norm ` +
-        `${moved("batch_norm")} of 4, layer norm ${moved("layer_norm")} of 4.`;
-    }
-
-    let dragging = false;
-    const follow = (event) => {
-      if (!dragging) return;
-      const box = svg.getBoundingClientRect();
-      move(((event.clientX - box.left) * (width / box.width) - left) / scale - 4);
-    };
-    handle.addEventListener("pointerdown", (event) => {
-      dragging = true;
-      handle.setPointerCapture(event.pointerId);
-      event.preventDefault();
-      handle.focus();
-    });
-    handle.addEventListener("pointermove", follow);
-    handle.addEventListener("pointerup", () => { dragging = false; });
-    handle.addEventListener("pointercancel", () => { dragging = false; });
-    handle.addEventListener("keydown", (event) => {
-      const step = { ArrowLeft: -0.1, ArrowDown: -0.1, ArrowRight: 0.1, ArrowUp: 0.1,
-        PageDown: -1, PageUp: 1 }[event.key];
-      if (step) { event.preventDefault(); move(first + step); }
-      if (event.key === "Home") { event.preventDefault(); move(-4); }
-      if (event.key === "End") { event.preventDefault(); move(4); }
-    });
-    host.replaceChildren(svg, readout);
-    move(first);
-  }
-
-  window.normlabExplorer = { normalize, couple, makeValues, EPS };
+  window.normlabExplorer = { normalize };
   document.addEventListener("DOMContentLoaded", () => {
-    document.querySelectorAll("[data-explorer='cells']").forEach(cellsExplorer);
-    document.querySelectorAll("[data-explorer='coupling']").forEach(couplingExplorer);
+    document.querySelectorAll("[data-explorer='cells']").forEach((host) => cellsExplorer(host));
+    document.querySelectorAll("script.touch[data-figure='explorer']").forEach((stored) => {
+      const host = make("div", { class: "norm-explorer" });
+      stored.after(host);
+      cellsExplorer(host, { small: true, ...JSON.parse(stored.textContent) });
+    });
   });
 })();

@@ -193,6 +193,16 @@ def write_invariances() -> str:
     return _table(rows)
 
 
+def write_call(norm: Norm, layout: str) -> str:
+    """How torch makes the layer, with places for sizes; empty where torch has none."""
+    if norm.torch is None:
+        return ""
+    ending = "2d" if layout == "images" else "1d"
+    module = next((m for m in norm.modules if m.endswith(ending)), norm.modules[0])
+    channels = "{groups}, {channels}" if norm.grouped else "{channels}"
+    return f"nn.{module}({'{shape}' if norm.kind == 'shape' else channels})"
+
+
 def write_explorer() -> str:
     """The data of the explorer, as a constant of JavaScript: its cells, given by axes."""
     shown = {
@@ -203,6 +213,7 @@ def write_explorer() -> str:
             "weight": {
                 ", ".join(LAYOUTS[layout]): letters_of_weight(name, layout) for layout in LAYOUTS
             },
+            "call": {", ".join(LAYOUTS[layout]): write_call(norm, layout) for layout in LAYOUTS},
             "grouped": norm.grouped,
             "centered": norm.centered,
             "spread": norm.spread,

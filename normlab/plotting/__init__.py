@@ -14,6 +14,7 @@ from normlab.plotting.dots import plot_clouds, plot_moved, plot_rows
 from normlab.plotting.labels import write_legend
 from normlab.plotting.matrices import plot_counts, plot_incidence, plot_matrix
 from normlab.plotting.paths import plot_call_path
+from normlab.plotting.planes import plot_plane
 from normlab.plotting.speed import plot_launches, plot_percents, plot_roofline
 from normlab.plotting.style import (
     NORM_COLORS,
@@ -51,6 +52,7 @@ __all__ = [
     "plot_percentiles_over_steps",
     "plot_percents",
     "plot_placement",
+    "plot_plane",
     "plot_roofline",
     "plot_rows",
     "plot_shared_cells",

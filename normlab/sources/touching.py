@@ -17,7 +17,8 @@ def touch(name: str, data: dict[str, Any]) -> None:
     The picture stays on paper, without scripts, and in JupyterLab.
 
     Args:
-        name: of the figure without "fig-", and of its script.
+        name: of the figure without "fig-", and of its script; "explorer" for a small explorer
+            of the cells that share a mean, which stands where the cell does.
         data: what the script computes from: text, truth values and numbers, also in lists, tuples,
             dictionaries and arrays. Floats are rounded to six digits, and those that are not finite
             become null.

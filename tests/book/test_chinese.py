@@ -64,7 +64,11 @@ def is_seen(cell: dict[str, Any]) -> bool:
         return False
     if "remove-cell" in cell.get("metadata", {}).get("tags", ()):
         return False
-    return any("scrapbook" not in output.get("metadata", {}) for output in cell["outputs"])
+    return any(
+        "scrapbook" not in output.get("metadata", {})
+        and 'class="touch"' not in "".join(output.get("data", {}).get("text/html", ""))
+        for output in cell["outputs"]
+    )
 
 
 def write_english(cells: list[dict[str, Any]]) -> str:

@@ -35,6 +35,12 @@ def test_the_scripts_come_in_order():
     assert app.files == ["touch/touch.css", "touch/d3.js", "touch/shared.js", "touch/some.js"]
 
 
+def test_an_explorer_needs_no_figure_and_no_library():
+    app = App(files=[])
+    touching.add_scripts(app, "a", "", {"body": DATA.replace("some", "explorer")}, None)
+    assert app.files == ["explorer.js"]
+
+
 def test_other_pages_get_none():
     app = App(files=[])
     touching.add_scripts(app, "a", "", {"body": '<figure id="fig-some"></figure>'}, None)

@@ -11,7 +11,7 @@ import pytest
 from loading import load
 
 from normlab import reference
-from normlab.norms import NORMS
+from normlab.norms import NORMS, label_cells
 
 PAGE = "book/explorer.html"
 SHOWN = [name for name, norm in NORMS.items() if "explorer" not in norm.absent]
@@ -135,29 +135,52 @@ def test_prediction_is_answered(tab, guess, verdict):
     assert verdict in tab.locator(".nx-quiz output").inner_text()
 
 
-def test_one_sample_moves_all_under_batch_norm_only(tab):
-    slider = tab.get_by_role("slider")
-    slider.focus()
-    tab.keyboard.press("ArrowRight")
-    text = tab.locator("p.nx-readout").inner_text()
-    assert "batch norm 4 of 4" in text
-    assert "layer norm 1 of 4" in text
-    box = slider.bounding_box()
-    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    tab.mouse.down()
-    tab.mouse.move(box["x"] + 80, box["y"] + box["height"] / 2)
-    tab.mouse.up()
-    dragged = float(slider.get_attribute("aria-valuenow"))
-    assert dragged > -0.5
-    now = tab.evaluate("v => normlabExplorer.couple(v)", dragged)
-    x = np.array([[0.0, 0.4, 0.9], [0.3, -0.8, 1.6], [0.9, 1.1, -0.5], [1.8, -1.4, 0.2]])
-    x[0, 0] = dragged
-    np.testing.assert_allclose(
-        now["batch_norm"], reference.batch_norm(x, None, None, training=True)[0][:, 0], atol=1e-12
-    )
-    np.testing.assert_allclose(
-        now["layer_norm"], reference.layer_norm(x, (3,))[0][:, 0], atol=1e-12
-    )
+def test_enter_answers_and_the_guess_stays(tab):
+    tab.locator(".nx-quiz input").fill("3")
+    tab.locator(".nx-quiz input").press("Enter")
+    assert "not 3" in tab.locator(".nx-quiz output").inner_text()
+    assert tab.locator(".nx-quiz input").input_value() == "3"
+
+
+def test_a_link_brings_the_settings_back(tab):
+    tab.get_by_label("Norm", exact=True).select_option("group_norm")
+    tab.get_by_label("Groups", exact=True).select_option("4")
+    tab.locator("[data-cell='5']").click()
+    there = tab.get_by_role("link", name="Link to this").evaluate("link => link.href")
+    shown = tab.locator(".nx-readout").inner_text()
+    assert "nn.GroupNorm(4, 4)" in shown
+    tab.get_by_label("Norm", exact=True).select_option("layer_norm")
+    assert "nn.LayerNorm((4, 2, 2))" in tab.locator(".nx-readout").inner_text()
+    other = tab.context.new_page()
+    other.goto(there)
+    assert other.locator(".nx-readout").inner_text() == shown
+    other.close()
+
+
+def test_one_cell_is_one_cell(tab):
+    tab.get_by_label("Layout", exact=True).select_option("N, D")
+    tab.get_by_label("Samples", exact=True).select_option("1")
+    assert "over 1 cell (filled)" in tab.locator(".nx-readout").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "norm", "sizes"),
+    [
+        ("book/batch_norm.html", "batch_norm", (2, 3, 2, 2)),
+        ("book/layer_norm.html", "layer_norm", (2, 3, 4)),
+        ("book/index.html", "batch_norm", (3, 4, 2, 2)),
+    ],
+)
+def test_small_ones_have_the_shape_of_their_section(context, page, norm, sizes):
+    opened = context.new_page()
+    opened.goto((site.BUILT / page).as_uri())
+    cells = opened.locator(".nx-small .nx-grid button")
+    cells.first.wait_for()
+    assert cells.count() == np.prod(sizes)
+    assert opened.locator(".nx-small .nx-quiz").count() == 0
+    labels = label_cells(norm, sizes)
+    assert opened.locator(".nx-small .nx-same").count() == (labels == labels.flat[0]).sum()
+    opened.close()
 
 
 def test_script_is_small():

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import built_pages as site
 import numpy as np
 import pytest
+import torch
 
 from normlab import reference
 from normlab.experiments.deep_norm.depth_profiles import depth_profiles
@@ -25,6 +26,7 @@ from normlab.experiments.invariance.length_recurrence import follow_length
 from normlab.experiments.tables import where
 from normlab.experiments.warmup.warmup_inside import warmup_inside
 from normlab.experiments.warmup.warmup_length import warmup_length
+from normlab.reference import moments
 
 SETTINGS = 20
 RECORDS = site.ROOT / "book/_data"
@@ -67,6 +69,65 @@ def company(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         "left": before[np.abs(now - before) > 0.005],
         "moved": int((np.abs(now - before) > 0.005).sum()),
         "batch": batch,
+    }
+
+
+def gradient(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    axes = np.radians([90.0, 210.0, 330.0])
+
+    def in_plane(size: float, degrees: float) -> np.ndarray:
+        return size * np.sqrt(2 / 3) * np.cos(np.radians(degrees) - axes)
+
+    x_hat, cache = reference.layer_norm(in_plane(np.sqrt(3), setting["token"]), (3,), eps=0.0)
+    dy = in_plane(data["length"], setting["dy"]) + setting["mean"]
+    dx = reference.layer_norm_backward(dy, cache).dx
+    return {
+        "xHat": x_hat,
+        "dy": dy,
+        "centered": dy - dy.mean(),
+        "dx": dx,
+        "along": (dy * x_hat).mean(),
+        "mean": dy.mean(),
+        "leftMean": 0.0,
+        "leftAlong": 0.0,
+        "size": np.linalg.norm(dx),
+    }
+
+
+def cliff(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    """By torch, and where NumPy has the dtype also by the reference, which must agree."""
+    dtype = getattr(torch, setting["dtype"])
+    offsets = torch.tensor(data["offsets"], dtype=torch.float64)
+
+    def variances(offset: torch.Tensor) -> dict[str, torch.Tensor]:
+        x = torch.stack([offset - 1, offset + 1], -1).to(dtype)
+        mean = x.mean(-1, keepdim=True)
+        found = {
+            "x": x,
+            "squares": x.square(),
+            "meanSquare": x.square().mean(-1),
+            "mean": mean[..., 0],
+            "squaredMean": mean[..., 0].square(),
+            "differences": x - mean,
+            "twoPasses": (x - mean).square().mean(-1),
+        }
+        found["onePass"] = found["meanSquare"] - found["squaredMean"]
+        if dtype != torch.bfloat16:
+            with np.errstate(over="ignore", invalid="ignore"):
+                ways = {"onePass": moments.naive_one_pass, "twoPasses": moments.two_pass}
+                for key, way in ways.items():
+                    var = way(x.numpy(), -1).var[..., 0]
+                    np.testing.assert_array_equal(found[key].numpy(), var)
+        return found
+
+    at = int(setting["at"])
+    now = {key: value.double().numpy() for key, value in variances(offsets[at]).items()}
+    curves = variances(offsets)
+    return {
+        **now,
+        "offset": data["offsets"][at],
+        "curveOne": curves["onePass"].double().numpy(),
+        "curveTwo": curves["twoPasses"].double().numpy(),
     }
 
 
@@ -151,8 +212,11 @@ def stream(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
     }
 
 
+CLIFF = ("x", "squares", "meanSquare", "mean", "squaredMean", "differences", "onePass", "twoPasses")
 FIGURES = {
     "bn-company": Figure("book/batch_norm.html", company),
+    "ln-gradient": Figure("book/layer_norm.html", gradient),
+    "num-cliff": Figure("book/numerics.html", cliff, (*CLIFF, "curveOne", "curveTwo")),
     "inv-balance": Figure("book/invariance.html", balance),
     "warmup-map": Figure("book/warmup.html", warmup_map),
     "dn-inside": Figure("book/deep_norm.html", stream),
@@ -197,6 +261,11 @@ def find(numbers: Any, path: str) -> float:
     return float(numbers)
 
 
+def read_number(text: str) -> float:
+    plain = text.replace(",", "").replace("−", "-").replace("∞", "inf")
+    return float("nan") if plain == "not a number" else float(plain)
+
+
 def compare(tab: Any, name: str) -> None:
     """Fail unless the figure computes and shows what normlab computes."""
     read = tab.evaluate(READ, name)
@@ -209,13 +278,19 @@ def compare(tab: Any, name: str) -> None:
         elif np.asarray(value).dtype.kind in "OU":
             assert read["numbers"][key] == value
         else:
-            size = np.abs(value).max(initial=0.0)
-            np.testing.assert_allclose(found, value, rtol=1e-6, atol=1e-9 * size, err_msg=key)
+            least = max(1e-9 * np.abs(value).max(initial=0.0), 1e-12)
+            np.testing.assert_allclose(found, value, rtol=1e-6, atol=least, err_msg=key)
     written = tab.evaluate(WRITTEN, name)
     assert written
     for path, text in written:
         digits = len(re.sub(r"^[^.]*\.?", "", text))
-        assert abs(float(text.replace("−", "-")) - find(expected, path)) < 0.501 * 10.0**-digits
+        np.testing.assert_allclose(
+            read_number(text),
+            find(expected, path),
+            rtol=0,
+            atol=0.501 * 10.0**-digits,
+            err_msg=path,
+        )
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,8 @@
    file NAME.js, which calls touch.figure(NAME, {...}) with
      controls  key -> {label, value} and options {value: text} of a choice, or min, max, step and
                show(value) of a slider, or min, max, step alone with `drawn: true`, for values that
-               handles in the drawing change (value may be a list, one handle each), or
+               handles in the drawing change (value may be a list, one handle each; `around: true`
+               lets an angle go on behind max at min), or
                press(state, data) of a button, which gives the changed part of the state;
      compute   (state, data) -> numbers: what a test compares with normlab;
      height    of the drawing, a function of its width;
@@ -20,6 +21,8 @@
   const figures = {};
 
   const text = (number, digits) => {
+    if (Number.isNaN(number)) return "not a number";
+    if (!Number.isFinite(number)) return number < 0 ? "−∞" : "∞";
     const written = number.toFixed(digits);
     return (Number(written) === 0 ? written.replace("-", "") : written).replace("-", "−");
   };
@@ -82,8 +85,10 @@
      in a list, `index`; `where(x, y)` gives the value at a place of the drawing. */
   function handle(nodes, { controls, state, change }, { label, said, where }) {
     const limit = (d, value) => {
-      const { min, max, step } = controls[d.key];
+      const { min, max, step, around } = controls[d.key];
       const rounded = min + Math.round((value - min) / step) * step;
+      if (around && rounded > max) return rounded - (max - min);
+      if (around && rounded < min) return rounded + (max - min);
       return Number(Math.min(max, Math.max(min, rounded)).toFixed(6));
     };
     const value = (d) => (d.index === undefined ? state[d.key] : state[d.key][d.index]);
