@@ -11,7 +11,7 @@ from normlab.plotting.devices import plot_division
 from normlab.plotting.diagrams import make_family_figure, plot_norm_family, plot_shared_cells
 from normlab.plotting.distributions import plot_histograms, plot_percentiles_over_steps
 from normlab.plotting.dots import plot_clouds, plot_moved, plot_rows
-from normlab.plotting.labels import write_legend
+from normlab.plotting.labels import share_legend, write_legend
 from normlab.plotting.matrices import plot_counts, plot_incidence, plot_matrix
 from normlab.plotting.paths import plot_call_path
 from normlab.plotting.planes import plot_plane
@@ -57,6 +57,7 @@ __all__ = [
     "plot_rows",
     "plot_shared_cells",
     "plot_sweep",
+    "share_legend",
     "use_style",
     "write_legend",
 ]

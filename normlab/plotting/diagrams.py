@@ -49,7 +49,8 @@ def plot_shared_cells(
         normalized_ndim: length of `normalized_shape`, for norms of kind "shape".
         highlight: number of the mean whose cells are dark.
         parameters: number of a weight; the cells that it multiplies are marked with a dot.
-        axis_names: one per drawn axis; ("N", "D") or ("N", "C", "positions") by default.
+        axis_names: one per drawn axis; ("N", "D") or ("N", "C", "positions") by default. The
+            rows of a table may have an empty one.
 
     Raises:
         ValueError: fewer than two axes, an empty one, or a `highlight` or `parameters` that
@@ -265,7 +266,9 @@ def _name_axes(ax: Axes, shape: tuple[int, ...], names: Sequence[str]) -> None:
     if len(shape) == 2:
         rows, columns = shape
         ax.text(columns / 2, -rows - 0.15, f"{names[1]} →", ha="center", va="top", **style)
-        ax.text(-0.15, -rows / 2, f"← {names[0]}", ha="right", va="center", rotation=90, **style)
+        if names[0]:
+            text = f"← {names[0]}"
+            ax.text(-0.15, -rows / 2, text, ha="right", va="center", rotation=90, **style)
         return
     depth, width, height = shape
     ax.text(width / 2, -height - 0.2, f"{names[1]} →", ha="center", va="top", **style)

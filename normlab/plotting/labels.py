@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.transforms import ScaledTranslation
+
+
+def share_legend(axes: Sequence[Axes]) -> None:
+    """Write the legend of the first of `axes` below all panels of their figure, and no other."""
+    handles, labels = axes[0].get_legend_handles_labels()
+    for ax in axes:
+        if (legend := ax.get_legend()) is not None:
+            legend.remove()
+    figure = axes[0].get_figure(root=True)
+    assert figure is not None  # axes on which something was drawn have a figure
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
 
 
 class End(NamedTuple):

@@ -237,3 +237,10 @@ def test_the_picture_of_the_readme_is_what_the_command_writes(tmp_path: Path) ->
     assert fresh.shape == kept.shape
     # Other versions of matplotlib hint letters differently: a few levels on average, at most.
     assert np.abs(fresh - kept).mean() < 4
+
+
+def test_rows_of_a_table_may_have_no_name(ax: Any) -> None:
+    plot_shared_cells(ax, "batch_norm", (2, 3), axis_names=("", "features"))
+    assert [t.get_text() for t in ax.texts if "→" in t.get_text() or "←" in t.get_text()] == [
+        "features →"
+    ]

@@ -137,6 +137,18 @@ def test_make_axes(n: int, columns: int | None, grid: tuple[int, int]) -> None:
         assert spec.get_gridspec().get_geometry() == grid
 
 
+def test_panels_share_one_legend() -> None:
+    figure, axes = plotting.make_axes(2)
+    for ax in axes:
+        ax.plot([0, 1], label="a")
+        ax.legend()
+    plotting.share_legend(axes)
+    assert [ax.get_legend() for ax in axes] == [None, None]
+    ((text,),) = [legend.get_texts() for legend in figure.legends]
+    assert text.get_text() == "a"
+    plt.close(figure)
+
+
 def test_make_axes_refuses_no_panel() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         plotting.make_axes(0)
