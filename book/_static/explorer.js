@@ -319,7 +319,7 @@
     document.querySelectorAll("[data-explorer='cells']").forEach((host) => cellsExplorer(host));
     document.querySelectorAll("script.touch[data-figure='explorer']").forEach((stored) => {
       const host = make("div", { class: "norm-explorer" });
-      stored.after(host);
+      (stored.closest(".cell_output") ?? stored).after(host);
       cellsExplorer(host, { small: true, ...JSON.parse(stored.textContent) });
     });
   });

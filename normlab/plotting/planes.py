@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle
@@ -13,7 +15,7 @@ from normlab.plotting.style import NORM_COLORS
 _PLANE = np.sqrt(2 / 3) * np.array(
     [[np.cos(angle), np.sin(angle)] for angle in np.radians([90.0, 210.0, 330.0])]
 )
-_ARROW = {"angles": "xy", "scale_units": "xy", "scale": 1.0, "zorder": 3}
+_ARROW: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1.0, "zorder": 3}
 
 
 def plot_plane(ax: Axes, x_hat: ArrayLike, dy: ArrayLike, dx: ArrayLike) -> Axes:
@@ -37,7 +39,8 @@ def plot_plane(ax: Axes, x_hat: ArrayLike, dy: ArrayLike, dx: ArrayLike) -> Axes
     ax.add_patch(Circle((0, 0), np.sqrt(3), fill=False, edgecolor="#888888"))
     for number, direction in enumerate(_PLANE, start=1):
         ax.plot(*np.outer(direction, [0.0, 2.0]), color="#888888", lw=1, ls=":")
-        ax.text(*(2.4 * direction), f"feature {number}", ha="center", va="center", fontsize=11)
+        x, y = 2.75 * direction
+        ax.text(x, y, f"feature {number}", ha="center", va="center", fontsize=11)
     ax.plot(*np.stack([tips["dy"], tips["dx"]], 1), color=NORM_COLORS["layer_norm"], ls="--")
     looks = {
         "x_hat": (NORM_COLORS["layer_norm"], "x̂"),
@@ -47,7 +50,7 @@ def plot_plane(ax: Axes, x_hat: ArrayLike, dy: ArrayLike, dx: ArrayLike) -> Axes
     for name, (color, label) in looks.items():
         ax.quiver(0, 0, *tips[name], color=color, width=0.014 if name == "dx" else 0.008, **_ARROW)
         beyond = tips[name] * (1 + 0.25 / max(np.hypot(*tips[name]), 0.25))
-        ax.text(*beyond, label, color=color, ha="center", va="center", fontsize=13)
+        ax.text(beyond[0], beyond[1], label, color=color, ha="center", va="center", fontsize=13)
     ax.set(xlim=(-2.6, 2.6), ylim=(-2.2, 2.3), aspect="equal")
     ax.axis("off")
     return ax
