@@ -66,9 +66,10 @@ def company(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         "mean": x[:batch].mean() if setting["mode"] == "training" else data["running_mean"],
         "std": np.sqrt(var + data["eps"]),
         "y": now,
-        "left": before[np.abs(now - before) > 0.005],
-        "moved": int((np.abs(now - before) > 0.005).sum()),
+        "left": before[np.abs(now - before) > 1e-4],
+        "moved": int((np.abs(now - before) > 1e-4).sum()),
         "batch": batch,
+        "touched": setting["x"] != data["x"],
     }
 
 

@@ -16,8 +16,8 @@ touch.figure("bn-company", {
     };
     const now = normalize(x.slice(0, batch));
     const before = normalize(start.slice(0, batch));
-    const left = before.y.filter((value, i) => Math.abs(value - now.y[i]) > 0.005);
-    return { ...now, left, batch, moved: left.length };
+    const left = before.y.filter((value, i) => Math.abs(value - now.y[i]) > 1e-4);
+    return { ...now, left, batch, moved: left.length, touched: x.some((v, i) => v !== start[i]) };
   },
 
   height: () => 222,
@@ -41,8 +41,8 @@ touch.figure("bn-company", {
     const samples = y.map((value, index) => ({ key: "x", index, value }));
     svg.selectAll("line.link").data(samples).join("line").attr("class", "link")
       .attr("x1", (d) => scale(state.x[d.index])).attr("x2", (d) => scale(d.value))
-      .attr("y1", top).attr("y2", bottom).attr("stroke", data.color).attr("opacity", 0.5);
-    svg.selectAll("circle.ghost").data(left).join("circle").attr("class", "ghost").attr("r", 6)
+      .attr("y1", top).attr("y2", bottom).attr("stroke", data.color).attr("opacity", 0.7);
+    svg.selectAll("circle.ghost").data(left).join("circle").attr("class", "ghost").attr("r", 8)
       .attr("cx", scale).attr("cy", bottom).attr("fill", "none").attr("stroke", "currentColor")
       .attr("stroke-dasharray", "2 2");
     svg.selectAll("circle.output").data(samples).join("circle").attr("class", "output")
@@ -58,6 +58,6 @@ touch.figure("bn-company", {
   },
 
   tell: (numbers, { mode }) => `In ${mode} the mean is {mean:2} and the standard deviation {std:2}. `
-    + (numbers.moved ? "Outputs that moved: {moved:0} of {batch:0}." : "Drag a sample, or select "
+    + (numbers.touched ? "Outputs that moved: {moved:0} of {batch:0}." : "Drag a sample, or select "
       + "it and press the arrow keys."),
 });

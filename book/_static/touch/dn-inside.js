@@ -34,25 +34,27 @@
       const groups = Object.entries(data.groups).filter(([name]) => name !== state.group);
       place.selectAll("path").data([...groups, [state.group, data.groups[state.group]]]).join("path")
         .attr("d", ([, { curves }]) => line(curves[state.depth][key])).attr("fill", "none")
-        .attr("stroke", ([name, { color }]) => (name === state.group ? color : "#949494"))
+        .attr("stroke", ([, { color }]) => color)
         .attr("stroke-width", ([name]) => (name === state.group ? 3 : 1));
     });
   }
 
-  const tell = ({ layers, powers }, { group }, data) =>
+  const tell = ({ layers, powers, percent }, { group }, data) =>
     `${data.groups[group].label}, ${layers} layers, before training: the stream leaves the last layer `
     + "with a size of {size:2}. "
     + (powers > 3 ? "From the last layer to the first the gradient shrinks by {powers:1} powers of ten."
       : "The gradient is {first:3} at the first layer and {last:3} at the last.")
-    + " Of the last output, {percent:2} percent differ between tokens. Thin lines: the other four.";
+    + (percent < 0.01 ? " Of the last output, less than a hundredth of a percent differs between tokens."
+      : " Of the last output, {percent:2} percent differ between tokens.")
+    + " Thin lines: the other four, in their colors.";
 
   touch.figure("dn-inside", {
     controls: {
-      group: { label: "Block", value: "deep_norm", options: {
+      group: { label: "Block", value: "post_norm", options: {
         post_norm: "Post-LN", pre_norm: "Pre-LN", deep_norm: "DeepNorm", "alpha only": "alpha only",
         "beta only": "beta only",
       } },
-      depth: { label: "Layers", value: 3, min: 0, max: 5, step: 1,
+      depth: { label: "Layers", value: 0, min: 0, max: 5, step: 1,
         show: (i, data) => String(data.depths[i]) },
     },
     compute,

@@ -49,7 +49,7 @@ touch.figure("ln-gradient", {
       .attr("fill", "none").attr("stroke", quiet);
     [90, 210, 330].forEach((axis, i) => {
       put(`axis${i}`, [x0, y0], at(1.62, axis), quiet, 1, "2 4");
-      label(`feature${i}`, at(2.15, axis).map((v, k) => v + 5 * k), `feature ${i + 1}`);
+      label(`feature${i}`, at(1.95, axis).map((v, k) => v + 5 * k), `feature ${i + 1}`, ["middle", "end", "start"][i]);
     });
     const [tipToken, tipDy] = [at(Math.sqrt(3), state.token), at(data.length, state.dy)];
     const removed = turn(state.token).map((v) => along * Math.sqrt(3) * v * unit);
@@ -97,6 +97,6 @@ touch.figure("ln-gradient", {
       (d) => d);
   },
 
-  tell: () => "Taken away from dy: its mean, {mean:2}, and {along:2} x̂. What is left has the length "
-    + "{size:2}, the mean {leftMean:2} and the part {leftAlong:2} along x̂.",
+  tell: ({ size }) => "Taken away from dy: its mean, {mean:2}, and {along:2} x̂. " + (size < 0.005 ? "Nothing is left."
+    : "What is left has the length {size:2}, the mean {leftMean:2} and the part {leftAlong:2} along x̂."),
 });

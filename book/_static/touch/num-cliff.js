@@ -4,7 +4,7 @@
 touch.figure("num-cliff", {
   controls: {
     dtype: { label: "Dtype", options: { float32: "float32", bfloat16: "bfloat16", float16: "float16" }, value: "float32" },
-    at: { label: "Offset", min: 0, max: 42, step: 1, value: 28, show: (i, data) => data.offsets[i].toLocaleString("en-US") },
+    at: { label: "Offset", min: 0, max: 42, step: 1, value: 12, show: (i, data) => data.offsets[i].toLocaleString("en-US") },
   },
 
   compute({ dtype, at }, { offsets, dtypes }) {
@@ -59,7 +59,9 @@ touch.figure("num-cliff", {
       .attr("stroke", "var(--pst-color-text-muted)").attr("stroke-dasharray", "2 3");
     part(svg, "line.now").attr("x1", x(offset)).attr("x2", x(offset)).attr("y1", 26).attr("y2", 176)
       .attr("stroke", "var(--pst-color-primary)").attr("stroke-width", 2);
-    const shown = (curve) => curve.map((v, i) => [data.offsets[i], v]).filter(([, v]) => !Number.isNaN(v));
+    // Up to the offset that was chosen; what is no number lies at the lower edge.
+    const shown = (curve) => curve.map((v, i) => [data.offsets[i], Number.isNaN(v) ? -2 : v])
+      .filter(([o]) => o <= offset);
     svg.selectAll("path.one").data(shown(numbers.curveOne)).join("path").attr("class", "one")
       .attr("d", ([o, v]) => `M${x(o) - 4},${y(v) - 4}l8,8m0,-8l-8,8`)
       .attr("stroke", "var(--pst-color-primary)").attr("stroke-width", 2);
@@ -69,12 +71,12 @@ touch.figure("num-cliff", {
 
     const [a, b] = [offset - 1, offset + 1];
     const rows = [
-      ["first number", a, "x.0"], ["second number", b, "x.1"],
-      ["square of the first", a * a, "squares.0"], ["square of the second", b * b, "squares.1"],
-      ["mean of the squares", offset ** 2 + 1, "meanSquare"], ["− squared mean", offset ** 2, "squaredMean"],
-      ["= variance, one pass", 1, "onePass"],
-      ["differences from the mean", -1, "differences.0"], ["", 1, "differences.1"],
-      ["variance, two passes", 1, "twoPasses"],
+      ["first", a, "x.0"], ["second", b, "x.1"],
+      ["first squared", a * a, "squares.0"], ["second squared", b * b, "squares.1"],
+      ["mean of squares", offset ** 2 + 1, "meanSquare"], ["− squared mean", offset ** 2, "squaredMean"],
+      ["= one pass", 1, "onePass"],
+      ["first difference", -1, "differences.0"], ["second difference", 1, "differences.1"],
+      ["two passes", 1, "twoPasses"],
     ];
     const find = (path) => path.split(".").reduce((value, key) => value[key], numbers);
     const write = (v) => (Number.isNaN(v) ? "not a number" : Number.isFinite(v)
@@ -83,7 +85,7 @@ touch.figure("num-cliff", {
     part(table, "tr.touch-head").selectAll("th").data(["", "exactly", "as computed"]).join("th")
       .attr("scope", (d, i) => (i ? "col" : null)).text((d) => d);
     const lines = table.selectAll("tr.touch-row").data(rows).join("tr").attr("class", "touch-row")
-      .classed("touch-result", ([name]) => name.includes("variance"));
+      .classed("touch-result", ([name]) => name.includes("pass"));
     lines.selectAll("th").data(([name]) => [name]).join("th").attr("scope", "row").text((d) => d);
     lines.selectAll("td.exact").data(([, exact]) => [exact]).join("td").attr("class", "exact").text(write);
     lines.selectAll("td.found").data(([, exact, path]) => [[write(exact), path]]).join("td")

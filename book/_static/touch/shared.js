@@ -174,7 +174,7 @@
      off at the edge. */
   function panel(svg, { left, top, width, height, x, y, xTicks, yTicks, title, xLabel, xNames = short }) {
     const place = svg.append("g").attr("transform", `translate(${left},${top})`);
-    place.append("rect").attr("width", width).attr("height", height).attr("fill", "#fff");
+    place.append("rect").attr("class", "touch-paper").attr("width", width).attr("height", height).attr("fill", "#fff");
     place.append("g").attr("transform", `translate(0,${height})`)
       .call(d3.axisBottom(x).tickValues(xTicks).tickFormat(xNames).tickSizeOuter(0));
     place.append("g").call(d3.axisLeft(y).tickValues(yTicks).tickFormat(short).tickSizeOuter(0));

@@ -42,7 +42,7 @@
     const middle = ([i, j]) => [left + (j + 0.5) * wide - 1, y(i) + height / 2 - 1];
     svg.append("g").selectAll("path").data([[[0, 1], [3, 4]], [[2, 1], [3, 2]]]).join("path")
       .attr("d", (ends) => d3.line()(ends.map(middle))).attr("stroke", "#e08214").attr("stroke-width", 2)
-      .attr("stroke-dasharray", "6 4");
+      .attr("stroke-dasharray", "6 4").style("pointer-events", "none");
     svg.append("g").attr("text-anchor", "middle").selectAll("text").data(cells).join("text")
       .attr("x", ({ i, j }) => middle([i, j])[0]).attr("y", ({ i, j }) => middle([i, j])[1] + 5)
       .style("fill", (d) => (count(d) === 5 ? "#fff" : "#111")).style("paint-order", "stroke")
@@ -89,7 +89,8 @@
     const when = numbers.solved ? " (median after {updates:0} updates)" : "";
     return `Rate ${numbers.rate}, ${how}: {solved:0} of 5 seeds solve the task${when}. The median `
       + "token variance is lowest after {lowest:0} updates, at 10 to the power of {power:1}; the median "
-      + "loss after 300 updates is {end:3}. Gray and dotted: the same rate without warmup.";
+      + "loss after 300 updates is {end:3}."
+      + (numbers.length ? " Gray and dotted: the same rate without warmup." : "");
   }
 
   touch.figure("warmup-map", {
