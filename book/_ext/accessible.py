@@ -51,11 +51,12 @@ def mend_roles(
 def name_language(
     app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: object
 ) -> None:
-    """Say which pages are Chinese, which decides on voice, glyphs and hyphens."""
+    """Say which pages are Chinese, which decides on voice, glyphs, hyphens and spaces."""
     if pagename.startswith("book/zh/"):
         context["language"] = "zh-Hans"
         app.add_css_file("chinese.css")  # called here, it is added to this page only
-        context["body"] = context["body"].replace('caption-number">Fig. ', 'caption-number">图 ')
+        body = context["body"].replace('caption-number">Fig. ', 'caption-number">图 ')
+        context["body"] = re.sub(r'(class="pasted-text">[\d.]+) %', r"\1%", body)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

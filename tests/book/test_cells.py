@@ -108,10 +108,13 @@ def test_chinese_pages_are_marked_as_chinese(accessible: ModuleType) -> None:
     app = SimpleNamespace(add_css_file=styles.append)
     pages = {}
     for page in ("book/zh/claims", "book/claims"):
-        pages[page] = {"language": "en", "body": '<span class="caption-number">Fig. 2 </span>'}
+        body = '<span class="caption-number">Fig. 2 </span><span class="pasted-text">1.4 %</span>'
+        pages[page] = {"language": "en", "body": body}
         accessible.name_language(app, page, "page.html", pages[page], None)
     assert pages["book/zh/claims"]["language"] == "zh-Hans"
     assert "图 2 " in pages["book/zh/claims"]["body"]
+    assert ">1.4%<" in pages["book/zh/claims"]["body"]
     assert pages["book/claims"]["language"] == "en"
     assert "Fig. 2 " in pages["book/claims"]["body"]
+    assert ">1.4 %<" in pages["book/claims"]["body"]
     assert [(EXTENSIONS.parent / "_static" / style).is_file() for style in styles] == [True]
