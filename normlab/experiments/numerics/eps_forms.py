@@ -11,7 +11,7 @@ from normlab.experiments.sweep import experiment
 
 Place = Literal["inside", "outside", "clamp"]
 EPS = 1e-5
-STDS = (1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6)
+STDS = (1.0, 0.3, 0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 7e-6, 5e-6, 3e-6, 1e-6)
 
 
 def _check_place(place: str) -> None:
