@@ -117,8 +117,8 @@ def count_calls(call: Callable[[], object]) -> int:
     """Functions that one call enters, of Python and of C as far as Python calls them.
 
     Example:
-        >>> count_calls(lambda: len(str(1)))
-        3
+        >>> count_calls(lambda: (lambda: None)())
+        2
     """
     call()
     entered = 0

@@ -16,7 +16,7 @@ EXPERIMENTS = find_experiments()
 def test_lists_every_experiment_with_its_question(capsys):
     assert main([]) == 0
     listed = capsys.readouterr().out
-    assert len(EXPERIMENTS) == 107
+    assert len(EXPERIMENTS) == 108
     for name, module in EXPERIMENTS.items():
         question = importlib.import_module(module).__doc__.strip().partition("\n")[0]
         assert f"  {name} " in listed
