@@ -270,7 +270,7 @@ def test_the_calls_do_what_the_guide_says() -> None:
         ("`nn.BatchNorm1d(D)` on `x.mT` | N, T", "`nn.BatchNorm1d(D)` | N, T"),
         ("| `nn.GroupNorm(G, C)` |", "| `nn.GroupNorm(1, C)` |"),
         ("`x.movedim(1, -1)` | C |", "`x.movedim(1, -1)` | C, H, W |"),
-        ("| RMS norm | `nn.RMSNorm(D)` |", "| RMS norm | `nn.RMSNorm((T, D))` |"),
+        ("`nn.RMSNorm(D, eps=1e-6)` | D", "`nn.RMSNorm((T, D))` | D"),
         ("Use `nn.BatchNorm2d(C)` on", "Use `nn.BatchNorm3d(C)` on"),
     ],
 )
