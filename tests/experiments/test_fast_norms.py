@@ -3,12 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from normlab.experiments.fast_norms.gpu import LARGE, SHAPES, collect
 from normlab.experiments.fast_norms.limits import PASSED, Limits, place
 from normlab.experiments.fast_norms.steps import SHAPES as SHAPES_OF_STEPS
-from normlab.experiments.fast_norms.steps import Steps, read_call, span
+from normlab.experiments.fast_norms.steps import TRIED, Steps, read_call, span
 from normlab.experiments.fast_norms.times import Record, Times
 
 PATH = Path(__file__).resolve().parents[2] / "book" / "_data" / "kernel_times.json"
@@ -142,6 +143,19 @@ def test_the_recorded_steps_rise():
     milliseconds = 1e-6 * steps.nanoseconds("torch", *at((4096, 768))) * 4096 * 768
     assert 1 < milliseconds < 20
     assert 0.1 < steps.in_cache("float32") < steps.nanoseconds("blocks", *at((4096, 768)))
+
+
+def test_a_gain_is_over_the_step_before():
+    steps = Steps(LADDER)
+    assert np.isnan(steps.gains("loop")).all() and np.isnan(steps.gains("lanes")[3:]).all()
+    assert max(steps.gains("lanes")[:3]) < 0.5 and max(steps.gains("streamed")[:3]) < 0.9
+    product = np.prod([steps.gains(step) for step in TRIED[1:-1]], axis=0)
+    for i, shape in enumerate(SHAPES_OF_STEPS):
+        whole = steps.ratio("blocks", *at(shape)) / steps.ratio("loop", *at(shape))
+        assert product[i] == pytest.approx(whole)
+    left = steps.ratio("side by side", "bfloat16", SHAPES_OF_STEPS[2])
+    kept = steps.ratio("blocks", "bfloat16", SHAPES_OF_STEPS[2])
+    assert steps.gains("side by side")[5] == pytest.approx(left / kept)
 
 
 def test_less_in_a_call_takes_less():

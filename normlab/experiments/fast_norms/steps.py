@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 SHAPES = ((4096, 768), (8192, 1024), (2048, 4096))
 STEPS = ("loop", "lanes", "corrected", "streamed", "ahead", "blocks")  #: up to the back end's own
+TRIED = (*STEPS, "side by side")  #: and one that it leaves out
 _ALLOWED = 0.05  # of the control
 
 
@@ -29,6 +31,20 @@ class Steps:
             KeyError: no such case, or its control was off.
         """
         return self._find(dtype, shape)["ratio"][step][0]
+
+    def gains(self, step: str) -> list[float]:
+        """Time over that of the step before, in float32 and then in bfloat16, at each shape.
+
+        It is nan where the record has no step before.
+        """
+        before = {after: first for first, after in pairwise(TRIED)}.get(step)
+        return [
+            math.nan
+            if before is None or (before, dtype) == ("loop", "bfloat16")
+            else self.ratio(step, dtype, shape) / self.ratio(before, dtype, shape)
+            for dtype in ("float32", "bfloat16")
+            for shape in SHAPES
+        ]
 
     def percent(self, step: str, dtype: str, shape: tuple[int, int]) -> float:
         """Time of a copy that streams its results over that of a step, in percent."""
