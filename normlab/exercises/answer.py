@@ -23,11 +23,24 @@ from normlab.norms import NORMS
 
 UNANSWERED = "not answered yet"
 PRINTED = "it prints a value and returns None; the check reads what is returned: write return"
-_WIDE = {"float64", "double", "longdouble", "float128", "float", "fsum", "f8", "<f8", "d", "tolist"}
+_WIDE = {
+    "float64",
+    "double",
+    "longdouble",
+    "float128",
+    "float",
+    "fsum",
+    "f8",
+    "<f8",
+    "d",
+    "tolist",
+    "cov",
+}
 #: what a check may forbid, besides the name of a norm -> what is said
 FORBIDDEN = {
     "autograd": "it calls torch's autograd; the exercise asks for the gradient by hand",
-    "float64": "it computes in float64; the exercise asks for the dtype of the input",
+    "float64": "it computes in float64 or comes through it, as float, tolist and np.cov do; the "
+    "exercise asks for an array of the input's dtype",
 }
 
 

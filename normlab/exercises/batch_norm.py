@@ -130,6 +130,8 @@ def check_input_gradient(answer: Answer) -> Grading:
         summed = g - samples * (through_mean + through_var)
         mistakes = {
             "the two subtracted terms are means over the batch, not sums": rstd * summed,
+            "the divisor of the last term is N, too, not N - 1": rstd
+            * (g - through_mean - through_var * samples / (samples - 1)),
             "the means run over the batch (axis 0), not over the features": rstd * by_rows,
             "the factor rstd applies to all three terms": rstd * g - through_mean - through_var,
         }

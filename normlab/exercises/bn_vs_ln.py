@@ -78,6 +78,7 @@ def check_stored_numbers(answer: Answer) -> Grading:
             "the running mean and variance are not learned, but they are kept": (2 * d, 0),
             "the running moments are buffers, not learned": (4 * d, 0),
             "a weight and a bias for each feature, not one of each": (2, 2 * d),
+            "without the count of batches, says the text": (2 * d, 2 * d + 1),
             "each of the four is a vector with an entry for each feature": (2, 2),
         }
         yield Question(("batch_norm", d), (2 * d, 2 * d), mistakes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
+import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -68,7 +69,8 @@ def _ask(answer: Answer, layer: Layer, wrong: str = "") -> Generator[str, None, 
         except Exception as error:  # a reader's function may fail in any way; say how
             if not wrong:
                 raise
-            yield f"{prefix}it raised {type(error).__name__}: {error}{remedy}"
+            first = str(error).partition("\n")[0].rstrip(" .,:")
+            yield f"{prefix}it raised {type(error).__name__}: {first}{remedy}"
         verdict = as_plain(verdict)
         if not isinstance(verdict, bool):
             yield f"{prefix}expected True or False, got {type(verdict).__name__}{remedy}"
@@ -110,6 +112,7 @@ _HINTS = {
     "gradients": _GRADIENT,
 }
 _MORE = {
+    "other_eps": "Leave eps out once: the default may be another one",
     "missing_projection_term": (
         "With weight 1 the gradient of y.sum() is zero in the right layer, and here"
     ),
@@ -207,6 +210,7 @@ def check_black_boxes(answer: Answer) -> Grading:
         "instance_norm": "change one channel: how many channels move with it?",
     }
     said = answer()
+    said = said.tolist() if isinstance(said, np.ndarray) else said
     if not isinstance(said, list | tuple) or len(said) != len(_IN_BOX):
         yield f"expected a tuple of {len(_IN_BOX)} names"
     for index, (got, family) in enumerate(zip(said, _IN_BOX, strict=True)):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normlab.exercises.grading import Answer, Grading, Question, grader
+from normlab.exercises.grading import UNANSWERED, Answer, Grading, Question, grader
 
 
 @grader
@@ -93,9 +93,17 @@ def check_start_epoch(answer: Answer) -> Grading:
             "head in eval"
         ),
         "the head does not learn: only the backbone is to be frozen": "head frozen",
+        "it sets the modes, but returns None: return the model": "not returned",
     }
     torch.manual_seed(0)
-    yield Question((_FineTuned(),), "only the head learns", mistakes, through=epochs)
+    model = _FineTuned()
+    yield UNANSWERED if epochs(model) == "untouched" else ""
+    yield Question((model,), "only the head learns", mistakes, through=epochs)
+
+
+def _modes(model: nn.Module) -> tuple[list[bool], list[bool]]:
+    """What the start of an epoch may change."""
+    return [m.training for m in model.modules()], [p.requires_grad for p in model.parameters()]
 
 
 def _fine_tune(start_epoch: Answer, model: nn.Sequential) -> str:
@@ -107,7 +115,9 @@ def _fine_tune(start_epoch: Answer, model: nn.Sequential) -> str:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     heads = True
     for _ in range(2):
-        start_epoch(model, backbone)
+        untouched = _modes(model)
+        if start_epoch.run(model, backbone) is None:
+            return "untouched" if _modes(model) == untouched else "not returned"
         by_batch = not torch.allclose(copy.deepcopy(backbone)(x), right, atol=1e-5)
         heads = heads and all(m.training for m in head.modules())
         for _ in range(2):
@@ -172,10 +182,17 @@ def check_decay_groups(answer: Answer) -> Grading:
     yield Question((rms, decay), "0.weight, 2.weight", mistakes, hint, through=divide)
 
 
+def _of_group(group: dict[str, Any]) -> list[Tensor]:
+    """The parameters of a group: one, several, or several with their names."""
+    params = group["params"]
+    several = [params] if isinstance(params, Tensor) else list(params)
+    return [p[1] if isinstance(p, tuple) else p for p in several]
+
+
 def _describe(groups: Any, model: nn.Module, decay: float) -> str:
     """Names of the parameters that decay, or what is wrong with the groups."""
     names = {id(p): name for name, p in model.named_parameters()}
-    listed = [(id(p), g.get("weight_decay")) for g in map(dict, groups) for p in list(g["params"])]
+    listed = [(id(p), g.get("weight_decay")) for g in map(dict, groups) for p in _of_group(g)]
     if len(listed) > len({key for key, _ in listed}):
         return "twice"
     if {key for key, _ in listed} != set(names):

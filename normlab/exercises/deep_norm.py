@@ -25,12 +25,23 @@ def check_block(answer: Answer) -> Grading:
     def build(branch: Any, norm: Any, alpha: float) -> Callable[[Tensor], Tensor]:
         return lambda x: answer(x, branch, norm, alpha)
 
-    report = check_residual(build, like="deep_norm")
-    yield "" if answer.error else what_fails(report)  # of an error the answer tells more
+    questions = []
     for shape, alpha in (((2, 5), 3.0), ((3, 4), 1.5)):
         x = torch.linspace(-1, 1, math.prod(shape), dtype=torch.float64).view(shape)
         right = torch.sin(alpha * x + torch.tanh(x))
-        yield Question((x, torch.tanh, torch.sin, alpha), right)
+        mistakes = {
+            "alpha belongs to the skip alone; the branch gets x": (
+                torch.sin(alpha * x + torch.tanh(alpha * x))
+            ),
+            "that is the same but for the eps of the norm: multiply the skip by alpha, leave the "
+            "branch as it is": torch.sin(x + torch.tanh(x) / alpha),
+        }
+        questions.append(Question((x, torch.tanh, torch.sin, alpha), right, mistakes))
+    for question in questions:
+        yield question.known(answer(*question.args))
+    report = check_residual(build, like="deep_norm")
+    yield "" if answer.error else what_fails(report)  # of an error the answer tells more
+    yield from questions
 
 
 @grader
@@ -91,7 +102,10 @@ def check_sublayers(answer: Answer) -> Grading:
     """
     for s in (12, 300):
         mistakes = {
-            "s counts sublayers already, not layers": ((2 * s) ** 0.25, (8 * s) ** -0.25),
+            "the argument counts sublayers already, not layers": (
+                (2 * s) ** 0.25,
+                (8 * s) ** -0.25,
+            ),
             "v² + w² is 2 beta², because v and w both start at beta": (s**0.25, s**-0.25),
             "that is alpha², not alpha": (s**0.5, (4 * s) ** -0.25),
             "alpha and beta are exchanged": ((4 * s) ** -0.25, s**0.25),

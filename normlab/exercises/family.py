@@ -46,10 +46,16 @@ def check_batch_renorm(answer: Answer) -> Grading:
         d = min(max(shift, -d_max), d_max)
         mistakes = {
             "that is batch norm; r and d are missing": x_hat,
+            "r and d are bounded from below, too, by 1/r_max and -d_max": (
+                x_hat * min(factor, r_max) + min(shift, d_max)
+            ),
             "that is evaluation; r and d have bounds": (x - mean) / std,
             "r is bounded from below, too, by 1/r_max": x_hat * min(factor, r_max) + d,
             "d is bounded from below, too, by -d_max": x_hat * r + min(shift, d_max),
             "r is the batch's spread over the running one": x_hat / r + d,
+            "d is in running deviations, not in those of the batch": (
+                x_hat * r + min(max((batch_mean - mean) / batch_std, -d_max), d_max)
+            ),
             "d is the batch's mean minus the running one": x_hat * r - d,
             "d is added behind the factor": (x_hat + d) * r,
         }
@@ -77,7 +83,9 @@ def check_global_response(answer: Answer) -> Grading:
         ratio = contrast(length, mean_length)
         of_positions = x.square().sum(1, keepdim=True).sqrt()
         without_root = contrast(squares, squares.mean(1, keepdim=True))
-        averaged = contrast(squares.div(math.prod(shape[2:])).sqrt(), mean_length)
+        rms = squares.div(math.prod(shape[2:])).sqrt()
+        averaged = contrast(rms, rms.mean(1, keepdim=True))
+        over_batch = contrast(length, length.mean((0, 1), keepdim=True))
         mistakes = {
             "the input is added at the end": w * ratio + b,
             known("bias_ignored", "global_response_norm"): w * ratio + x,
@@ -87,6 +95,9 @@ def check_global_response(answer: Answer) -> Grading:
             ),
             "the mean runs over the channels": (
                 w * contrast(length, length.mean(0, keepdim=True)) + b + x
+            ),
+            "the mean runs over the channels of one image, not over the batch": (
+                w * over_batch + b + x
             ),
             "a length is the root of the sum of squares": w * without_root + b + x,
             "a length sums over the positions; it does not average": w * averaged + b + x,

@@ -19,6 +19,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, overload
 
 import numpy as np
@@ -57,7 +58,7 @@ class Question:
         tolerance: largest difference allowed, relative to the largest expected magnitude.
         through: what is called in place of the answer; it calls the answer and says what came
             of it.
-        dtype: of the tensor that the text asks for; None where any will do.
+        dtype: of the tensor or array that the text asks for; None where any will do.
         choices: the words among which the text asks for one; empty where it asks for none.
     """
 
@@ -67,7 +68,7 @@ class Question:
     hint: str = ""
     tolerance: float = 1e-5
     through: Callable[..., Any] | None = None
-    dtype: torch.dtype | None = None
+    dtype: torch.dtype | np.dtype | None = None
     choices: tuple[str, ...] = ()
 
     def judge(self, got: Any) -> str:
@@ -76,10 +77,19 @@ class Question:
             return self._unlike_dtype(got)
         if self.choices and isinstance(got, str) and got not in self.choices:
             return f"got {got!r}; expected one of {', '.join(map(repr, self.choices))}"
-        for sentence, value in self.mistakes.items():
-            if _agrees(got, value, self.tolerance):
-                return sentence
-        return _unfit(got, self.expected) or self._unlike_dtype(got) or self._unexplained(got)
+        return (
+            self.known(got)
+            or _unfit(got, self.expected)
+            or self._unlike_dtype(got)
+            or self._unexplained(got)
+        )
+
+    def known(self, got: Any) -> str:
+        """The sentence of the known mistake that gives a wrong value, or "" where none does."""
+        if _agrees(got, self.expected, self.tolerance):
+            return ""
+        values = self.mistakes.items()
+        return next((said for said, value in values if _agrees(got, value, self.tolerance)), "")
 
     def _unlike_dtype(self, got: Any) -> str:
         found = getattr(got, "dtype", type(got).__name__)
@@ -95,6 +105,8 @@ Grading = Iterator[Question | str]
 
 def as_array(value: Any) -> np.ndarray:
     """A number, array or tensor in float64."""
+    if isinstance(value, Fraction):
+        value = float(value)
     if hasattr(value, "detach"):
         value = value.detach().to("cpu").double().numpy()
     if isinstance(value, list | tuple) and any(hasattr(one, "detach") for one in value):

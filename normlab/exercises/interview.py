@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normlab.checks.conformance import check_layer
 from normlab.exercises.grading import Answer, Grading, Question, grader, random, what_fails
-from normlab.layers import rms_norm
+from normlab.layers import batch_norm, rms_norm
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -22,6 +22,11 @@ def _rows() -> tuple[Tensor, Tensor, Tensor, float]:
 
 def _upcast(x: Tensor) -> Tensor:
     return x.float() if x.dtype in HALF else x
+
+
+def _unlike_tensor(name: str, value: Any) -> str:
+    got = type(value).__name__
+    return "" if isinstance(value, Tensor) else f"{name}: expected a torch tensor, got {got}"
 
 
 def _in_rows(input: Tensor, normalized_shape: Sequence[int]) -> Tensor:
@@ -73,14 +78,15 @@ def check_layer_norm_pair(forward: Answer, backward: Answer) -> Grading:
     made = forward(*_rows())
     if not isinstance(made, tuple | list) or len(made) != 2:
         yield f"expected (y, cache) of the forward pass, got {type(made).__name__}"
+    yield _unlike_tensor("y", made[0])
     gradients = backward(random(3, 4, seed=1), made[1])
     if not isinstance(gradients, tuple | list) or len(gradients) != 3:
         yield f"expected (dx, dweight, dbias) of the backward pass, got {type(gradients).__name__}"
     for name, gradient, shape in zip(
         ("dx", "dweight", "dbias"), gradients, ((3, 4), (4,), (4,)), strict=True
     ):
-        if tuple(getattr(gradient, "shape", ())) != shape:
-            got = tuple(getattr(gradient, "shape", ()))
+        yield _unlike_tensor(name, gradient)
+        if (got := tuple(gradient.shape)) != shape:
             yield f"{name} has the shape of what it belongs to: expected {shape}, got {got}"
     yield what_fails(check_layer(_on_rows(ByHand.apply), like="layer_norm"))
 
@@ -117,7 +123,14 @@ def check_batch_norm(answer: Answer) -> Grading:
         return y.reshape(channels_last.shape).movedim(-1, 1).to(input.dtype)
 
     x, weight, bias, eps = _rows()
-    answer.updating((1, 2), x, bias.clone(), weight.clone(), weight, bias, True, 0.1, eps)
+    mean, var = bias.clone(), weight.clone()
+    y = answer.updating((1, 2), x, mean, var, weight, bias, True, 0.1, eps)
+    mistakes = {
+        f"in training the batch is normalized with its own mean and variance, not with the "
+        f"running ones{when}": ((x - m) * (v + eps).rsqrt())
+        for when, m, v in (("", mean, var), (" before their update", bias, weight))
+    }
+    yield Question((), batch_norm(x, None, None, training=True, eps=eps), mistakes).known(y)
     yield what_fails(check_layer(layer, like="batch_norm"))
 
 
@@ -128,7 +141,21 @@ def check_rms_norm(answer: Answer) -> Grading:
     Nothing is taken care of here: half precision, several axes, no weight, `eps` None.
     """
     answer(_rows()[0], (4,))
+    x = random(3, 2, 4, seed=6).float()
+    last = {
+        "the mean is taken over all axes of normalized_shape, not over the last alone": (
+            rms_norm(x, (4,), eps=0.1)
+        )
+    }
+    yield Question((), rms_norm(x, (2, 4), eps=0.1), last).known(answer(x, (2, 4), None, 0.1))
     yield what_fails(check_layer(answer, like="rms_norm"))
+    small = 1e-4 * x
+    mistakes = {
+        "an eps of 0 is a number, too; of eps ask whether it is None": (
+            rms_norm(small, (4,), eps=None)
+        )
+    }
+    yield Question((small, (4,), None, 0.0), rms_norm(small, (4,), eps=0.0), mistakes)
     for dtype in HALF:
         x = (1e-2 * random(3, 4, seed=5)).to(dtype)
         mistakes = {

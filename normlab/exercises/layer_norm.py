@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from normlab.checks.changes import gradient
 from normlab.checks.formula import Formula
 from normlab.checks.mutants import LAYER_NORM_MUTANTS
 from normlab.exercises.grading import Answer, Grading, Question, as_array, grader, random, uneven
@@ -72,13 +73,16 @@ def check_input_gradient(answer: Answer) -> Grading:
         rstd = (mean((x - mean(x)).square()) + eps).rsqrt()
         x_hat = (x - mean(x)) * rstd
         g = dy * weight
+        formula = Formula("layer_norm", eps=eps)
         first = {
+            "eps belongs into rstd, too: the variance gets it before the root": (
+                gradient(formula.replace(eps=0.0), x, weight, None, dy)
+            ),
             "the sums need their 1/H": rstd * (g - size * (mean(g) + x_hat * mean(g * x_hat))),
             "the bars are means over the features of a row, not over the rows": (
                 rstd * (g - g.mean(0) - x_hat * (g * x_hat).mean(0))
             ),
         }
-        formula = Formula("layer_norm", eps=eps)
         mistakes = wrong_input_gradients(formula, x, weight, dy, first=first)
         yield Question((dy, x, weight, eps), leaf.grad, mistakes, tolerance=1e-9)
 

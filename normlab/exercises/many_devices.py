@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
@@ -17,7 +19,7 @@ def check_merge(answer: Answer) -> Grading:
     Source:
         chan1983algorithms, Eq. 2.1.
     """
-    for sizes in ((2, 2), (5, 3, 1), (4, 0, 2)):
+    for sizes in ((2, 2), (5, 3, 1), (4, 0, 2), (0, 3)):
         parts = [3 * i + random(n, seed=i) for i, n in enumerate(sizes)]
         counts = torch.tensor([float(n) for n in sizes])
         means = torch.stack([p.sum() / max(1, len(p)) for p in parts])
@@ -32,7 +34,17 @@ def check_merge(answer: Answer) -> Grading:
                 right[0],
                 right[1] - squares.sum().item() / sum(sizes),
             ),
+            "`squares` are about each device's own mean: add what the means lie apart": (
+                right[0],
+                squares.sum().item() / sum(sizes) - right[0] ** 2,
+            ),
+            "average the squared distances by the counts; a larger device counts more": (
+                right[0],
+                (squares.sum() / sum(sizes) + (means - right[0]).square().mean()).item(),
+            ),
         }
+        if not sizes[0]:
+            mistakes["the first device may be empty, too: 0 / 0 is NaN"] = (math.nan, math.nan)
         yield Question((counts, means, squares), right, mistakes)
 
 
@@ -57,6 +69,9 @@ def check_sync_gradient(answer: Answer) -> Grading:
             "the sums are over all devices, so divide them by the count of all": by_own_count,
             "the sums have to be divided by the count": undivided,
             "the weight is missing": right / weight,
+            "the weight multiplies the sums, too: it stands before the bracket": (
+                rstd * (weight * dy - sums[0] / count - x_hat * sums[1] / count)
+            ),
             "the factor rstd is missing": right / rstd,
             "the statistics are taken as constants": dy * weight * rstd,
             "the part along x_hat is missing": (dy - sums[0] / count) * weight * rstd,
@@ -104,5 +119,7 @@ def check_reduction(answer: Answer) -> Grading:
         ),
     }
     for divided, (right, reasons) in rights.items():
-        mistakes = {f"{divided}, not {wrong}: {why}": wrong for wrong, why in reasons.items()}
+        mistakes = {
+            f"for {divided!r} it is not {wrong!r}: {why}": wrong for wrong, why in reasons.items()
+        }
         yield Question((divided,), right, mistakes, choices=REDUCTIONS)

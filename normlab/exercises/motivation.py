@@ -170,6 +170,10 @@ def check_shift_measure(answer: Answer) -> Grading:
         }
         means = {sentence: value.mean() for sentence, value in mistakes.items()}
         means["average over the units, do not add them"] = (moved / std).sum()
+        means["the mean of the sizes, not the root of their mean square"] = (
+            (moved / std).square().mean().sqrt()
+        )
+        means["divide unit by unit, then average"] = moved.mean() / std.mean()
         yield Question((before, after), (moved / std).mean(), means)
 
 

@@ -33,7 +33,8 @@ def check_variance(answer: Answer) -> Grading:
             mistakes[f"{one_pass} {mean * mean:.0e}, where float32 moves in steps of 8"] = naive
             mistakes["a floor at 0 hides the cancellation; it does not undo it"] = naive.clip(0)
         hint = "subtract the mean before you square" if mean else ""
-        yield Question((x,), exact, mistakes, hint, tolerance=1e-3)
+        dtype = np.dtype("float32")
+        yield Question((x,), exact, mistakes, hint, tolerance=1e-3, dtype=dtype)
 
 
 @grader
@@ -44,6 +45,7 @@ def check_half_size(answer: Answer) -> Grading:
         mistakes = {
             "at sqrt(eps) the output is 1/sqrt(2): solve s / sqrt(s² + eps) = 1/2": eps**0.5,
             "inside the root eps has the units of a variance: take a root": eps,
+            "s² = eps / 3 is a variance: take its root": eps / 3,
             "the equation is s² + eps = 4 s²; you have s² + eps = 2 s": eps / 2,
         }
         yield Question((eps, "inside"), (eps / 3) ** 0.5, mistakes, "place is 'inside'")

@@ -6,7 +6,9 @@ import math
 
 from torch import Tensor
 
+from normlab.checks.formula import Formula
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
+from normlab.exercises.shared import known
 from normlab.layers import layer_norm
 
 
@@ -55,6 +57,7 @@ def check_lstm_sums(answer: Answer) -> Grading:
     def norm(a: Tensor, eps: float = 1e-5) -> Tensor:
         return layer_norm(a, (a.shape[-1],), eps=eps)
 
+    bessel = Formula("layer_norm", divisor="n-1")
     for n, inputs, hidden, scale in ((3, 5, 2, 1.0), (2, 4, 3, 2e-3)):
         x, h = scale * random(n, inputs, seed=0), scale * random(n, hidden, seed=1)
         w, u = random(4 * hidden, inputs, seed=2), random(4 * hidden, hidden, seed=3)
@@ -71,6 +74,7 @@ def check_lstm_sums(answer: Answer) -> Grading:
             "the bias is missing": norm(from_x) + norm(from_h),
             "the summed inputs are normalized, not x and h": norm(x) @ w.T + norm(h) @ u.T + b,
             "one mean is over all four gates, not one for each gate": sum(by_gate) + b,
+            known("bessel"): bessel(from_x) + bessel(from_h) + b,
             "eps is 1e-5": norm(from_x, 0.0) + norm(from_h, 0.0) + b,
         }
         yield Question((x, h, w, u, b), norm(from_x) + norm(from_h) + b, mistakes, tolerance=1e-9)
@@ -147,6 +151,7 @@ def check_speedup(answer: Answer) -> Grading:
         "that is the inverse": 3 / 5,
         "the level is the best loss of slow, not its last": 8 / 2,
         "epochs count from 1": 4 / 2,
+        "slow needs the epochs up to its best loss, not all of its epochs": 8 / 3,
         "at the level is enough: <=, not <": 5 / 5,
         "slow has its best loss twice; the first epoch counts": 7 / 3,
         "the first epoch of fast at or below the level is asked for, not its best": 5 / 6,

@@ -76,6 +76,7 @@ def check_rms_coefficients(answer: Answer) -> Grading:
             "ds needs the weight: sum dy * weight * x": (r, -plain * r**3 / size),
             "the sum needs its 1/n": (r, size * b),
             "one factor r comes from dx, two from x_hat: r to the third": (r, b / r**2),
+            "r to the third, not squared": (r, b / r),
             "that is LayerNorm's b; RMSNorm subtracts no mean": (
                 r,
                 (db * mean - ds) * r**3 / size,
@@ -91,15 +92,17 @@ def check_bias_gradient(answer: Answer) -> Grading:
     Source:
         torch 2.13.0, measured.
     """
-    # divided with a rest, and without one; above and below what a buffer holds
-    for rows, threads in ((100, 1), (1000, 1), (1000, 2), (301, 2), (770, 3), (512, 3), (4096, 4)):
+    # divided with a rest, and without one; above and below what a buffer holds; and with a rest
+    # below it where the other shares are above
+    few = ((100, 1), (1000, 1), (1000, 2), (301, 2), (770, 3), (512, 3), (4096, 4))
+    for rows, threads in (*few, (1025, 4), (4097, 16)):
         length = -(-rows // threads)
         shares = [min(length, rows - t * length) for t in range(threads)]
         mistakes = {
             "that is the exact sum; each buffer is bfloat16 and stops": rows,
             "each thread has a buffer of its own": min(256, rows),
-            "a thread adds only the rows that it has": 256 * threads,
             "the last thread has the rest, which is less": min(256, length) * threads,
+            "a thread adds only the rows that it has": 256 * threads,
             "rounded down, some rows are lost": min(256, rows // threads) * threads,
         }
         yield Question((rows, threads), sum(min(256, share) for share in shares), mistakes)

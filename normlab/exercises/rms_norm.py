@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from normlab.checks.changes import gradient
 from normlab.checks.formula import Formula
 from normlab.exercises.grading import Answer, Grading, Question, grader, random, uneven
 from normlab.exercises.shared import wrong_input_gradients, wrong_outputs
@@ -51,7 +52,14 @@ def check_rms_gradient(answer: Answer) -> Grading:
         through_square = x_hat * _mean(g * x_hat)
         by_rows = rrms * (g - x_hat * (g * x_hat).mean(0))
         centered = rrms * (g - _mean(g) - through_square)
-        mistakes = wrong_input_gradients(Formula("rms_norm", eps=eps), x, weight, dy) | {
+        formula, like_layer_norm = Formula("rms_norm", eps=eps), Formula("layer_norm", eps=eps)
+        mistakes = wrong_input_gradients(formula, x, weight, dy) | {
+            "eps belongs into the root here, too": (
+                gradient(formula.replace(eps=0.0), x, weight, None, dy)
+            ),
+            "that is LayerNorm's gradient; RMSNorm subtracts no mean": (
+                gradient(like_layer_norm, x, weight, None, dy)
+            ),
             "no mean is subtracted in RMSNorm, so none is subtracted here": centered,
             "the sum needs its 1/H": rrms * (g - size * through_square),
             "the bar is a mean over the features of a row, not over the rows": by_rows,
@@ -82,7 +90,9 @@ def check_half_precision(answer: Answer) -> Grading:
         wide = x.double(), weight.double()
         exact = rms_norm(wide[0], (size,), wide[1], eps)
         y = answer(x, weight, eps)
-        if not isinstance(y, Tensor) or y.shape != x.shape:
+        if not isinstance(y, Tensor):
+            yield f"expected a torch tensor, got {type(y).__name__}"
+        if y.shape != x.shape:
             yield f"expected a tensor of shape {tuple(x.shape)}"
         if not bool(y.isfinite().all()):
             yield (

@@ -65,10 +65,13 @@ def check_sandwich(answer: Answer) -> Grading:
 @grader
 def check_stream(answer: Answer) -> Grading:
     """Grade `answer(block, gain)`, the mean square of a Pre-LN stream before training."""
-    for block, gain in ((1, 1.0), (64, 1.0), (10, 2.0)):
+    for block, gain in ((10, 2.0), (1, 1.0), (64, 1.0)):
         of_one_matrix, product = 1 + block * gain**2, (1 + gain**4) ** block
         mistakes = {
             "the branch has two matrices, so it grows with the square of the gain": of_one_matrix,
+            "a mean square grows with the square of each factor": 1 + block * gain,
+            "blocks count from 1: after the first, one branch was added": 1 + (block + 1) * gain**4,
+            "blocks count from 1; the branch of `block` counts already": 1 + (block - 1) * gain**4,
             "the stream starts at mean square 1": block * gain**4,
             "that is the root mean square": (1 + block * gain**4) ** 0.5,
             "uncorrelated vectors: the mean squares add, they do not multiply": product,

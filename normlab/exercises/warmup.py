@@ -17,6 +17,7 @@ def check_warmup_factor(answer: Answer) -> Grading:
         mistakes = {
             "the first update would have rate zero and be lost: count from 1": min(1, (t - 1) / w),
             "update w should be the first at the peak, not update w - 1": min(1, (t + 1) / w),
+            "the peak is reached at update w, not at w + 1": min(1, t / (w + 1)),
             "the rate goes on growing beyond the peak": t / w,
         }
         yield Question((t, w), min(1.0, t / w), mistakes)
@@ -64,6 +65,8 @@ def check_plateau(answer: Answer) -> Grading:
             "average over all tokens": -math.log(max(shares)),
             "the sign: a loss is not negative": -right,
         }
+        if 0 in counts:
+            mistakes["0 log 0 is 0: leave out a token that never comes"] = math.nan
         yield Question((counts,), right, mistakes)
 
 

@@ -153,6 +153,10 @@ WRONG = {
         "autograd": (gradient_by_autograd, "asks for the gradient by hand"),
         "constants": (lambda g, h, r: r * g, "cut from the graph"),
         "no mean": (lambda g, h, r: r * (g - h * (g * h).mean(0)), "through the mean is missing"),
+        "divisor N - 1": (
+            lambda g, h, r: r * (g - g.mean(0) - h * (g * h).sum(0) / (len(g) - 1)),
+            "the divisor of the last term is N",
+        ),
         "no variance": (lambda g, h, r: r * (g - g.mean(0)), "through the variance is missing"),
         "sums": (
             lambda g, h, r: r * (g - g.sum(0) - h * (g * h).sum(0)),

@@ -75,6 +75,10 @@ WRONG = {
         "rows": (lambda x: folded(x).flatten(0, 1), "expected shape"),
     },
     "check_stored_numbers": {
+        "the count of batches": (
+            lambda norm, d: (SIZES[norm][0] * d, SIZES[norm][1] * d + (norm == "batch_norm")),
+            "without the count of batches",
+        ),
         "not per feature": (lambda norm, d: SIZES[norm], "each of the four is a vector"),
         "all learned": (
             lambda norm, d: (sum(SIZES[norm]) * d, 0),

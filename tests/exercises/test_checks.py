@@ -79,6 +79,12 @@ def bitwise(layer):
     return torch.equal(layer(x, (16,)), F.layer_norm(x, (16,)))
 
 
+def asserting_at_length(layer):
+    if not gradients_agree(layer):
+        raise RuntimeError("Jacobian mismatch,\nnumerical: 1.0\nanalytical: 2.0")
+    return True
+
+
 def asserting(layer):
     assert gradients_agree(layer), "gradients"
     return True
@@ -104,7 +110,7 @@ OTHER = {
     "check_killer": in_numpy,
     "check_suite": suite_at_once,
     "check_suspects": lambda: dict(reversed(GUILTY.items())),
-    "check_black_boxes": lambda: list(BOXES),
+    "check_black_boxes": lambda: np.array(BOXES),
     "check_declaration": lambda: {
         "eps": 0.000001,
         "eps_placement": "outside",
@@ -125,9 +131,14 @@ WRONG = {
         "values only": (values_agree, "1 live: backward_without_projection_term"),
         "words": (lambda layer: "yes", "expected True or False, got str"),
         "bit for bit": (bitwise, "two right layers differ by rounding"),
+        "many lines": (asserting_at_length, "RuntimeError: Jacobian mismatch; return False"),
         "assert": (asserting, "return False instead"),
     },
     "check_suite": {
+        "the default of eps": (
+            lambda layer: layer is LAYER_NORM_MUTANTS["other_eps"] or suite(layer),
+            "Leave eps out once",
+        ),
         "gradients only": (gradients_agree, "3 live: eps_outside, other_eps, one_pass. Where does"),
         "nothing far from zero": (
             lambda layer: gradients_agree(layer) and values_agree(layer, 3e-3),

@@ -51,10 +51,11 @@ def epoch_by_parts(model, backbone):
 
 
 def groups_by_module(model, decay):
+    """Named, as torch takes them too."""
     kept = nn.LayerNorm | nn.RMSNorm
     named = [(n, p, m) for m in model.modules() for n, p in m.named_parameters(recurse=False)]
-    still = [p for n, p, m in named if n == "bias" or isinstance(m, kept)]
-    moved = [p for n, p, m in named if n != "bias" and not isinstance(m, kept)]
+    still = [(n, p) for n, p, m in named if n == "bias" or isinstance(m, kept)]
+    moved = [(n, p) for n, p, m in named if n != "bias" and not isinstance(m, kept)]
     return ({"params": still, "weight_decay": 0}, {"params": moved, "weight_decay": decay})
 
 
@@ -188,6 +189,10 @@ WRONG = {
         "no train()": (epoch(train=False), "its dropout is off"),
         "all in evaluation": (evaluating, "its dropout is off"),
         "the head, too": (epoch(whole=True), "the head does not learn"),
+        "no return": (
+            lambda model, backbone: start_epoch(model, backbone) and None,
+            "return the model",
+        ),
         "no tracking": (without_tracking, "normalizes by the batch"),
     },
     "check_decay_groups": {
@@ -205,6 +210,14 @@ WRONG = {
         "one bias": (by(lambda name, p: name == "0.bias"), "other parameters decay"),
     },
 }
+
+
+def test_groups_as_torch_takes_them():
+    def each(model, decay):
+        two = groups(model, decay)
+        return [g | {"params": p} for g in two for p in g["params"]]
+
+    assert exercises.check_decay_groups(each) == "right"
 
 
 def test_grading_leaves_the_random_stream_alone():

@@ -65,6 +65,11 @@ WRONG = {
         "no branch": (lambda x, f, norm, a: norm(a * x), "no residual sum"),
         "alpha on the sum": (lambda x, f, norm, a: norm(a * (x + f(x))), "divides it out"),
         "no alpha": (lambda x, f, norm, a: norm(x + f(x)), "Post-LN"),
+        "a branch of alpha x": (lambda x, f, norm, a: norm(a * x + f(a * x)), "the branch gets x"),
+        "divided by alpha": (
+            lambda x, f, norm, a: norm(x + f(x) / a),
+            "but for the eps of the norm",
+        ),
         "a number": (lambda x, f, norm, a: x[0, 0, 0, 0], "it raised IndexError"),
     },
     "check_gains": {

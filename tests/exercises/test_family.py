@@ -61,6 +61,16 @@ WRONG = {
         "evaluation": (lambda x, bm, bs, m, s, *_: (x - m) / s, "r and d have bounds"),
         "r unbounded below": (lambda *a: renorm(*a, lowest_r=0.0), "r is bounded from below"),
         "d unbounded below": (lambda *a: renorm(*a, lowest_d=-99.0), "d is bounded from below"),
+        "both unbounded below": (
+            lambda *a: renorm(*a, lowest_r=0.0, lowest_d=-99.0),
+            "r and d are bounded from below",
+        ),
+        "d over the batch's": (
+            lambda x, bm, bs, m, s, r, d: (
+                (x - bm) / bs * _clip(bs / s, 1 / r, r) + _clip((bm - m) / bs, -d, d)
+            ),
+            "d is in running deviations",
+        ),
         "r upside down": (
             lambda x, bm, bs, m, s, r, d: (
                 (x - bm) / bs / _clip(bs / s, 1 / r, r) + _clip((bm - m) / s, -d, d)
@@ -79,6 +89,14 @@ WRONG = {
         ),
         "mean over samples": (lambda *a: response(*a, over=0), "the mean runs over the channels"),
         "no root": (lambda *a: response(*a, root=1.0), "the root of the sum of squares"),
+        "root mean square": (
+            lambda x, w, b, eps: response(x, w, b, eps * math.prod(x.shape[2:]) ** 0.5),
+            "it does not average",
+        ),
+        "mean over the batch": (
+            lambda *a: response(*a, over=(0, 1)),
+            "the mean runs over the channels of one image",
+        ),
         "no eps": (lambda x, w, b, eps: response(x, w, b, 0.0), "eps is added to the mean"),
         "a sum": (lambda *a: response(*a, mean=False), "the sum of the lengths needs its 1/C"),
     },

@@ -1,5 +1,6 @@
 """The answers that the test of every check feeds to those of the blank page."""
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -100,9 +101,40 @@ def rms_with_eps_of_input(input, normalized_shape, weight=None, eps=None):
     return rms(input, normalized_shape, weight, eps)
 
 
+def rms_of_the_last_axis(input, normalized_shape, weight=None, eps=None):
+    x = input.float()
+    y = x * (x.square().mean(-1, keepdim=True) + (eps or 1e-6)).rsqrt()
+    return (y if weight is None else y * weight).to(input.dtype)
+
+
+def rms_without_zero(input, normalized_shape, weight=None, eps=None):
+    return rms(input, normalized_shape, weight, eps or None)
+
+
 def rms_by_rows(input, normalized_shape, weight=None, eps=None):
     y = rms(input, normalized_shape, None, eps)
     return y if weight is None else y * weight[:, None]
+
+
+def running_always(x, mean, var, weight, bias, training, momentum, eps):
+    if training:
+        batch(x, mean, var, weight, bias, training, momentum, eps)
+    return batch(x, mean, var, weight, bias, False, momentum, eps)
+
+
+def forward_in_numpy(x, weight, bias, eps):
+    x, weight, bias = map(np.asarray, (x, weight, bias))
+    centered = x - x.mean(-1, keepdims=True)
+    std = np.sqrt((centered**2).mean(-1, keepdims=True) + eps)
+    return centered / std * weight + bias, (centered / std, 1 / std, weight)
+
+
+def backward_in_numpy(dy, cache):
+    dy, (x_hat, rstd, weight) = np.asarray(dy), map(np.asarray, cache)
+    g = dy * weight
+    bar = (g * x_hat).mean(-1, keepdims=True)
+    dx = rstd * (g - g.mean(-1, keepdims=True) - x_hat * bar)
+    return dx, (dy * x_hat).sum(0), dy.sum(0)
 
 
 def forward_with(y):
@@ -159,12 +191,28 @@ WRONG = {
             "dweight has the shape of what it belongs to: expected (4,), got (1, 4)",
         ),
         "autograd": ((forward, by_autograd), "asks for the gradient by hand"),
+        "in NumPy": (
+            (forward_in_numpy, backward_in_numpy),
+            "y: expected a torch tensor, got ndarray",
+        ),
+        "backward in NumPy": (
+            (forward, backward_in_numpy),
+            "dx: expected a torch tensor, got ndarray",
+        ),
         "no cache": ((lambda *a: forward(*a)[0], backward), "expected (y, cache)"),
         "dx only": ((forward, lambda *a: backward(*a)[0]), "expected (dx, dweight, dbias)"),
     },
     "check_batch_norm": {
         "no Bessel": (lambda *a: batch(*a, bessel=False), "Bessel"),
         "the other momentum": (lambda *a: batch(*a, new=lambda m: 1 - m), "momentum"),
+        "running statistics always": (running_always, "in training the batch is normalized"),
+        "old running statistics": (
+            lambda x, mean, var, *rest: (
+                batch(x, mean.clone(), var.clone(), *rest[:2], False, *rest[3:])
+                + 0 * batch(x, mean, var, *rest)
+            ),
+            "in training the batch is normalized",
+        ),
         "training always": (lambda *a: batch(*a[:5], True, *a[6:]), "eval"),
         "the weight on the rows": (
             lambda x, mean, var, weight, bias, *rest: (
@@ -183,6 +231,8 @@ WRONG = {
             lambda x, n, w=None, eps=None: functional.layer_norm(x, n, w),
             "is LayerNorm",
         ),
+        "the last axis alone": (rms_of_the_last_axis, "all axes of normalized_shape"),
+        "eps or None": (rms_without_zero, "ask whether it is None"),
         "another eps": (lambda x, n, w=None, eps=None: rms(x, n, w, eps or 1e-8), "eps is 1e-08"),
         "eps of the input's dtype": (
             rms_with_eps_of_input,

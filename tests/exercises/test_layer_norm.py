@@ -133,6 +133,7 @@ WRONG = {
         ),
     },
     "check_input_gradient": {
+        "no eps": (lambda dy, x, w, eps: gradient(dy, x, w, 0.0), "eps belongs into rstd, too"),
         "autograd": (gradient_by_autograd, "asks for the gradient by hand"),
         "constants": (gradient_with(lambda dy, w, r, h: r * dy * w), "cut from the graph"),
         "no weight": (

@@ -33,6 +33,27 @@ def _merge_one_by_one(counts, means, squares):
     return mean, square / n
 
 
+def _merge_unguarded(counts, means, squares):
+    n = mean = square = 0.0
+    given = zip(counts.tolist(), means.tolist(), squares.tolist(), strict=True)
+    for count, its_mean, its_square in given:
+        apart = its_mean - mean
+        square += its_square + apart**2 * n * count / (n + count)
+        mean += apart * count / (n + count)
+        n += count
+    return mean, square / n
+
+
+def _merge_unguarded_tensors(counts, means, squares):
+    n = mean = square = counts.new_zeros(())
+    for count, its_mean, its_square in zip(counts, means, squares, strict=True):
+        apart = its_mean - mean
+        square = square + its_square + apart**2 * n * count / (n + count)
+        mean = mean + apart * count / (n + count)
+        n = n + count
+    return mean, square / n
+
+
 OTHER = {
     "check_merge": _merge_one_by_one,
     "check_sync_gradient": lambda dy, x_hat, weight, rstd, a, b, n: (
@@ -49,6 +70,19 @@ WRONG = {
             lambda n, m, s: ((n * m).sum() / n.sum(), s.sum() / n.sum()),
             "the means lie apart",
         ),
+        "no guard": (_merge_unguarded, "ZeroDivisionError"),
+        "no guard, in tensors": (_merge_unguarded_tensors, "the first device may be empty"),
+        "raw squares": (
+            lambda n, m, s: ((n * m).sum() / n.sum(), s.sum() / n.sum() - _merge(n, m, s)[0] ** 2),
+            "about each device's own mean",
+        ),
+        "distances averaged": (
+            lambda n, m, s: (
+                _merge(n, m, s)[0],
+                s.sum() / n.sum() + (m - _merge(n, m, s)[0]).square().mean(),
+            ),
+            "average the squared distances by the counts",
+        ),
     },
     "check_sync_gradient": {
         "means of its own": (
@@ -56,6 +90,10 @@ WRONG = {
                 (dy - dy.mean(0) - x_hat * (dy * x_hat).mean(0)) * w * r
             ),
             "this device alone",
+        ),
+        "weight on dy alone": (
+            lambda dy, x_hat, w, r, a, b, n: r * (w * dy - a / n - x_hat * b / n),
+            "the weight multiplies the sums, too",
         ),
     },
     "check_equivalent_momentum": {
@@ -66,6 +104,6 @@ WRONG = {
     },
     "check_reduction": {
         "another word": (lambda divided: "mean", "expected one of 'nothing', 'sum', 'average'"),
-        "always a sum": (lambda divided: "sum", "features, not sum"),
+        "always a sum": (lambda divided: "sum", "for 'features' it is not 'sum'"),
     },
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ OTHER: dict[str, Callable[..., Any]] = {
     "check_shift_measure": lambda a, b: float(
         np.mean(np.abs(b.numpy().mean(0) - a.numpy().mean(0)) / a.numpy().std(0))
     ),
-    "check_correlation_of_normalized": lambda m: np.float64(1 / (1 - m)),
+    "check_correlation_of_normalized": lambda m: Fraction(-1, m - 1),
 }
 WRONG = {
     "check_kind_of_shift": {
@@ -101,6 +102,14 @@ WRONG = {
         "Bessel's correction": (
             lambda a, b: ((b.mean(0) - a.mean(0)).abs() / a.std(0)).mean(),
             "divisor N",
+        ),
+        "root mean square": (
+            lambda a, b: ((b.mean(0) - a.mean(0)) / a.std(0, correction=0)).square().mean().sqrt(),
+            "not the root of their mean square",
+        ),
+        "ratio of averages": (
+            lambda a, b: (b.mean(0) - a.mean(0)).abs().mean() / a.std(0, correction=0).mean(),
+            "divide unit by unit",
         ),
         "a number for each unit": (
             lambda a, b: (b.mean(0) - a.mean(0)).abs() / a.std(0, correction=0),

@@ -52,10 +52,14 @@ OTHER = {
     "check_porting": lambda m, eps, var, n: [1 - m, eps, var],
     "check_conv_folding": _fold_by_name,
 }
+AS_TORCH = {"check_variance"}
 WRONG = {
     "check_variance": {
         "by astype": (lambda x: x.astype("f8").var(1), "float64"),
         "by dtype": (lambda x: x.var(1, dtype=np.float64), "float64"),
+        "by a product": (lambda x: (x * np.ones(1)).var(1), "expected dtype float32, got float64"),
+        "by np.cov": (lambda x: np.cov(x, bias=True).diagonal(), "np.cov"),
+        "as a list": (lambda x: x.var(1).tolist(), "an array of the input's dtype"),
         "in one pass": (lambda x: (x**2).mean(1) - x.mean(1) ** 2, "mean of squares"),
         "kept as an axis": (lambda x: x.var(1, keepdims=True), "expected shape (3,)"),
     },
@@ -65,6 +69,10 @@ WRONG = {
                 place, (eps / 4) ** 0.5
             ),
             "max(s, eps)",
+        ),
+        "no root": (
+            lambda eps, place: {"inside": eps / 3, "outside": eps}.get(place, eps / 2),
+            "s² = eps / 3",
         ),
         "in words": (lambda eps, place: "sqrt(eps / 3)", "expected a number, got str"),
     },

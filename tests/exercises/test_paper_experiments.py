@@ -65,6 +65,16 @@ WRONG = {
         "in words": (lambda name: "no", "expected True or False, got str"),
     },
     "check_lstm_sums": {
+        "Bessel's correction": (
+            lambda x, h, w, u, b: (
+                sum(
+                    (a - a.mean(1, keepdim=True)) / (a.var(1, keepdim=True) + 1e-5).sqrt()
+                    for a in (x @ w.T, h @ u.T)
+                )
+                + b
+            ),
+            "divisor n-1, expected n",
+        ),
         "no eps": (
             lambda x, h, w, u, b: (
                 layer_norm(x @ w.T, b.shape, eps=0.0) + layer_norm(h @ u.T, b.shape, eps=0.0) + b
@@ -86,6 +96,12 @@ WRONG = {
     },
     "check_speedup": {
         "below the level": (_first_below, "<=, not <"),
+        "all epochs of slow": (
+            lambda slow, fast: next(
+                (len(slow) / t for t, loss in enumerate(fast, 1) if loss <= min(slow)), 0.0
+            ),
+            "not all of its epochs",
+        ),
         "sorted in place": (_sorted, "it overwrites slow"),
         "never there": (
             lambda slow, fast: _speedup(slow, fast) or (slow.index(min(slow)) + 1) / len(fast),

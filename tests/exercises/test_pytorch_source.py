@@ -138,10 +138,19 @@ WRONG = {
             lambda *given: [part[:, 0] for part in coefficients(*given)],
             "expected shape (4, 1)",
         ),
+        "rstd squared": (
+            lambda dy, x, w, r: (r, coefficients(dy, x, w, r)[1] / r),
+            "r to the third",
+        ),
     },
     "check_bias_gradient": {
         "rounded up": (lambda r, t: min(-(-r // t), 256) * t, "the last thread"),
         "rounded down": (lambda r, t: min(r // t, 256) * t, "rounded down"),
+        "bounded as a whole": (lambda r, t: min(r, 256 * t), "the last thread"),
+        "shares that differ by one": (
+            lambda r, t: sum(min(256, len(part)) for part in np.array_split(np.arange(r), t)),
+            "the last thread",
+        ),
     },
     "check_lane_sum": {
         "neighbors": (one_below_another, "not neighbors"),
@@ -165,7 +174,7 @@ WRONG = {
 
 
 @pinned
-@pytest.mark.parametrize(("rows", "threads"), [(100, 1), (1000, 2), (301, 2), (770, 3)])
+@pytest.mark.parametrize(("rows", "threads"), [(100, 1), (1000, 2), (301, 2), (770, 3), (1025, 4)])
 def test_the_bias_gradient_is_that_of_torch(rows: int, threads: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

@@ -26,6 +26,12 @@ RIGHT = {
 }
 
 
+def _gradient_of_layer_norm(dy, x, weight, eps):
+    centered, g = x - _mean(x), dy * weight
+    rstd = (_mean(centered**2) + eps).rsqrt()
+    return rstd * (g - _mean(g) - centered * rstd * _mean(g * centered * rstd))
+
+
 def _gradient_in_sums(dy, x, weight, eps):
     size, g = x.shape[-1], dy * weight
     square = (x * x).sum(-1, keepdim=True) / size + eps
@@ -71,6 +77,8 @@ WRONG = {
     "check_rms_gradient": {
         "by autograd": (_by_autograd, "by hand"),
         "of the sum": (lambda dy, x, w, eps: _gradient(dy, x, 1.0, eps), "weight"),
+        "no eps": (lambda dy, x, w, eps: _gradient(dy, x, w, 0.0), "eps belongs into"),
+        "layer norm's": (_gradient_of_layer_norm, "that is LayerNorm's gradient"),
     },
     "check_jacobian_rank": {
         "layer norm's": (lambda features, size_of_eps: features - 2, "LayerNorm's"),
@@ -104,7 +112,12 @@ WRONG = {
             ),
             "not finite",
         ),
-        "a number": (lambda x, w, eps: 3, "expected a tensor"),
+        "a number": (lambda x, w, eps: 3, "expected a torch tensor, got int"),
+        "in NumPy": (
+            lambda x, w, eps: _half(x, w, eps).numpy(),
+            "expected a torch tensor, got ndarray",
+        ),
+        "one row": (lambda x, w, eps: _half(x, w, eps)[0], "expected a tensor of shape (8, 48)"),
         "no eps": (lambda x, w, eps: _half(x, w, 0.0), "eps"),
     },
     "check_fold_into_linear": {

@@ -31,6 +31,9 @@ WRONG = {
         "a norm on top": (lambda x, f, a, b: b(x + f(a(x))), "before the sum"),
     },
     "check_stream": {
+        "one block more": (lambda block, gain: 1 + (block + 1) * gain**4, "blocks count from 1"),
+        "one block less": (lambda block, gain: 1 + (block - 1) * gain**4, "counts already"),
+        "one factor": (lambda block, gain: 1 + block * gain, "the square of each factor"),
         "one matrix": (lambda block, gain: 1 + block * gain**2, "two matrices"),
     },
 }

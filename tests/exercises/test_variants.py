@@ -45,11 +45,20 @@ def test_by_hand(seed):
         return variants.check_by_hand(lambda: values, seed=seed)
 
     assert grade(layer, batch, rms) == "right"
+    exact = answers(seed)
+    assert grade(*(int(100 * v) / 100 for v in exact)) == "right"
+    assert grade(exact[0] + 0.015, *exact[1:]).startswith("wrong: value 1 of 3 is ")
     assert "the row" in grade(batch, layer, rms)
     assert "subtracts nothing" in grade(layer, batch, layer)
     bessel = [round(v, 2) for v in answers(seed, correction=1)]
     assert "n, not n - 1" in grade(*bessel)
     assert variants.check_by_hand(lambda: None, seed=seed) == "not answered yet"
+
+
+def test_one_decimal_is_not_two():
+    layer, batch, rms = (round(v, 1) for v in answers(2026))
+    said = variants.check_by_hand(lambda: (layer, batch, rms), seed=2026)
+    assert "two decimals are asked for" in said
 
 
 def test_no_mistake_is_taken_for_another():

@@ -51,6 +51,7 @@ WRONG = {
     "check_warmup_factor": {
         "counted from 0": (lambda t, w: min(1.0, (t - 1) / w) if w else 1.0, "count from 1"),
         "no warmup": (lambda t, w: min(1.0, t / w), "ZeroDivisionError"),
+        "a step more": (lambda t, w: min(1.0, t / (w + 1)), "the peak is reached at update w"),
         "zero where there is no warmup": (
             lambda t, w: min(1.0, t / w) if w else 0.0,
             "starts at the peak",
@@ -60,6 +61,7 @@ WRONG = {
         "a share": (lambda t, d, w: min(t / w, (w / t) ** 0.5), "share of the peak"),
     },
     "check_plateau": {
+        "0 log 0": (lambda counts: _plateau(counts) + (math.nan if 0 in counts else 0), "0 log 0"),
         "bits": (lambda counts: _plateau(counts) / math.log(2), "in nats"),
     },
     "check_token_variance": {
