@@ -51,8 +51,9 @@ def grade_notebook(
     Only the code of the notebook's cells is run: no stored output is believed, no kernel that the
     metadata name is started, no start-up file is read, nothing that lies beside the notebook is
     imported, and lines for the shell (`!command`, `%magic`, `name?`) are left out. A cell that does
-    not end, or that ends the process, is named, and the others run again without it. The cells run
-    with your rights, in the folder of the notebook; grade strangers' work where it can do no harm.
+    not end, or that ends the process, is named, and the others run again without it. Of a cell that
+    fails, the lines that import exercises or set `seed` still run. The cells run with your rights,
+    in the folder of the notebook; grade strangers' work where it can do no harm.
 
     Args:
         path: of the notebook.
@@ -81,20 +82,27 @@ def grade_notebook(
             "normlab.exercises, so there is nothing to grade; give the notebook of a chapter, with "
             "its last lines print(check_...(answer))"
         )
-    sources = [(cell.number, cell.source) for cell in cells]
+    sources = {cell.number: (cell.source, cell.needed) for cell in cells}
     modules, folder = find_modules(cells), path.resolve().parent
     outcomes, ending = execute(sources, modules, folder, limit, cell_limit)
     report = NotebookReport(str(path), ", ".join(pages), seed=seed)
     report.notes += [f"cell {c.number}: not executed: {x}" for c in cells for x in c.left_out]
     failed = {number: outcome.failure for number, outcome in outcomes.items() if outcome.failure}
-    report.errors += [f"cell {number} {failure}" for number, failure in sorted(failed.items())]
+    first = min([text.number for text in texts] + [call.number for call in checks])
+    report.errors += [
+        f"cell {number}{' (above the exercises)' * (number < first)} {failure}"
+        for number, failure in sorted(failed.items())
+    ]
     report.errors += [ending] if ending else []
-    replaced = ", ".join(sorted(find_replaced(cells)))
+    replaced = find_replaced(cells)
     tries = []
     for cell in cells:
         outcome = outcomes.get(cell.number, Outcome([], f"was not reached: {ending}"))
-        if replaced and not outcome.failure:
-            outcome = Outcome([], f"does not count: the notebook gives {replaced} another meaning")
+        above = [(number, name) for name, number in replaced.items() if number <= cell.number]
+        if above and not outcome.failure:
+            number, name = min(above)
+            why = f"cell {number} gives {name} another meaning; call it otherwise there"
+            outcome = Outcome([], f"does not count: {why}")
         its_calls = [call for call in checks if call.number == cell.number]
         tries += list(_judge(cell.number, its_calls, outcome, seed))
     _add_exercises(report, pages, texts, tries)

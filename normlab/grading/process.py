@@ -1,9 +1,10 @@
 """Runs the cells of one notebook in a process of its own.
 
 Called as `python -P process.py GIVEN RESULTS`. GIVEN is JSON: the modules whose checks are
-watched, and [number, source] of each cell. For each cell, one line of JSON goes to RESULTS when it
-starts and one when it ends, so that a cell that never ends, or that ends the process, can be named.
-What the cells print is of no interest: the verdicts are what the checks return.
+watched, and [number, [source, needed]] of each cell, whose `needed` runs where its source fails.
+For each cell, one line of JSON goes to RESULTS when it starts and one when it ends, so that a cell
+that never ends, or that ends the process, can be named. What the cells print is of no interest: the
+verdicts are what the checks return.
 """
 
 from __future__ import annotations
@@ -78,9 +79,11 @@ def main(given: str, results: str) -> None:
     sys.modules["__main__"] = module  # classes of a cell are looked up here
     vars(module)["display"] = lambda *_, **__: None  # what Jupyter gives to every cell
     with open(results, "w", encoding="utf-8") as file:
-        for number, source in cells:
+        for number, (source, needed) in cells:
             print(json.dumps({"started": number}), file=file, flush=True)
             failure = run_cell(number, source, vars(module))
+            if failure:
+                run_cell(number, needed, vars(module))
             line = {"ended": number, "verdicts": verdicts, "failure": failure}
             print(json.dumps(line), file=file, flush=True)
             verdicts.clear()

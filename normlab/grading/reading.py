@@ -17,6 +17,12 @@ PYTHON_MAGICS = ("%%capture", "%%prun", "%%time", "%%timeit")
 EXERCISE = re.compile(
     r"^[`:]{3,}\s*\{exercise(?:-start)?\}[ \t]*(.*)((?:\n[ \t]*:.*)*)", re.MULTILINE
 )
+# What other cells need, though it may stand in the cell of an answer.
+NEEDED = re.compile(
+    r"^(?:from normlab\.exercises[\w.]* import (?:\([^()]*\)|[^\n(]+)"
+    r"|import normlab\.exercises[^\n]*|seed[ \t]*=[ \t]*\d+[ \t]*(?:#[^\n]*)?)$",
+    re.MULTILINE,
+)
 LABEL = re.compile(r"^[ \t]*:label:[ \t]*(\S+)", re.MULTILINE)
 
 
@@ -30,6 +36,8 @@ class Cell:
 
     number: int  #: position among all cells, counted from 1
     source: str  #: what is executed
+    #: its lines that other cells need, which are executed also where it fails
+    needed: str = ""
     #: lines for the notebook's own shell (`%magic`, `!command`, `name?`); not executed
     left_out: tuple[str, ...] = ()
 
@@ -88,13 +96,14 @@ def _prepare(number: int, source: str) -> Cell:
     if source.lstrip().startswith("%%"):
         magic, _, below = source.lstrip().partition("\n")
         if magic.split()[0] not in PYTHON_MAGICS:
-            return Cell(number, "", (magic,))
+            return Cell(number, "", left_out=(magic,))
         cell = _prepare(number, f"\n{below}")
         return replace(cell, left_out=(magic, *cell.left_out))
+    needed = "\n".join(filter(_parse, NEEDED.findall(source)))
     if _parse(source):  # a line of a string may begin with a percent sign
-        return Cell(number, source)
+        return Cell(number, source, needed)
     left_out = tuple(line for _, line in LEFT_OUT.findall(source))
-    return Cell(number, LEFT_OUT.sub(r"\1pass", source), left_out)
+    return Cell(number, LEFT_OUT.sub(r"\1pass", source), needed, left_out)
 
 
 def _parse(source: str) -> ast.Module | None:
@@ -105,8 +114,8 @@ def _parse(source: str) -> ast.Module | None:
 
 
 def _nodes(cells: list[Cell]) -> Iterator[ast.AST]:
-    """The nodes of all cells that parse."""
-    for tree in filter(None, (_parse(cell.source) for cell in cells)):
+    """The nodes of all cells, of those that do not parse the lines that others need."""
+    for tree in filter(None, (_parse(cell.source) or _parse(cell.needed) for cell in cells)):
         yield from ast.walk(tree)
 
 
@@ -122,15 +131,20 @@ def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:
         yield name, origin.removeprefix(f"{GRADERS}.") if ours else ""
 
 
-def find_replaced(cells: list[Cell]) -> set[str]:
-    """Names that the notebook imports from the exercises and that it binds to other things."""
+def find_replaced(cells: list[Cell]) -> dict[str, int]:
+    """Names that it imports from the exercises, each with the first cell that binds another."""
     imported: set[str] = set()
-    other: set[str] = set()
-    for node in _nodes(cells):
-        for name, origin in _imports(node):
-            (imported if origin else other).add(name)
-        other |= set(_bound(node))
-    return imported & other
+    other: dict[str, int] = {}
+    for cell in cells:
+        for node in _nodes([cell]):
+            for name, origin in _imports(node):
+                if origin:
+                    imported.add(name)
+                else:
+                    other.setdefault(name, cell.number)
+            for name in _bound(node):
+                other.setdefault(name, cell.number)
+    return {name: number for name, number in other.items() if name in imported}
 
 
 def find_modules(cells: list[Cell]) -> list[str]:

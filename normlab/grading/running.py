@@ -36,7 +36,7 @@ class Limits:
     cell: float
 
 
-Sources = list[tuple[int, str]]
+Sources = dict[int, tuple[str, str]]  # of each cell: all of it, and the lines that others need
 
 
 def execute(
@@ -44,14 +44,13 @@ def execute(
 ) -> tuple[dict[int, Outcome], str]:
     """What became of each cell, by its number; and why some were not reached, or "".
 
-    A cell that does not end, or that ends its process, is left out of the next run. What was found
-    in an earlier run stays.
+    Of a cell that does not end, or that ends its process, the next run has the lines that others
+    need, and a later one nothing, should it be these. What was found in an earlier run stays.
     """
+    left = dict(sources)
     limits = Limits(time.monotonic() + limit, cell_limit)
     outcomes: dict[int, Outcome] = {}
-    stopped: set[int] = set()
     while True:
-        left = [(number, source) for number, source in sources if number not in stopped]
         found, cell, ending = _execute_once(left, modules, folder, limits)
         outcomes = found | outcomes
         if time.monotonic() >= limits.deadline and ending:
@@ -59,7 +58,7 @@ def execute(
             return outcomes, f"the time limit of {limit:g} s was over{where}"
         if cell is None:
             return outcomes, ending and f"the process {ending}"
-        stopped.add(cell)
+        left[cell] = (left[cell][1], "")
         outcomes.setdefault(cell, Outcome([], ending))
 
 
@@ -69,7 +68,7 @@ def _execute_once(
     """What became of the cells that ended, which one did not, and what is to be said of it."""
     with tempfile.TemporaryDirectory() as scratch:
         given, results = Path(scratch, "given.json"), Path(scratch, "results.jsonl")
-        given.write_text(json.dumps([modules, sources]), encoding="utf-8")
+        given.write_text(json.dumps([modules, list(sources.items())]), encoding="utf-8")
         extra = {"MPLBACKEND": "agg", "IPYTHONDIR": scratch, "PYTHONIOENCODING": "utf-8:replace"}
         command = [sys.executable, "-P", str(process.__file__), str(given), str(results)]
         environment = {"OMP_NUM_THREADS": "1", **os.environ, **extra}

@@ -149,7 +149,22 @@ def test_the_key_is_noted(path):
 def test_a_check_that_was_replaced_does_not_count(path, trick):
     report = grade_notebook(write(path, IMPORT, trick, RANK.format(1), COUNT.format(RIGHT_COUNT)))
     assert statuses(report) == ["not graded", "not graded"]
-    assert "another meaning" in report.tasks[0].message
+    name = "mine" if "mine" in trick else "exercises"
+    message = (
+        f"the cell does not count: cell 2 gives {name} another meaning; call it otherwise there"
+    )
+    assert report.tasks[0].message == message
+
+
+@pytest.mark.usefixtures("two_exercises")
+def test_what_stands_above_a_name_with_another_meaning_counts(path):
+    right = RANK.format(RIGHT_RANK), COUNT.format(RIGHT_COUNT)
+    report = grade_notebook(write(path, IMPORT, right[0], "exercises = 3", right[1]))
+    assert statuses(report) == ["right", "not graded"]
+    report = grade_notebook(write(path, IMPORT, *right, "exercises = 3"))
+    assert statuses(report) == ["right", "right"]
+    report = grade_notebook(write(path, IMPORT, right[0], f"{right[1]}\nexercises = 3"))
+    assert statuses(report) == ["right", "not graded"]
 
 
 @pytest.mark.parametrize(

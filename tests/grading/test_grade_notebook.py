@@ -88,6 +88,64 @@ def test_a_broken_cell_is_named_and_the_others_are_graded(path, broken, says):
     assert not report.passed
 
 
+FIRST_LINES = {
+    "endless": f"{IMPORT}\n{RANK.format(1)}\n{ENDLESS}",
+    "a syntax error": f"{IMPORT}\n{RANK.format('(')}",
+    "an error above the import": f"1 / 0\n{IMPORT}\n{RANK.format(1)}",
+    "an import of several lines": RANK.format("(")
+    + "\nfrom normlab.exercises import (\n    variants,\n    layer_norm as exercises,\n)",
+    "the end of the process": f"{IMPORT}\n{RANK.format(1)}\n__import__('os')._exit(0)",
+}
+
+
+@pytest.mark.parametrize("first", FIRST_LINES.values(), ids=FIRST_LINES)
+def test_a_broken_cell_still_gives_the_others_the_exercises(path, first):
+    report = grade_notebook(write(path, TITLE, first, COUNT.format(RIGHT_COUNT)), cell_limit=LIMIT)
+    assert statuses(report) == ["not graded", "right"]
+    assert report.tasks[0].cell == 2
+    assert report.tasks[0].message.startswith("the cell ")
+    (error,) = report.errors
+    assert error.startswith("cell 2 ")
+
+
+@pytest.mark.parametrize("broken", ["(", "while True: pass"])
+def test_a_broken_cell_still_gives_the_others_its_seed(path, broken):
+    call = "print(variants.check_answer(lambda: {}, chapter={!r}, seed=seed))"
+    right = [call.format(variants.solve(name, 17), name) for name in ("rms_norm", "warmup")]
+    first = f"{broken}\nseed = 17  # mine\n{right[0]}"
+    import_ = "from normlab.exercises import variants"
+    report = grade_notebook(write(path, import_, "seed = 3", first, right[1]), cell_limit=LIMIT)
+    assert [(task.status, task.seed) for task in report.tasks if task.cell == 4] == [("right", 17)]
+
+
+def test_what_others_need_is_left_out_where_it_never_ends(path):
+    stuck = f"import builtins\ndef stuck(*_):\n{textwrap.indent(ENDLESS, '    ')}"
+    first = f"{IMPORT}\n{stuck}\n{ENDLESS}"
+    again = f"{stuck}\nbuiltins.__import__ = stuck"
+    write(path, IMPORT, COUNT.format(RIGHT_COUNT), again, first, "1 / 0")
+    report = grade_notebook(path, limit=20 * LIMIT, cell_limit=LIMIT)
+    assert report.errors == [
+        f"cell 4 does not end within {LIMIT} s",
+        "cell 5 raises ZeroDivisionError: division by zero",
+    ]
+
+
+def test_a_cell_that_runs_is_run_as_it_stands(path):
+    """Its lines are not drawn to its top."""
+    source = "from normlab.exercises import variants\nseed = 17"
+    call = "print(variants.check_answer(lambda: (1, 2), chapter='rms_norm', seed=seed))\nseed = 3"
+    (task,) = grade_notebook(write(path, source, call)).tasks
+    assert task.seed == 17
+
+
+def test_a_syntax_error_is_the_reason_and_its_cell_is_named(path):
+    first = f"{IMPORT}\n\n\n{RANK.format('(features')}"
+    report = grade_notebook(write(path, "x = 1", TITLE, first))
+    task = report.tasks[0]
+    assert task.cell == 3
+    assert task.message == "the cell raises SyntaxError: '(' was never closed (<cell 3>, line 5)"
+
+
 def test_an_answer_that_raises_is_wrong(path):
     report = grade_notebook(write(path, IMPORT, RANK.format("1 / 0")))
     assert statuses(report) == ["wrong"]
@@ -183,9 +241,21 @@ def test_the_command_has_both_limits(path, capsys):
     ],
 )
 def test_a_cell_that_ends_the_process_is_named_and_the_others_are_graded(path, source, how):
-    report = grade_notebook(write(path, IMPORT, source, RANK.format(RIGHT_RANK)))
+    report = grade_notebook(write(path, IMPORT, RANK.format(RIGHT_RANK), source, COUNT.format(1)))
+    assert statuses(report) == ["right", "wrong"]
+    assert report.errors == [f"cell 3 {how}"]
+
+
+@pytest.mark.parametrize(
+    ("slow", "says"),
+    [(ENDLESS, f"does not end within {LIMIT} s"), ("1 / 0", "raises ZeroDivisionError")],
+)
+def test_a_failing_cell_of_the_chapter_is_told_from_those_of_the_exercises(path, slow, says):
+    write(path, IMPORT, slow, TITLE, RANK.format(RIGHT_RANK))
+    report = grade_notebook(path, cell_limit=LIMIT)
     assert statuses(report) == ["right"]
-    assert report.errors == [f"cell 2 {how}"]
+    (error,) = report.errors
+    assert error.startswith(f"cell 2 (above the exercises) {says}")
 
 
 # Nothing runs that the author did not write.
@@ -360,7 +430,7 @@ def test_every_exercise_of_the_book_can_be_graded(chapter):
     stored = json.loads(chapter.read_text("utf-8"))["cells"]
     cells, texts = read_notebook(chapter)
     calls = [call for call in find_calls(cells) if ".check_" in call.name]
-    assert find_replaced(cells) == set()
+    assert find_replaced(cells) == {}
     below = {
         text.label: ", ".join(call.name for call in calls if call.number == text.number + 1)
         for text in texts
