@@ -100,8 +100,8 @@ def check_by_hand(answer: Answer, *, seed: int) -> Grading:
     said, right = answer(), mistakes.pop("")
     yield Question((), right, mistakes, tolerance=TOLERANCE).judge(said)
     for place, (got, value) in enumerate(zip(as_array(said), right, strict=True), start=1):
-        hint = f"value {place} of 3 is close; two decimals are asked for"
-        yield Question((), value, hint=hint, tolerance=TWO_DECIMALS / abs(value)).judge(got)
+        if Question((), value, tolerance=TWO_DECIMALS / abs(value)).judge(got):
+            yield f"value {place} of 3 is close; two decimals are asked for"
 
 
 def make_depths(seed: int) -> tuple[int, int]:
