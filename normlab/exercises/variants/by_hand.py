@@ -99,9 +99,9 @@ def check_by_hand(answer: Answer, *, seed: int) -> Grading:
     mistakes = _values(np.array(make_table(seed)))
     said, right = answer(), mistakes.pop("")
     yield Question((), right, mistakes, tolerance=TOLERANCE).judge(said)
-    off = np.abs(as_array(said) - np.array(right))
-    if off.max() > TWO_DECIMALS:
-        yield f"value {off.argmax() + 1} of 3 is close; two decimals are asked for"
+    for place, (got, value) in enumerate(zip(as_array(said), right, strict=True), start=1):
+        if Question((), value, tolerance=TWO_DECIMALS / abs(value)).judge(got):
+            yield f"value {place} of 3 is close; two decimals are asked for"
 
 
 def make_depths(seed: int) -> tuple[int, int]:
