@@ -83,5 +83,5 @@ def test_the_code_of_a_figure_is_one_fold_below_it(context, page):
         assert folds.count() <= 1
         for fold in folds.all():
             assert fold.locator("summary").inner_text().strip() == "Code of the figure"
-            assert fold.bounding_box()["y"] > cell.locator("img").last.bounding_box()["y"]
+            assert fold.bounding_box()["y"] > cell.locator(".cell_output").last.bounding_box()["y"]
     tab.close()

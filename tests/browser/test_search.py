@@ -12,7 +12,6 @@ from loading import load
 SEARCHES = [
     ("Expected more than 1 value per channel", "drop_last=True"),
     ("batch norm eval accuracy drops", "recompute the running statistics"),
-    ("layernorm vs rmsnorm which is faster", "torch.compile"),
     ("Given normalized_shape expected input with shape", "x.movedim(1, -1)"),
     ("mixed dtype expect parameter to have scalar type of Float", "norm.weight.dtype"),
     ("modified by an inplace operation batch norm DDP", "torch.cat"),
@@ -29,6 +28,7 @@ QUESTIONS = {
         "warmup#warmup-accounts",
         "warmup#warmup-mechanism",
     ],
+    "layernorm vs rmsnorm which is faster": ["fast_norms#fast-norms-fair", "rms_norm#rms-norm-speed"],
     "layernorm vs rmsnorm": [
         "rms_norm#rms-norm",
         "rms_norm#rms-norm-why",

@@ -69,7 +69,7 @@ def company(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         "left": before[np.abs(now - before) > 1e-4],
         "moved": int((np.abs(now - before) > 1e-4).sum()),
         "batch": batch,
-        "touched": setting["x"] != data["x"],
+        "touched": setting["x"][:batch] != data["x"][:batch],
     }
 
 

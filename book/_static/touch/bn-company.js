@@ -17,7 +17,7 @@ touch.figure("bn-company", {
     const now = normalize(x.slice(0, batch));
     const before = normalize(start.slice(0, batch));
     const left = before.y.filter((value, i) => Math.abs(value - now.y[i]) > 1e-4);
-    return { ...now, left, batch, moved: left.length, touched: x.some((v, i) => v !== start[i]) };
+    return { ...now, left, batch, moved: left.length, touched: x.slice(0, batch).some((v, i) => v !== start[i]) };
   },
 
   height: () => 222,
