@@ -28,7 +28,10 @@ QUESTIONS = {
         "warmup#warmup-accounts",
         "warmup#warmup-mechanism",
     ],
-    "layernorm vs rmsnorm which is faster": ["fast_norms#fast-norms-fair", "rms_norm#rms-norm-speed"],
+    "layernorm vs rmsnorm which is faster": [
+        "fast_norms#fast-norms-fair",
+        "rms_norm#rms-norm-speed",
+    ],
     "layernorm vs rmsnorm": [
         "rms_norm#rms-norm",
         "rms_norm#rms-norm-why",

@@ -76,6 +76,12 @@ def read_call(path: Path | str, shape: tuple[int, int]) -> dict[str, dict[str, f
     return {part["name"]: part for part in case["parts"]}
 
 
+def read_threads(path: Path | str) -> dict[str, dict[str, dict[str, float]]]:
+    """Of the same record, what a second thread gains: norm -> variant -> `speedup` and `equal`."""
+    record = json.loads(Path(path).read_text(encoding="utf-8"))
+    return {case["case"].split()[0]: case["by"] for case in record["threads"]}
+
+
 def span(values: Iterable[float], digits: int = 2) -> str:
     """The smallest and the largest of some numbers, in words."""
     ordered = sorted(values)
