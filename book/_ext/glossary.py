@@ -33,10 +33,10 @@ NEVER_LINKED = frozenset(
         r",\s+",
         """batch, batch size, bias, convolution, feature, fold, gain, gradient, independent,
         initialization, key, kill, leak, learning rate, loss, mean, median, moment, normalization,
-        null, optimizer, sample, scaling, seed, skip, spread, statistics, tensor, test set, unit,
+        null, optimizer, sample, scaling, seed, skip, spread, statistics, tensor, unit,
         weight,
         初始化, 偏置, 优化器, 卷积, 均值, 增益, 学习率, 嵌入, 广播, 张量, 归一化, 批次, 批次大小,
-        折叠, 损失, 推理, 杀死, 权重, 样本, 梯度, 梯度步, 测试集, 特征, 特征值, 绑定, 统计量, 缩放,
+        折叠, 损失, 推理, 杀死, 权重, 样本, 梯度, 梯度步, 特征, 特征值, 绑定, 统计量, 缩放,
         融合""",
     )
 )
