@@ -70,6 +70,8 @@ class Cell(SphinxDirective):
             lines = "".join(data["text/markdown"]).splitlines()
             self.state.nested_parse(StringList(lines, self.get_source_info()[0]), 0, parsed)
             return parsed.children
+        if "text/html" in data:
+            return [nodes.raw("", "".join(data["text/html"]), format="html")]
         if "text/plain" in data:
             return [self.render_text("".join(data["text/plain"]), "text_plain")]
         return []

@@ -21,6 +21,7 @@ BOOK = Path(__file__).resolve().parents[1]
 MAX_BYTES = 400_000  # figures are stored in one and a half times the density of a page
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MIN_ALT = 30
+SPEAKING = {"display", "glue", "print", "show", "tabulate"}
 IMPORTS = {"matplotlib", "normlab", "numpy", "pandas", "torch"}
 # What differs between machines or runs: addresses, paths, files of the kernel.
 MACHINE = re.compile(
@@ -130,7 +131,7 @@ def speaks(tree: ast.Module) -> bool:
         for node in tree.body
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     ]
-    if any(isinstance(f, ast.Name) and f.id in {"display", "glue", "print", "show"} for f in calls):
+    if any(isinstance(f, ast.Name) and f.id in SPEAKING for f in calls):
         return True
     last = tree.body[-1] if tree.body else None
     return isinstance(last, ast.Expr) and not isinstance(last.value, ast.Call)

@@ -24,6 +24,7 @@ from normlab.sources.operators import (
 )
 from normlab.sources.quoting import Finding, quote, read_findings
 from normlab.sources.symbols import Compiled, find_compiled
+from normlab.sources.tabulating import tabulate
 from normlab.sources.touching import touch
 from normlab.sources.tracing import (
     Call,
@@ -71,6 +72,7 @@ __all__ = [
     "show",
     "show_change",
     "source_of",
+    "tabulate",
     "torch_release",
     "touch",
     "trace_calls",

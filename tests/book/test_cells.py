@@ -43,11 +43,13 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     listing = ["```python\n", "def f(): ...\n", "```"]
     stream = {"output_type": "stream", "name": "stdout", "text": ["4", "2\n"]}
     figure = {"image/png": png, "text/plain": "Figure"}
+    table = {"text/html": "<table><td>0.5</table>", "text/plain": "plain"}
     source = {"text/markdown": listing, "text/plain": "Source of f"}
     cells = [
         make_cell("printed", "print(6 * 7)", stream),
         make_cell("drawn", "draw()", {"output_type": "display_data", "data": figure}),
         make_cell("listed", "show(f)", {"output_type": "display_data", "data": source}),
+        make_cell("tabled", "table", {"output_type": "execute_result", "data": table}),
         make_cell("silent", "x = 1"),
     ]
     notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
@@ -74,8 +76,11 @@ def test_stored_outputs_are_shown(build) -> None:
         "```{cell} ../notebook.ipynb printed\n```\n\n"
         "```{cell} ../notebook.ipynb drawn\n:alt: 一幅图\n:name: fig-zh\n\n图注，见 $x$。\n```\n\n"
         "```{cell} ../notebook.ipynb listed\n:show: both\n```\n\n"
+        "```{cell} ../notebook.ipynb tabled\n```\n\n"
         "```{cell} ../notebook.ipynb silent\n:show: source\n```"
     )
+    assert "<td>0.5</table>" in html
+    assert "plain" not in html
     assert "page.md" not in warnings
     assert "<pre><span></span>42\n</pre>" in html
     assert "6 * 7" not in html
