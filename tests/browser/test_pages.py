@@ -149,6 +149,19 @@ def test_the_sidebar_folds_what_stands_behind_the_chapters(context, page):
     assert shown == [f"{folder}index.html" for folder in folders]
 
 
+@pytest.mark.parametrize(("width", "doors_by"), [(1280, 900), (390, 1100)])
+def test_the_first_screen_has_the_picture_and_the_doors_follow(context, width, doors_by):
+    tab = Visit(context, "book/index.html").tab
+    tab.set_viewport_size({"width": width, "height": 800})
+    tops = tab.evaluate(
+        "() => ['.bd-article figure img', '#where-to-begin h2'].map("
+        "s => document.querySelector(s).getBoundingClientRect().top + window.scrollY)"
+    )
+    tab.close()
+    assert tops[0] < 600
+    assert tops[1] < doors_by
+
+
 def test_is_light(visit):
     weighed = [f for f in visit.files() if f.suffix not in (".png", ".svg", ".jpg", ".ico")]
     texts = [f.read_bytes() for f in weighed]
