@@ -294,10 +294,12 @@ def render_counts(claims: list[Claim]) -> str:
     for verdict, words in VERDICTS.items():
         ids = " ".join(claim.id for claim in claims if claim.verdict == verdict)
         lines += [f'    "{words.lower()}": """', *wrap(ids, "        "), '    """,']
-    lines += ["}", "for verdict, ids in verdicts.items():"]
-    lines += ['    glue(verdict.replace(" ", "-"), len(ids.split()))']
-    lines += ['    print(f"{verdict:10} {len(ids.split()):3}")']
-    lines += ['glue("all-verdicts", len(" ".join(verdicts.values()).split()))']
+    lines += ["}", "counts = {verdict: len(ids.split()) for verdict, ids in verdicts.items()}"]
+    lines += ["for verdict, count in counts.items():"]
+    lines += ['    glue(verdict.replace(" ", "-"), count)']
+    lines += ['glue("all-verdicts", sum(counts.values()))']
+    lines += ["rows = {verdict: [count] for verdict, count in counts.items()}"]
+    lines += ['tabulate(rows, ["statements"], corner="verdict")']
     return "\n".join(lines)
 
 
@@ -306,9 +308,9 @@ def render_places(claims: list[Claim]) -> str:
     lines = ["settled = {"]
     for page, members in group_by_page(claims).items():
         if page and page != PAGE:
-            lines.append(f'    "{page.rpartition("/")[2]}": {len(members)},')
-    lines += ["}", "for chapter, count in settled.items():"]
-    return "\n".join([*lines, '    print(f"{chapter:18}{count:3}")'])
+            lines.append(f'    "{read_title(page)}": {len(members)},')
+    lines += ["}", "rows = {title: [count] for title, count in settled.items()}"]
+    return "\n".join([*lines, 'tabulate(rows, ["statements"], corner="chapter")'])
 
 
 def wrap(words: str, indent: str) -> Iterator[str]:
