@@ -2,9 +2,45 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from normlab.checks.formula import Formula
 from normlab.exercises.grading import Answer, Grading, Question, grader, random
+from normlab.exercises.shared import known, wrong_outputs
+from normlab.layers import layer_norm
+
+
+@grader(forbids=("layer_norm", "batch_norm", "group_norm", "instance_norm"))
+def check_row(answer: Answer) -> Grading:
+    """Grade `answer(x, weight, bias, eps) -> (y, read, written)`, layer norm of one row in NumPy.
+
+    `read` and `written` are bytes: a row stays in the cache once it has come from memory.
+    """
+    for features, eps, dtype in ((4, 0.1, np.float32), (7, 0.5, np.float32), (10, 0.3, np.float64)):
+        x, weight, bias = random(3, features, seed=features)
+        y = layer_norm(x, (features,), weight, bias, eps)
+        args = *(t.numpy().astype(dtype) for t in (x, weight, bias)), eps
+        row = features * np.dtype(dtype).itemsize
+        wrong = wrong_outputs(Formula("layer_norm", eps=eps), x, weight, bias)
+        mistakes: dict[str, tuple[Tensor, int, int]] = {
+            "the row stays in the cache: a second and a third reading take nothing from memory": (
+                (y, 5 * row, row)
+            ),
+            "weight and bias are read, too": (y, row, row),
+            "those are numbers; each has x.itemsize bytes": (y, 3 * features, features),
+            "y is what is written, once": (y, 3 * row, 2 * row),
+            "read comes before written": (y, row, 3 * row),
+        }
+        mistakes |= {sentence: (value, 3 * row, row) for sentence, value in wrong.items()}
+        yield Question(args, (y, 3 * row, row), mistakes)
+    x, weight, bias = random(3, 16, seed=16).float()
+    x = x + 3e3  # in steps of 2e-4; a mean of squares there has steps of 1
+    y = layer_norm(x.double(), (16,), weight.double(), bias.double(), 1e-5)
+    args = *(t.numpy() for t in (x, weight, bias)), 1e-5
+    hint = f"on a float32 row far from zero, {known('one_pass')}"
+    yield Question(args, (y, 192, 64), hint=hint, tolerance=1e-2)
 
 
 @grader
@@ -20,29 +56,6 @@ def check_bytes_moved(answer: Answer) -> Grading:
             "the output is not read in backward: x is": 6 * one,
         }
         yield Question((rows, features, width), 5 * one, mistakes)
-
-
-@grader
-def check_saved_numbers(answer: Answer) -> Grading:
-    """Grade `answer(norm, rows, features) -> int`, numbers kept beyond the input and the weight.
-
-    One number for the mean, and one for the reciprocal of the deviation.
-    """
-    for rows, features in ((4096, 768), (3, 5)):
-        whole = "the output in its normalized form can be had from x and a few numbers a row"
-        mistakes = {
-            whole: rows * features,
-            f"{whole}; one of them is not enough": rows * features + rows,
-            "the statistics are of rows, not of features": 2 * features,
-            "layer norm keeps a mean, too": rows,
-        }
-        yield Question(("layer_norm", rows, features), 2 * rows, mistakes)
-        mistakes = {
-            whole: rows * features,
-            "RMS norm subtracts no mean, so it keeps none": 2 * rows,
-            "the statistics are of rows, not of features": features,
-        }
-        yield Question(("rms_norm", rows, features), rows, mistakes)
 
 
 @grader

@@ -80,8 +80,8 @@ PAGES: dict[str, dict[str, str]] = {
         "ex-source-one-pass": "pytorch_source.check_one_pass_variance",
     },
     "fast_norms": {
+        "ex-fast-norms-row": "fast_norms.check_row",
         "ex-fast-norms-bytes": "fast_norms.check_bytes_moved",
-        "ex-fast-norms-saved": "fast_norms.check_saved_numbers",
         "ex-fast-norms-sum": "fast_norms.check_sum_in_blocks",
     },
     "numerics": {

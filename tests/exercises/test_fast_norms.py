@@ -1,14 +1,43 @@
 """The answers that the test of every check feeds to those of the chapter on fast norms."""
 
+import numpy as np
 import torch
+
+
+def two_passes(x, weight, bias, eps):
+    mean = x.mean()
+    return (x - mean) / np.sqrt(((x - mean) ** 2).mean() + eps) * weight + bias
+
+
+def in_loops(x, weight, bias, eps):
+    n, mean, squares, y = len(x), 0, 0, np.empty_like(x)
+    for value in x:
+        mean += value / n
+    for value in x:
+        squares += (value - mean) ** 2
+    for i in range(n):
+        y[i] = (x[i] - mean) / (squares / n + eps) ** 0.5 * weight[i] + bias[i]
+    return y
+
+
+def one_pass(x, weight, bias, eps):
+    mean = x.mean()
+    var = max((x * x).mean() - mean * mean, 0)
+    return (x - mean) / np.sqrt(var + eps) * weight + bias
+
+
+def with_bytes(norm, readings=3, writings=1, each=None):
+    """A row's norm, and the bytes of so many rows."""
+
+    def answer(x, weight, bias, eps):
+        row = len(x) * (each or x.itemsize)
+        return norm(x, weight, bias, eps), readings * row, writings * row
+
+    return answer
 
 
 def bytes_moved(rows, features, bytes_each):
     return 5 * rows * features * bytes_each
-
-
-def saved(norm, rows, features):
-    return (1 + (norm == "layer_norm")) * rows
 
 
 def in_rounded_blocks(dy):
@@ -19,13 +48,13 @@ def in_rounded_blocks(dy):
 
 
 RIGHT = {
+    "check_row": with_bytes(two_passes),
     "check_bytes_moved": bytes_moved,
-    "check_saved_numbers": saved,
     "check_sum_in_blocks": lambda dy: dy.float().sum(0).bfloat16(),
 }
 OTHER = {
+    "check_row": with_bytes(in_loops),
     "check_bytes_moved": lambda *sizes: float(5 * torch.tensor(sizes).prod()),
-    "check_saved_numbers": lambda norm, rows, _: {"layer_norm": 2, "rms_norm": 1}[norm] * rows,
     "check_sum_in_blocks": lambda dy: (
         torch.stack([block.double().sum(0) for block in dy.split(64)])
         .sum(0, dtype=torch.float32)
@@ -34,6 +63,21 @@ OTHER = {
 }
 AS_TORCH = {"check_sum_in_blocks"}
 WRONG = {
+    "check_row": {
+        "divisor n - 1": (
+            with_bytes(lambda x, w, b, eps: (x - x.mean()) / np.sqrt(x.var(ddof=1) + eps) * w + b),
+            "divisor",
+        ),
+        "eps outside the root": (
+            with_bytes(lambda x, w, b, eps: (x - x.mean()) / (x.std() + eps) * w + b),
+            "root",
+        ),
+        "one pass": (with_bytes(one_pass), "far from zero"),
+        "no cache": (with_bytes(two_passes, 5), "stays in the cache"),
+        "without the parameters": (with_bytes(two_passes, 1), "weight and bias are read"),
+        "numbers": (with_bytes(two_passes, each=1), "those are numbers"),
+        "always float32": (with_bytes(two_passes, each=4), "0.5 times the right value"),
+    },
     "check_bytes_moved": {
         "numbers": (lambda r, f, b: 5 * r * f, "those are numbers"),
         "forward": (lambda r, f, b: 2 * r * f * b, "forward alone"),
@@ -41,12 +85,6 @@ WRONG = {
         "no x in backward": (lambda r, f, b: 4 * r * f * b, "reads the input, too"),
         "y in backward": (lambda r, f, b: 6 * r * f * b, "the output is not read"),
         "bits": (lambda r, f, b: 40 * r * f * b, "it is 8 times the right value"),
-    },
-    "check_saved_numbers": {
-        "x_hat": (lambda norm, r, f: r * f, "can be had from x"),
-        "features": (lambda norm, r, f: saved(norm, f, r), "of rows, not of features"),
-        "no mean": (lambda norm, r, f: r, "layer norm keeps a mean"),
-        "RMS norm with a mean": (lambda norm, r, f: 2 * r, "subtracts no mean"),
     },
     "check_sum_in_blocks": {
         "float32": (
