@@ -41,8 +41,9 @@ def tabulate(
     """A table that is HTML on a page and text in a terminal.
 
     Args:
-        rows: name of a row -> its cells, in the order of `columns` or by their names; a tuple as
-            name is a name in parts. A pandas table is taken as it is.
+        rows: name of a row -> its cells: a sequence in the order of `columns`, or a mapping or a
+            series of pandas by their names; a tuple as name is a name in parts. A pandas table
+            is taken as it is.
         columns: the heads, or the columns of a pandas table that are shown; None takes them
             from `rows`.
         form: how floats and tensors of one element are written, for all columns or by column
@@ -88,6 +89,7 @@ def _make_table(
 
     if not rows:
         raise ValueError("rows: there are none")
+    rows = {n: row.to_dict() if isinstance(row, pd.Series) else row for n, row in rows.items()}
     first = next(iter(rows.values()))
     if columns is None:
         columns = list(first if isinstance(first, Mapping) else range(len(first)))

@@ -44,6 +44,10 @@ def test_columns_choose_and_order() -> None:
     assert read(tabulate(rows)) == [["1", "2", "3"], ["4", "5", "6"]]
     assert read(tabulate(rows, ["z", "x"])) == [["3", "1"], ["6", "4"]]
     assert read(tabulate(pd.DataFrame(rows).T, ["z", "x"])) == [["3", "1"], ["6", "4"]]
+    series = {name: pd.Series(row) for name, row in rows.items()}
+    assert read(tabulate(series, ["z", "x"])) == [["3", "1"], ["6", "4"]]
+    with pytest.raises(ValueError, match=r"rows: 'a' has no \['w'\]"):
+        tabulate(series, ["w", "x"])
 
 
 def test_a_pivoted_table_keeps_its_names_and_loses_its_titles() -> None:
