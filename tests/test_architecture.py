@@ -189,6 +189,18 @@ def test_import_stays_light() -> None:
     assert done.stdout.splitlines() == ["", ""]
 
 
+def test_the_doctor_imports_no_compiler() -> None:
+    program = (
+        "import sys, torch, normlab\nfrom torch import nn\n"
+        "model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.LayerNorm(8))\n"
+        "print(len(normlab.doctor(model, torch.randn(4, 8)).norms), 'torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["2", "False"]
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_heavy_libraries_stay_in_their_rooms(path: Path) -> None:
     imported = {name.partition(".")[0] for name in imports_of(at_import_time(path.read_text()))}

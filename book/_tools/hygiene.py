@@ -40,6 +40,11 @@ PLACE = re.compile(
     r"|Theorem|scikit-learn|torch|version)"
     r"s?\.?[\s~]+(?:\d[\d.]*(?:,\s*|\s+and\s+|\s+to\s+|-))*\d[\d.]*"
 )
+# A number, or a word of a table, in a printed row; what stands in brackets is no cell.
+CELL_OF_ROW = re.compile(
+    r"(?<![\w.@])[-+]?(?:\d[\d,]*\.?\d*(?:e[+-]?\d+)?|nan|inf|yes|no|-)(?![\w.]*\w)"
+)
+BRACKETS = re.compile(r"\([^)]*\)|\[[^\]]*\]")
 FENCE = re.compile(r"^\s*(`{3,}|~{3,}|:{3,})\s*(\{[\w:+-]+\})?\s*(.*)$")
 CODE_DIRECTIVES = {"{code}", "{code-block}", "{literalinclude}", "{math}", "{raw}"}
 CITATION = re.compile(r"\{cite(?::\w+)?\}`")
@@ -153,6 +158,35 @@ def text_of(output: dict[str, Any]) -> str:
     texts = [data[mime] for mime in data if not mime.startswith("image/")]
     texts.append(output.get("text", ""))
     return "\n".join("".join(text) for text in texts)
+
+
+def prints_rows(text: str, rows: int = 3) -> bool:
+    """Whether so many lines in a row have two numbers or more that end below those above."""
+    found, above = 0, set()
+    for line in text.splitlines():
+        bare = BRACKETS.sub(lambda match: "(" * len(match[0]), line)
+        ends = {match.end() for match in CELL_OF_ROW.finditer(bare)}
+        found = found + 1 if len(ends & above) > 1 else int(len(ends) > 1)
+        above = ends
+        if found == rows:
+            return True
+    return False
+
+
+@rule
+def rows_of_numbers_are_tables(notebook: Notebook) -> Iterator[str]:
+    """Rows that a cell prints scroll on a phone; a table wraps its heads.
+
+    What readers are to print themselves carries the tag "printed-rows".
+    """
+    for cell in notebook.code:
+        tags = set(cell.metadata.get("tags", ()))
+        if notebook.is_solution or tags & {"printed-rows", "remove-cell", "remove-output"}:
+            continue
+        for output in cell.outputs:
+            printed = output.get("text", output.get("data", {}).get("text/plain", ""))
+            if "text/html" not in output.get("data", {}) and prints_rows("".join(printed)):
+                yield f"cell {cell.number} prints rows of numbers; tabulate shows them as a table"
 
 
 @rule

@@ -41,6 +41,7 @@ _RULES = (
     Rule("warning", "numerics#numerics-libraries", usage.momentum_convention),
     Rule("note", "layer_norm#layer-norm-block", usage.zero_weight),
     Rule("warning", "rms_norm_further#rms-norm-offset", usage.offset_convention),
+    Rule("note", "layer_norm_further#layer-norm-details", usage.bessel_corrected),
     Rule("warning", "many_devices#many-devices-ddp", devices.unsynchronized_batch_norm),
     Rule("note", "many_devices#many-devices-rank-0", devices.rank_0_statistics),
     Rule("warning", "many_devices_further#many-devices-checkpoint", devices.recomputed_batch_norm),

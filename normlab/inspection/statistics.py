@@ -100,6 +100,10 @@ class Divisions(TorchDispatchMode):
                 self._counts |= values
             signals += tensor.is_floating_point()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import its compiler for this, which takes a second
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:

@@ -150,3 +150,18 @@ def offset_convention(norm: FoundNorm, run: ModelRun) -> str | None:
             "weight. Add 1 when loading them"
         )
     return None
+
+
+@of_each_norm
+def bessel_corrected(norm: FoundNorm, run: ModelRun) -> str | None:
+    """The divisor n-1 of `x.std()`, where formulas and torch's layers have n."""
+    found = norm.fingerprint
+    if found.divisor != "n-1":
+        return None
+    smaller = 1 - (1 - 1 / found.count) ** 0.5
+    outside = " and adds eps to the root" if found.eps_placement == "outside" else ""
+    return (
+        f"it divides with divisor n-1, the default of x.std() and x.var(){outside}, so its output "
+        f"is {100 * smaller:.2g} % smaller than that of torch's layer. Where its weights were not "
+        "trained with it, write (x.var(..., correction=0) + eps).sqrt()"
+    )

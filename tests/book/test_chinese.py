@@ -19,7 +19,7 @@ markdown_it = pytest.importorskip("markdown_it", reason="jupyter-book is not ins
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 FINDINGS = BOOK / "zh" / "findings.md"  # of chapters that have no Chinese page
-PAGES = sorted(set((BOOK / "zh").glob("*.md")) - {FINDINGS})
+PAGES = sorted(set((BOOK / "zh").glob("*.md")) - {FINDINGS, BOOK / "zh" / "index.md"})
 TRANSLATED = yaml.safe_load((BOOK / "zh" / "translated.yml").read_text(encoding="utf-8"))
 LINK_BACK = re.compile(r"\[[^\]]*\]\(zh/\w+\.md\)\n*")
 

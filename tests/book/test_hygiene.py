@@ -98,7 +98,21 @@ ALT = FIGURE["image"]
 CAPTION = FIGURE["figure"]
 PNG = shown(png="aGk=")
 
+ROWS = "batch norm  0.5  12\nlayer norm  0.2   7\nRMS norm    0.1  10\n"
+
 BAD: list[tuple[str, str, Any]] = [
+    ("rows_of_numbers_are_tables", "printed", [code("1", stream("loss, steps\n" + ROWS))]),
+    ("rows_of_numbers_are_tables", "a value", [code("1", shown(text=ROWS))]),
+    (
+        "rows_of_numbers_are_tables",
+        "between words",
+        [code("1", stream("".join(f"n = {n:2}: loss 0.{n:02}, or 0.5\n" for n in (2, 4, 16))))],
+    ),
+    (
+        "rows_of_numbers_are_tables",
+        "yes and no",
+        [code("1", stream("".join(f"{n:5} yes  no\n" for n in ("a", "b", "c"))))],
+    ),
     ("cells_are_executed_in_order", "never run", [code("x = 1", count=None)]),  # type: ignore[arg-type]
     ("cells_are_executed_in_order", "a gap", [code("x = 1"), code("y = 1", count=3)]),
     ("cells_are_executed_in_order", "out of order", [code("x = 1", count=2), code("y = 1")]),
@@ -216,6 +230,11 @@ def test_every_rule_has_been_shown_to_reject() -> None:
         make_notebook(code("def norm(x):\n    return x"), name="solutions/chapter"),
         make_notebook(code("y.sum().backward()", tags=["counterexample"])),
         make_notebook(code("for i in range(3):\n    print(i)", OK)),
+        make_notebook(code("print(rows)", stream(ROWS), tags=["printed-rows"])),
+        make_notebook(code("print(rows)", stream(ROWS), count=1), name="solutions/chapter"),
+        make_notebook(code("table", shown(text=ROWS, html="<table>"))),
+        make_notebook(code("print(two)", stream("".join(ROWS.splitlines(keepends=True)[:2])))),
+        make_notebook(code("print(f)", stream("a of 2 (3, 4)\nb of 2 (3, 4)\nc of 2 (3, 4)\n"))),
         make_notebook(prose("Tables 1.2 and 1.3, Sections 4.1, 4.2 and 4.3; ![alt](x.png)")),
         make_notebook(prose("`0.1`, $$\n0.1\n$$\n\n    code\n\n{glue:text}`a:.2f`")),
     ],

@@ -39,8 +39,9 @@ DOUBLE_IDS = """() => {
   return [...document.querySelectorAll('[id]')].map(e => e.id)
     .filter(id => seen.has(id) || !seen.add(id));
 }"""
-# Printed tables aside, nothing in a box scrolls.
-SCROLLED = """() => [...document.querySelectorAll('.bd-article div.highlight pre')]
+# Printed rows aside, nothing in a box scrolls.
+SCROLLED = """() => [...document.querySelectorAll(
+    '.bd-article div.highlight pre, .bd-article .output:has(> table.dataframe)')]
   .filter(p => !p.closest('.aligned') && p.scrollWidth > p.clientWidth)
   .map(p => p.textContent.slice(0, 60))"""
 # The code of a cell has as many lines as were written.
@@ -53,6 +54,9 @@ WRAPPED = """() => [...document.querySelectorAll('.bd-article div.cell_input pre
     const lines = p.textContent.replace(/\\n$/, '').split('\\n').length;
     return whole.getBoundingClientRect().height > (lines + 0.6) * line;
   }).map(p => p.textContent.slice(0, 60))"""
+SHOWN_IN_SIDEBAR = """() => [...document.querySelectorAll('.bd-sidebar-primary nav a')]
+  .filter(a => a.checkVisibility({contentVisibilityAuto: true}) && a.getClientRects().length)
+  .map(a => new URL(a.href).pathname.replace(/.*\\/book\\//, ''))"""
 SET_THEME = "theme => { document.documentElement.dataset.theme = theme; }"
 
 
@@ -127,12 +131,35 @@ def test_never_scrolls_sideways(visit, width, theme):
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_code_fits_its_column(visit, width):
-    """On a desk without a wrapped line; on a phone only printed tables scroll."""
+    """On a desk without a wrapped line; on a phone only printed rows scroll, and no table."""
     visit.tab.set_viewport_size({"width": width, "height": 900})
     visit.tab.evaluate(SET_THEME, "light")
     assert not visit.tab.evaluate(SCROLLED)
     if width == 1280:
         assert not visit.tab.evaluate(WRAPPED)
+
+
+@pytest.mark.parametrize("page", ["book/index.html", "book/layer_norm.html"])
+def test_the_sidebar_folds_what_stands_behind_the_chapters(context, page):
+    tab = Visit(context, page).tab
+    tab.set_viewport_size({"width": 1280, "height": 900})
+    folders = ("solutions/", "api/", "zh/")
+    shown = [link for link in tab.evaluate(SHOWN_IN_SIDEBAR) if link.startswith(folders)]
+    tab.close()
+    assert shown == [f"{folder}index.html" for folder in folders]
+
+
+@pytest.mark.parametrize(("width", "doors_by"), [(1280, 900), (390, 1100)])
+def test_the_first_screen_has_the_picture_and_the_doors_follow(context, width, doors_by):
+    tab = Visit(context, "book/index.html").tab
+    tab.set_viewport_size({"width": width, "height": 800})
+    tops = tab.evaluate(
+        "() => ['.bd-article figure img', '#where-to-begin h2'].map("
+        "s => document.querySelector(s).getBoundingClientRect().top + window.scrollY)"
+    )
+    tab.close()
+    assert tops[0] < 600
+    assert tops[1] < doors_by
 
 
 def test_is_light(visit):

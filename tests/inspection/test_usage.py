@@ -74,6 +74,18 @@ def rms(weight: Tensor) -> nn.Module:
 
 
 AROUND_0 = 0.2 * torch.tensor([1.0, -1, 0.5, -0.5, 0.2, -0.2, 0.8, -0.7])
+
+
+class DividesBy(nn.Module):
+    def __init__(self, size_of):
+        super().__init__()
+        self.size_of = size_of
+
+    def forward(self, x):
+        x = x.float()
+        return (x - x.mean(-1, keepdim=True)) / self.size_of(x)
+
+
 FAULTS = {
     "unused_norm": (lambda: Holds(calls=False), lambda: Holds(calls=True)),
     "shared_norm": (lambda: Streams(5.0), lambda: Streams(1.0)),
@@ -102,6 +114,14 @@ FAULTS = {
         lambda: chain(rms(AROUND_0)),
         lambda: chain(rms(1 + AROUND_0)),
     ),
+    "bessel_corrected": (
+        lambda: chain(DividesBy(lambda x: x.std(-1, keepdim=True) + 1e-5)),
+        lambda: chain(DividesBy(lambda x: (x.var(-1, False, keepdim=True) + 1e-5).sqrt())),
+    ),
+    "bessel_corrected, eps inside": (
+        lambda: chain(DividesBy(lambda x: (x.var(-1, keepdim=True) + 1e-5).sqrt())),
+        lambda: chain(nn.LayerNorm(8)),
+    ),
     "zero_weight": (lambda: chain(rms(torch.zeros(8))), lambda: chain(rms(torch.ones(8)))),
     "zero_weight, with an offset": (
         lambda: chain(OffsetNorm(-torch.ones(8))),
@@ -117,6 +137,20 @@ def test_a_fault_is_found_and_its_twin_is_sound(name):
     examined = doctor(make(), ROWS)
     assert {f.rule for f in examined.findings} == {rule}, str(examined)
     assert rule not in {f.rule for f in doctor(make_sound(), ROWS).findings}
+
+
+@pytest.mark.parametrize(
+    ("eps", "told"), [(1e-5, "and adds eps to the root, so"), (0.0, "x.var(), so")]
+)
+def test_the_wrong_divisor_is_said_with_its_size(eps, told):
+    model = nn.Sequential(nn.Linear(8, 8), DividesBy(lambda x: x.std(-1, keepdim=True) + eps))
+    (finding,) = doctor(model, ROWS).findings
+    assert told in finding.message
+    assert "6.5 % smaller" in finding.message
+    x = torch.randn(4, 8, dtype=torch.float64)
+    sizes = model[1](x).square().mean(-1).sqrt()
+    assert torch.allclose(sizes, torch.tensor((7 / 8) ** 0.5), atol=1e-3)
+    assert doctor(model, ROWS).passed
 
 
 def test_a_note_is_no_fault_and_a_warning_is():
