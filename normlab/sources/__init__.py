@@ -24,7 +24,7 @@ from normlab.sources.operators import (
 )
 from normlab.sources.quoting import Finding, quote, read_findings
 from normlab.sources.symbols import Compiled, find_compiled
-from normlab.sources.tabulating import tabulate
+from normlab.sources.tabulating import Table, tabulate
 from normlab.sources.touching import touch
 from normlab.sources.tracing import (
     Call,
@@ -53,6 +53,7 @@ __all__ = [
     "MissingInTorchError",
     "Operator",
     "Registration",
+    "Table",
     "decompose",
     "describe_path",
     "find_compiled",
