@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install --quiet -e '.[dev]' -c constraints.txt
 	@touch $@
 
-book: $(STAMP)  ## half a minute, on two cores: build the book and print the path to open
+book: $(STAMP)  ## a minute: build the book and print the path to open
 	$(BIN)/jupyter-book build . -W -n --keep-going
 	@echo "Open $(CURDIR)/_build/html/index.html"
 
