@@ -42,7 +42,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS)
 # Where make can, what runs side by side is printed one after the other.
 SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-quick: $(STAMP)  ## half a minute: linters, types, and the tests of layers, reference and norms
+quick: $(STAMP)  ## less than a minute: linters, types, and the tests of layers, reference and norms
 	@$(MAKE) --no-print-directory -j $(JOBS) $(SYNC) types lint
 	$(PYTEST) --quiet tests/layers tests/reference tests/test_norms.py tests/test_plain.py
 
@@ -93,7 +93,7 @@ matrix-%: .matrix/%/.installed
 	  -e '.[test]' torch$(patsubst ==newest,,==$*)
 	@touch $@
 
-gpu:  ## run the tests that need a CUDA GPU, with the Python that runs there: `make gpu PYTHON=...`
+gpu:  ## some minutes, on a GPU: run the tests that need CUDA, with the Python that runs there: `make gpu PYTHON=...`
 	$(PYTHON) -m pytest -p no:cacheprovider tests/kernels/on_a_gpu.py
 
 # The table belongs to these versions; `make zoo VERSIONS=` takes the newest, where a difference
@@ -109,20 +109,20 @@ zoo: .zoo/.installed  ## 5 minutes, and an installation: examine public models o
 	  -e '.[zoo]' $(VERSIONS)
 	@touch $@
 
-pdf: book  ## print the whole book into _build/normlab.pdf; needs Chromium
+pdf: book  ## 5 minutes: print the whole book into _build/normlab.pdf; needs Chromium
 	$(BIN)/python book/_tools/pdf.py
 
 # Their links lead into the book, which is built beside them.
-slides: book  ## build the slides of the lecture into _build/slides
+slides: book  ## a minute and a half: build the slides of the lecture into _build/slides
 	$(BIN)/sphinx-build -q -W -n --keep-going -b revealjs -d _build/.slides book/_slides _build/slides
 	@echo "Open $(CURDIR)/_build/slides/lecture.html"
 
-lab: $(STAMP)  ## open the notebooks in JupyterLab
+lab: $(STAMP)  ## seconds, the first time an installation: open the notebooks in JupyterLab
 	@$(BIN)/python -c 'import jupyterlab' 2>/dev/null \
 	  || $(PIP) install --quiet -e '.[dev,lab]' -c constraints.txt
 	$(BIN)/jupyter lab --notebook-dir book
 
-execute: $(STAMP)  ## run all notebooks in place and normalize what is stored
+execute: $(STAMP)  ## 10 minutes: run all notebooks in place and normalize what is stored
 	$(BIN)/python book/_tools/execute.py
 	$(BIN)/ruff format --quiet book
 
@@ -136,5 +136,5 @@ dist:  ## a minute: build the package into dist and check what an index would sh
 	@test -z "$(TAG)" || test -f "dist/normlab-$(TAG:v%=%)-py3-none-any.whl" || { \
 	  echo "The tag $(TAG) is not the version of $$(ls dist/*.whl)." >&2; exit 1; }
 
-clean:  ## remove the built book and all caches, and keep .venv
+clean:  ## a second: remove the built book and all caches, and keep .venv
 	rm -rf _build build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -60,6 +60,14 @@ def test_every_make_command_is_one():
     assert len(named) > 5 and named <= targets
 
 
+def test_make_help_lists_each_command_with_its_time():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^([a-z]+):.*## (.*)$", makefile, flags=re.MULTILINE))
+    targets = set(re.findall(r"^([a-z]+):(?!=)", makefile, flags=re.MULTILINE))
+    assert targets == set(told)
+    assert [c for c, text in told.items() if not re.search("second|minute", text)] == ["help"]
+
+
 def test_the_number_of_public_models():
     record = json.loads((ROOT / "book/_data/zoo.json").read_text(encoding="utf-8"))
     assert f"[{len(record['runs'])} public models]" in README
