@@ -181,7 +181,7 @@ def test_the_guide_agrees_with_the_rule() -> None:
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("`nn.GroupNorm(G, C)`, with fewer", "`nn.BatchNorm2d(C)`, with fewer"),
+        ("-composition>`: `nn.GroupNorm(G, C)`", "-composition>`: `nn.BatchNorm2d(C)`"),
         ("fewer than about eight", "fewer than about four"),
         ("for images `nn.GroupNorm(G, C)`: no batch norm.", "for images `nn.GroupNorm(G, C)`."),
         ("`nn.LayerNorm(D)` or `nn.RMSNorm(D, eps=1e-6)` on (N", "`nn.BatchNorm1d(D)` on (N"),

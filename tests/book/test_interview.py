@@ -52,7 +52,7 @@ def find_complaints(text: str, known: set[str]) -> list[str]:
             )
         if (words := len(answer.split())) < LEAST_WORDS:
             complaints.append(f"{number}: the answer has {words} words; expected {LEAST_WORDS}")
-        if not re.search(r"[?.]$", follow_up.strip()):
+        if not re.search(r"[?.]\*?$", follow_up.strip()):
             complaints.append(f"{number}: the follow-up is not finished")
         links = REFERENCE.findall(evidence)
         if not links:
