@@ -56,6 +56,7 @@ class Wording:
     settled: str = "Settled by {place}."
     cell: str = "the cell `{cell}` in {place}"
     both: str = " and "
+    comma: str = ", "
     here: str = "Tried {{ref}}`on this page <{anchor}>`."
     test: str = "Guarded by `{test}`."
     source: str = "Source: {{cite:t}}`{keys}`."
@@ -65,6 +66,7 @@ class Wording:
     above: str = "Above: {links}."
     note: str = "{note}"
     fold: str = "{count} statements"
+    fold_one: str = "1 statement"
     topics: tuple[str, ...] = (
         "Batch norm",
         "Layer norm",
@@ -77,6 +79,9 @@ class Wording:
         "Two statements, each met as the truth, that cannot both hold as they stand.",
     )
     titles: Mapping[str, str] | None = None
+
+    def join(self, links: list[str]) -> str:
+        return self.both.join([self.comma.join(links[:-1]), links[-1]] if links[1:] else links)
 
     def name_chapter(self, page: str) -> str:
         label = page.rpartition("/")[2].replace("_", "-")
@@ -98,6 +103,7 @@ CHINESE = Wording(
     settled="依据：{place}。",
     cell="{place}的代码单元 `{cell}`",
     both="、",
+    comma="、",
     here="{{ref}}`本页也试过 <{anchor}>`。",
     test="测试 `{test}` 守护这一更正。",
     source="来源：{{cite:t}}`{keys}`。",
@@ -107,6 +113,7 @@ CHINESE = Wording(
     above="上文已有：{links}。",
     note="笔记原句：{note}",
     fold="{count} 条说法",
+    fold_one="1 条说法",
     topics=("批归一化", "层归一化", "归一化为什么有效，用在哪里", "RMSNorm、DeepNorm 与预热"),
     people=("人物与用语", "由文献本身裁定。"),
     contradictions=("矛盾", "每条有两种说法，各自都被当成正确的，但照原话不可能同时成立。"),
@@ -232,8 +239,8 @@ def render_claim(claim: Claim, words: Wording = ENGLISH) -> str:
     if claim.topic:
         settled.append(words.shown.format(place=words.refer_to(claim.anchor)))
     elif claim.see:
-        links = (f"[{i}](#{words.prefix}claim-{i})" for i in claim.see)
-        settled.append(words.settled.format(place=words.both.join(links)))
+        links = [f"[{i}](#{words.prefix}claim-{i})" for i in claim.see]
+        settled.append(words.settled.format(place=words.join(links)))
     elif claim.page != PAGE:
         place = words.refer_to(claim.anchor)
         if claim.cell:
@@ -264,12 +271,12 @@ def render_group(page: str, claims: list[Claim], words: Wording = ENGLISH) -> st
     archived = [claim for claim in claims if not claim.topic]
     text = f"({words.prefix}claims-{anchor})=\n### {title}\n\n{lead}"
     if len(archived) < len(claims):
-        links = (f"[{c.id}](#{words.prefix}claim-{c.id})" for c in claims if c.topic)
-        text += words.between + words.above.format(links=words.both.join(links))
+        links = [f"[{c.id}](#{words.prefix}claim-{c.id})" for c in claims if c.topic]
+        text += words.between + words.above.format(links=words.join(links))
     if not archived:
         return text
-    items = render_items(archived, words)
-    return f"{text}\n\n:::{{dropdown}} {words.fold.format(count=len(archived))}\n{items}\n:::"
+    items, fold = render_items(archived, words), words.fold if archived[1:] else words.fold_one
+    return f"{text}\n\n:::{{dropdown}} {fold.format(count=len(archived))}\n{items}\n:::"
 
 
 def render_items(claims: list[Claim], words: Wording) -> str:
