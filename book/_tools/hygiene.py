@@ -311,8 +311,8 @@ def losses_are_no_plain_sums(notebook: Notebook) -> Iterator[str]:
                         yield f"cell {cell.number} sums the output and calls backward()"
 
 
-def without_code_blocks(source: str) -> str:
-    """Markdown without fenced code and display mathematics; directives keep their prose."""
+def split_fences(source: str) -> tuple[list[str], list[str]]:
+    """The lines of prose, of which a directive's are some, and the fences that stay open."""
     kept: list[str] = []
     fences: list[tuple[str, bool]] = []  # the open ones, and whether what they hold is prose
     for line in source.splitlines():
@@ -324,7 +324,20 @@ def without_code_blocks(source: str) -> str:
             fences.append((found[1], bool(found[2]) and found[2] not in CODE_DIRECTIVES))
         elif holds_prose:
             kept.append(line)
-    return re.sub(r"\$\$.*?\$\$", " ", "\n".join(kept), flags=re.DOTALL)
+    return kept, [fence for fence, _ in fences]
+
+
+def without_code_blocks(source: str) -> str:
+    """Markdown without fenced code and display mathematics; directives keep their prose."""
+    return re.sub(r"\$\$.*?\$\$", " ", "\n".join(split_fences(source)[0]), flags=re.DOTALL)
+
+
+@rule
+def fences_are_closed(notebook: Notebook) -> Iterator[str]:
+    """A cell ends what it begins; an open directive is an empty box on the page."""
+    for cell in notebook.prose:
+        if left := split_fences(cell.source)[1]:
+            yield f"cell {cell.number} leaves {left[-1]} open"
 
 
 def without_inline_code(text: str) -> str:

@@ -101,6 +101,9 @@ PNG = shown(png="aGk=")
 ROWS = "batch norm  0.5  12\nlayer norm  0.2   7\nRMS norm    0.1  10\n"
 
 BAD: list[tuple[str, str, Any]] = [
+    ("fences_are_closed", "a theorem", [prose("```{prf:theorem} Length\n:label: thm\n")]),
+    ("fences_are_closed", "a note around code", [prose(":::{note}\n```python\nx\n```\nText.")]),
+    ("fences_are_closed", "the shorter fence closed", [prose("````{note}\nText.\n```")]),
     ("rows_of_numbers_are_tables", "printed", [code("1", stream("loss, steps\n" + ROWS))]),
     ("rows_of_numbers_are_tables", "a value", [code("1", shown(text=ROWS))]),
     (
