@@ -39,10 +39,11 @@ DOUBLE_IDS = """() => {
   return [...document.querySelectorAll('[id]')].map(e => e.id)
     .filter(id => seen.has(id) || !seen.add(id));
 }"""
-# Printed rows aside, nothing in a box scrolls.
+# Printed rows aside, nothing in a box scrolls; tables by a letter where fonts are wider than ours.
 SCROLLED = """() => [...document.querySelectorAll(
     '.bd-article div.highlight pre, .bd-article .output:has(> table.dataframe)')]
-  .filter(p => !p.closest('.aligned') && p.scrollWidth > p.clientWidth)
+  .filter(p => !p.closest('.aligned'))
+  .filter(p => p.scrollWidth > p.clientWidth + (p.matches('.output') ? 12 : 0))
   .map(p => p.textContent.slice(0, 60))"""
 # The code of a cell has as many lines as were written.
 WRAPPED = """() => [...document.querySelectorAll('.bd-article div.cell_input pre')]
