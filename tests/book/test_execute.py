@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from loading import load
-from PIL import Image
+from PIL import Image, ImageDraw
 
 tool = load(Path(__file__).resolve().parents[2] / "book" / "_tools" / "execute.py")
 # A gray ramp whose first pixel is given: one level is noise, all the others black another picture.
@@ -68,6 +68,24 @@ def test_another_picture_is_stored(executed):
     tool.execute(executed)
     assert read_pixels(executed)[0, 0] == 0
     assert not read_pixels(executed)[:, :40].any()
+
+
+def write(norm: str) -> str:
+    image = Image.new("L", (400, 300), 255)
+    draw = ImageDraw.Draw(image)
+    draw.rectangle((20, 100, 380, 250), fill=0)  # so that a word is little of the ink
+    draw.text((20, 20), norm, fill=0)
+    stream = io.BytesIO()
+    image.save(stream, "png")
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+def test_a_word_that_changed_is_drawn_anew():
+    old, new = write("rms norm"), write("RMS norm")
+    assert tool.load_hook().difference(old, new) == ""  # so nbval sees no difference
+    computed = [{"data": {"image/png": new}}]
+    tool.keep_pictures([{"data": {"image/png": old}}], computed)
+    assert computed == [{"data": {"image/png": new}}]
 
 
 def picture(level: int) -> dict:
