@@ -46,7 +46,7 @@ quick: $(STAMP)  ## less than a minute: linters, types, and the tests of layers,
 	@$(MAKE) --no-print-directory -j $(JOBS) $(SYNC) types lint
 	$(PYTEST) --quiet tests/layers tests/reference tests/test_norms.py tests/test_plain.py
 
-test: $(STAMP)  ## 17 minutes: run linters, types, tests, and every notebook against its stored outputs
+test: $(STAMP)  ## 20 minutes: run linters, types, tests, and every notebook against its stored outputs
 	@$(MAKE) --no-print-directory -j $(JOBS) $(SYNC) types lint book
 	@$(MAKE) --no-print-directory suite
 	@$(MAKE) --no-print-directory notebooks
@@ -62,16 +62,16 @@ lint: $(STAMP)  ## 5 seconds: ruff, and the workflows of continuous integration
 types: $(STAMP)  ## 10 seconds, the first time 40: mypy
 	$(BIN)/mypy
 
-suite: $(STAMP)  ## 6 minutes: run the tests of the package and of the book's sources
+suite: $(STAMP)  ## 7 minutes: run the tests of the package and of the book's sources
 	$(PYTEST) --dist worksteal --ignore tests/browser --ignore tests/zoo
 
 notebooks: $(STAMP)  ## 4 minutes: run every notebook against its stored outputs
 	$(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 300 --dist loadfile book
 
-browser: book  ## 6 minutes: open every built page in Chromium; skipped where there is none
+browser: book  ## 7 minutes: open every built page in Chromium; skipped where there is none
 	@$(MAKE) --no-print-directory pages
 
-pages:  ## 5 minutes: open every page of the built book in Chromium
+pages:  ## 6 minutes: open every page of the built book in Chromium
 	$(PYTEST) -rs --dist loadgroup tests/browser
 
 # Every torch that pyproject.toml admits and we vouch for, and the newest that installs. Each
