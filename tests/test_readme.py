@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from loading import load
 
 from normlab.commands import main
 
@@ -17,21 +18,15 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
-
-
-def comparable(text: str) -> str:
-    """In one line, without the sizes of errors, which differ from processor to processor."""
-    return re.sub(r"\(error [^)]*\)", "", " ".join(text.split()))
+newcomer = load(ROOT / ".ci/first_ten_minutes.py")
 
 
 def test_the_first_block_prints_the_second(tmp_path):
-    (code,), (printed,) = blocks("python"), blocks("text")
+    (code,), (printed,) = newcomer.read_blocks("python"), newcomer.read_blocks("text")
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert comparable(done.stdout) == comparable(printed)
+    assert newcomer.without_sizes(done.stdout) == newcomer.without_sizes(printed)
     mended = code.replace("x.std(-1, keepdim=True) + 1e-5", "x.var(-1, False, keepdim=True) + 1e-5")
     mended = mended.replace("keepdim=True) + 1e-5)\n", "keepdim=True) + 1e-5) ** 0.5\n")
     done = subprocess.run(
@@ -41,7 +36,7 @@ def test_the_first_block_prints_the_second(tmp_path):
 
 
 def test_the_commands_say_what_the_text_says(capsys):
-    identify, doctor = blocks("shell")[-1].splitlines()
+    identify, doctor = newcomer.read_blocks("shell")[-1].splitlines()
     assert main(shlex.split(identify)[1:]) == 0
     assert "family: group_norm" in capsys.readouterr().out
     assert main(shlex.split(doctor)[1:]) == 0
