@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from normlab.checks import check_layer
-    from normlab.fingerprint import identify
-    from normlab.inspection import doctor
+    from normlab.checks.fingerprint import identify
+    from normlab.checks.inspection import doctor
 
 __version__ = "0.3.0"
 __all__ = ["check_layer", "doctor", "identify"]
 
 
+# Part of version 0.3 -> where it is now. The entries go with version 0.5.
+_MOVED = dict.fromkeys(
+    ("bench", "exercises", "experiments", "kernel_models", "plotting", "sources"), "book"
+) | dict.fromkeys(("fingerprint", "inspection", "probing"), "checks")
+
+
+class _MovedFinder(MetaPathFinder):
+    """Says where a module is now that is imported by its old path and was not found."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+        package, _, rest = fullname.partition(".")
+        room = _MOVED.get(rest.partition(".")[0])
+        if package == __name__ and room is not None and not rest.endswith("__main__"):
+            raise ModuleNotFoundError(f"{fullname} has moved; import {package}.{room}.{rest}")
+
+
+sys.meta_path.append(_MovedFinder())
+
 _HOMES = {
     "check_layer": "normlab.checks",
-    "doctor": "normlab.inspection",
-    "identify": "normlab.fingerprint",
+    "doctor": "normlab.checks.inspection",
+    "identify": "normlab.checks.fingerprint",
 }
 
 

@@ -23,14 +23,14 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Part -> what it must not import. A part is a folder or a file of the package.
 FORBIDDEN = {
     "norms": {"torch", "matplotlib", "sklearn", "normlab"},
-    "reference": {"torch", "normlab.layers", "normlab.checks", "normlab.experiments"},
-    "kernel_models": {"torch", "normlab.layers", "normlab.checks", "normlab.experiments"},
+    "reference": {"torch", "normlab.layers", "normlab.checks", "normlab.book.experiments"},
+    "kernel_models": {"torch", "normlab.layers", "normlab.checks", "normlab.book.experiments"},
     "plain": {"normlab", "numpy", "matplotlib", "sklearn"},
     "kernels": {
         "normlab.plain",
         "normlab.reference",
         "normlab.checks",
-        "normlab.experiments",
+        "normlab.book.experiments",
         "matplotlib",
         "sklearn",
     },
@@ -39,45 +39,75 @@ FORBIDDEN = {
         "normlab.plain",
         "normlab.parallel",
         "normlab.checks",
-        "normlab.experiments",
+        "normlab.book.experiments",
         "sklearn",
     },
     "parallel": {
         "normlab.reference",
-        "normlab.experiments",
-        "normlab.plotting",
-        "normlab.sources",
+        "normlab.book.experiments",
+        "normlab.book.plotting",
+        "normlab.book.sources",
         "sklearn",
     },
     "probing": {
         "normlab.layers",
         "normlab.reference",
         "normlab.checks",
-        "normlab.fingerprint",
-        "normlab.inspection",
-        "normlab.experiments",
-        "normlab.plotting",
-        "normlab.sources",
+        "normlab.checks.fingerprint",
+        "normlab.checks.inspection",
+        "normlab.book.experiments",
+        "normlab.book.plotting",
+        "normlab.book.sources",
         "sklearn",
     },
     "checks": {
         "normlab.parallel",
-        "normlab.experiments",
-        "normlab.plotting",
-        "normlab.sources",
+        "normlab.book.experiments",
+        "normlab.book.plotting",
+        "normlab.book.sources",
         "sklearn",
     },
-    "exercises": {"normlab.experiments", "normlab.plotting", "normlab.sources", "sklearn"},
-    "fingerprint": {"normlab.layers", "normlab.reference", "normlab.checks", "normlab.experiments"},
-    "inspection": {"normlab.experiments", "normlab.plotting", "normlab.sources", "sklearn"},
-    "bench": {"normlab.experiments", "normlab.plotting", "normlab.sources", "sklearn"},
-    "commands": {"normlab.experiments", "normlab.plotting", "normlab.sources", "sklearn"},
-    "experiments": {"normlab.plotting", "normlab.sources", "matplotlib"},
-    "plotting": {"normlab.experiments", "normlab.layers", "normlab.checks", "normlab.sources"},
-    "sources": {"normlab.experiments", "normlab.checks", "myst_nb", "sphinx"},
+    "exercises": {
+        "normlab.book.experiments",
+        "normlab.book.plotting",
+        "normlab.book.sources",
+        "sklearn",
+    },
+    "fingerprint": {
+        "normlab.layers",
+        "normlab.reference",
+        "normlab.checks",
+        "normlab.book.experiments",
+    },
+    "inspection": {
+        "normlab.book.experiments",
+        "normlab.book.plotting",
+        "normlab.book.sources",
+        "sklearn",
+    },
+    "bench": {
+        "normlab.book.experiments",
+        "normlab.book.plotting",
+        "normlab.book.sources",
+        "sklearn",
+    },
+    "commands": {
+        "normlab.book.experiments",
+        "normlab.book.plotting",
+        "normlab.book.sources",
+        "sklearn",
+    },
+    "experiments": {"normlab.book.plotting", "normlab.book.sources", "matplotlib"},
+    "plotting": {
+        "normlab.book.experiments",
+        "normlab.layers",
+        "normlab.checks",
+        "normlab.book.sources",
+    },
+    "sources": {"normlab.book.experiments", "normlab.checks", "myst_nb", "sphinx"},
 }
 # What notebooks call and the package does not; grading finds it by its name.
-TOP = {"normlab.exercises"}
+TOP = {"normlab.book.exercises"}
 # Who wants speed asks for it: no part but these knows the kernels.
 FAST = {"kernels", "bench", "experiments"}
 # Of no part: what only the book and the tests need.
@@ -147,12 +177,12 @@ def test_arrows_run_one_way(path: Path) -> None:
         ("experiments", "from matplotlib import pyplot"),
         ("plotting", "from normlab import experiments"),
         ("checks", "import pytest"),
-        ("checks", "from normlab.exercises.grading import grade"),
+        ("checks", "from normlab.book.exercises.grading import grade"),
         ("grading", "from normlab import exercises"),
         ("fingerprint", "from normlab.checks import check_layer"),
         ("layers", "from normlab.parallel import SyncBatchNorm"),
         ("probing", "from normlab.checks.report import Report"),
-        ("probing", "from normlab.fingerprint import identify"),
+        ("probing", "from normlab.checks.fingerprint import identify"),
     ],
 )
 def test_a_wrong_arrow_is_found(part: str, source: str) -> None:
@@ -168,7 +198,7 @@ def test_a_wrong_arrow_is_found(part: str, source: str) -> None:
         ("kernels", "from normlab import layers"),
         (
             "exercises",
-            "from normlab.checks import check_layer\nfrom normlab.exercises import grading",
+            "from normlab.checks import check_layer\nfrom normlab.book.exercises import grading",
         ),
     ],
 )
@@ -181,7 +211,7 @@ def test_import_stays_light() -> None:
     program = (
         f"import sys, normlab\nfor part in {sorted(parts)}:\n"
         f"    __import__('normlab.' + part)\nprint(*({set(HEAVY)} & set(sys.modules)))\n"
-        "import normlab.experiments\nprint(*({'matplotlib', 'PIL'} & set(sys.modules)))\n"
+        "import normlab.book.experiments\nprint(*({'matplotlib', 'PIL'} & set(sys.modules)))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True

@@ -130,7 +130,7 @@ def find_identity(name: str, norm: Norm, root: Path) -> str:
         return f"first {first}"
     case = norm.cases[0]
     found = identify(make_module(norm, norm.modules[0]), shape=case.shape).family
-    return "" if found == name else f"identify says {found}: see normlab/fingerprint/naming.py"
+    return "" if found == name else f"identify says {found}: see checks/fingerprint/naming.py"
 
 
 @part("style")

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from normlab import layers, plain, reference
-from normlab.experiments.networks.transformer import Attention, FeedForward
+from normlab.book.experiments.networks.transformer import Attention, FeedForward
 from normlab.layers import LayerNorm
 from normlab.residual import DeepNorm, PreNorm, deep_norm_constants, deep_norm_init_
 

@@ -10,7 +10,7 @@ from PIL import Image
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-DENSITY = 1.5  # as in normlab.plotting.png, whose import would take longer than all figures
+DENSITY = 1.5  # as in normlab.book.plotting.png, whose import would take longer than all figures
 
 
 class SizeInPagePixels(SphinxTransform):

@@ -46,7 +46,7 @@ def list_experiments(app: Sphinx, docname: str, source: list[str]) -> None:
     """
     if EXPERIMENTS not in source[0]:
         return
-    from normlab.experiments.__main__ import find_experiments
+    from normlab.book.experiments.__main__ import find_experiments
 
     sections = []
     for name, module_name in find_experiments().items():
@@ -72,7 +72,7 @@ def describe_options(experiment: Any) -> str:
 
 def hide_types(app: Sphinx, obj: Any, bound_method: bool) -> None:
     """Show the names of an experiment's parameters without pydantic's types."""
-    from normlab.experiments.sweep import Experiment
+    from normlab.book.experiments.sweep import Experiment
 
     if isinstance(obj, Experiment):
         signature = inspect.signature(obj)
@@ -85,7 +85,7 @@ def list_measures(
     app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
     """What an experiment returns is a list of names with their meanings."""
-    from normlab.experiments.sweep import Experiment
+    from normlab.book.experiments.sweep import Experiment
 
     if isinstance(obj, Experiment):
         lines[:] = ["Measures:" if line == "Returns:" else line for line in lines]

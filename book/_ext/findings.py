@@ -10,7 +10,7 @@
 The role `finding` prints the sentence of an id in another page, with a link to the section that
 shows it; the directive `findings` lists those of all pages, in the order of the book. A page of
 `book/zh` has sentences of its own under the same ids, and quotes these. In a notebook,
-`normlab.sources.quote` displays them.
+`normlab.book.sources.quote` displays them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Puts the tables of the first seeds on the handout, as `normlab.exercises.variants` draws them."""
+"""Puts the tables of the first seeds on the handout, as `normlab.book.exercises.variants` does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def draw_tables(app: Sphinx, docname: str, source: list[str]) -> None:
     """Write one column for each seed, its three samples below each other."""
     if TABLES not in source[0]:
         return
-    from normlab.exercises.variants import make_table
+    from normlab.book.exercises.variants import make_table
 
     tables = [make_table(seed) for seed in SEEDS]
     rows = [[f"**seed {seed}**" for seed in SEEDS], ["---"] * len(tables)]

@@ -1,7 +1,7 @@
 """Gives the pages that have a figure to touch its scripts, and no other page.
 
-The data of such a figure are the output of `normlab.sources.touch`. Those named "explorer" stand
-alone: a small explorer follows them.
+The data of such a figure are the output of `normlab.book.sources.touch`. Those named "explorer"
+stand alone: a small explorer follows them.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from normlab.sources.quoting import NUMBER, read_findings
+from normlab.book.sources.quoting import NUMBER, read_findings
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"

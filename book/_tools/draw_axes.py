@@ -1,7 +1,7 @@
 """Draw the small blocks of the cheat sheet: `python book/_tools/draw_axes.py`.
 
 A block shows one tensor: samples go into the page, features to the right, positions downward.
-Which cells share a mean is read off `normlab.norms`, the colors off `normlab.plotting`.
+Which cells share a mean is read off `normlab.norms`, the colors off `normlab.book.plotting`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from normlab.book.plotting import NORM_COLORS
 from normlab.norms import NORMS, label_cells
-from normlab.plotting import NORM_COLORS
 
 FOLDER = Path(__file__).resolve().parents[1] / "_static" / "axes"
 SAMPLES, FEATURES, GROUPS = 3, 6, 2

@@ -271,7 +271,7 @@ def training_lives_in_the_package(notebook: Notebook) -> Iterator[str]:
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             }
             if "step" in called or ("backward" in called and "zero_grad" in called):
-                yield f"cell {cell.number} trains in a loop; call normlab.experiments"
+                yield f"cell {cell.number} trains in a loop; call normlab.book.experiments"
 
 
 @rule

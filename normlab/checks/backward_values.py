@@ -11,9 +11,9 @@ from normlab.checks.comparison import ULPS, Comparison, excess_failure
 from normlab.checks.formula import Formula
 from normlab.checks.gradient_diagnosis import explain_gradient, explain_parameter
 from normlab.checks.inputs import SHIFTED, SMALL, Inputs, Outcome, formula_for, oracle
+from normlab.checks.probing.modules import ForeignNorm
 from normlab.checks.report import Failure, Report
 from normlab.checks.tolerances import max_error
-from normlab.probing.modules import ForeignNorm
 
 _NAMES = {"dx": "the input", "dweight": "the weight", "dbias": "the bias"}
 

@@ -9,9 +9,9 @@ import torch
 from normlab.checks.comparison import ULPS, Comparison
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import ORDINARY, make_inputs, observe, oracle
+from normlab.checks.probing import ForeignNorm
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
-from normlab.probing import ForeignNorm
 
 _CHECK = "compiled"
 _FACTOR = 8  # a fused kernel may sum in another order than the layer as it is

@@ -14,6 +14,10 @@ from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.half import check_half_precision, check_weight_cast
 from normlab.checks.inputs import conventions_of
 from normlab.checks.numerics import check_values
+from normlab.checks.probing.adapting import adapt
+from normlab.checks.probing.inputs import Declared, ParameterMismatch, sizes_of
+from normlab.checks.probing.modules import ForeignModule, ForeignNorm, as_norm
+from normlab.checks.probing.state import preserve_state, uncompiled
 from normlab.checks.report import CheckFailed, Failure, Report, make_failure
 from normlab.checks.robustness import check_double_backward, check_handling, check_unchanged
 from normlab.checks.running import check_running
@@ -21,10 +25,6 @@ from normlab.checks.scope import Scope
 from normlab.checks.situations import check_situations
 from normlab.checks.state import check_evaluation, check_saved_state
 from normlab.norms import NORMS
-from normlab.probing.adapting import adapt
-from normlab.probing.inputs import Declared, ParameterMismatch, sizes_of
-from normlab.probing.modules import ForeignModule, ForeignNorm, as_norm
-from normlab.probing.state import preserve_state, uncompiled
 
 CONVENTIONS: dict[str, tuple[Any, ...] | None] = {
     "eps": None,

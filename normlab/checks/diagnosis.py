@@ -16,8 +16,8 @@ from torch import Tensor
 
 from normlab.checks.candidates import Diagnosis, forward_candidates, other_axes, other_groups
 from normlab.checks.formula import Formula
+from normlab.checks.probing.measurements import eps_in_root, shortest
 from normlab.checks.tolerances import max_error
-from normlab.probing.measurements import eps_in_root, shortest
 
 _SINGLE = 1e-5  # relative error that a few roundings to float32 may leave
 _HALF = 0.02  # relative error that a few roundings to 16 bits may leave

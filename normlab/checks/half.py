@@ -8,11 +8,11 @@ from torch import Tensor
 from normlab.checks.comparison import Comparison
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import Inputs, Outcome, Scale, formula_for, make_inputs, observe
+from normlab.checks.probing.modules import ForeignNorm
 from normlab.checks.refusals import call_each, charge_refusals
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import Case
-from normlab.probing.modules import ForeignNorm
 
 _UNIT = Scale("unit input", 1.0, 0.0, 8.0)
 # squares of 300 are infinite in float16, whose largest number is 65504

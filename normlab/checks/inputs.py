@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from normlab.checks.formula import Formula, default_eps
+from normlab.checks.probing.modules import ForeignNorm
 from normlab.norms import NORMS, Case
-from normlab.probing.modules import ForeignNorm
 
 
 class BackwardFailed(Exception):

@@ -28,11 +28,11 @@ from normlab.checks.inputs import (
     oracle,
 )
 from normlab.checks.mistakes import MISTAKES
+from normlab.checks.probing import ForeignFunction, ForeignNorm
 from normlab.checks.refusals import attribute_refusal, call_each, charge_refusals, takes
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
-from normlab.probing import ForeignFunction, ForeignNorm
 
 _NEAR_EPS = "input near eps"
 _CALL = "call"

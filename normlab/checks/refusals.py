@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from normlab.checks.inputs import BackwardFailed, NoTensor
+from normlab.checks.probing import ForeignFunction, ForeignNorm
 from normlab.checks.report import Report, make_failure
 from normlab.norms import NORMS, Case
-from normlab.probing import ForeignFunction, ForeignNorm
 
 T = TypeVar("T")
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import ORDINARY, Inputs, formula_for, make_inputs, oracle
+from normlab.checks.probing import ForeignFunction, ForeignModule, ForeignNorm
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS
-from normlab.probing import ForeignFunction, ForeignModule, ForeignNorm
 
 _GROSS = 1e-3  # the values were checked elsewhere: here only a gross difference counts
 

@@ -12,10 +12,10 @@ from normlab.checks.changes import update_running
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, formula_for, make_inputs
 from normlab.checks.mistakes import MISTAKES
+from normlab.checks.probing import ForeignFunction, ForeignNorm
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
-from normlab.probing import ForeignFunction, ForeignNorm
 
 _STEPS = (1, 2, 5)
 # of the recorded statistics: with 8192 entries a channel Bessel's correction is 1e-4

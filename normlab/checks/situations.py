@@ -18,10 +18,10 @@ from normlab.checks.inputs import (
     observe,
     oracle,
 )
+from normlab.checks.probing import ForeignFunction, ForeignModule, ForeignNorm
 from normlab.checks.report import Report, make_failure
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
-from normlab.probing import ForeignFunction, ForeignModule, ForeignNorm
 
 _GROSS = 1e-3  # the values were checked elsewhere: here only a gross difference counts
 _HALF = 0.1  # of a gradient whose terms were each rounded to 16 bits

@@ -12,12 +12,12 @@ from normlab.checks.candidates import Diagnosis, forward_candidates
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, formula_for, make_inputs, observe
 from normlab.checks.mistakes import MISTAKES
+from normlab.checks.probing.modules import ForeignModule, ForeignNorm
+from normlab.checks.probing.state import copy_module
 from normlab.checks.report import Failure, Report, make_failure
 from normlab.checks.running import close, running_case
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS, Case
-from normlab.probing.modules import ForeignModule, ForeignNorm
-from normlab.probing.state import copy_module
 
 
 def check_evaluation(

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from normlab.checks import CONVENTIONS, check_layer
+from normlab.checks.fingerprint import identify
+from normlab.checks.inspection import doctor
 from normlab.commands.loading import CommandError, construct, construct_named, load_object
-from normlab.fingerprint import identify
 from normlab.grading import grade_notebook
-from normlab.inspection import doctor
 
 
 @dataclass(frozen=True)

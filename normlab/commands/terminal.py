@@ -38,11 +38,11 @@ def show(report: Any, *, every: bool = False, say: Callable[[str], str] = str) -
 
 
 def show_examination(console: Any, examined: Any, *, every: bool) -> None:
-    """The report of the doctor, an :class:`normlab.inspection.Examination`, as tables."""
+    """The report of the doctor, an :class:`normlab.checks.inspection.Examination`, as tables."""
     from rich.table import Table
     from rich.text import Text
 
-    from normlab.inspection.report import COLUMNS, name_modules, rows
+    from normlab.checks.inspection.report import COLUMNS, name_modules, rows
 
     console.print(examined.summary, style="bold green" if examined.passed else "bold", markup=False)
     if examined.findings or examined.unknown:

@@ -1,1 +1,1 @@
-"""Experiments, each a function: its parameters are the grid and the settings."""
+"""The command `python -m normlab.experiments`; its functions are in `normlab.book.experiments`."""

@@ -79,7 +79,7 @@ def grade_notebook(
     if not pages and not checks:
         raise GradingError(
             f"{path}: has no exercise of the book and no cell calls a check from "
-            "normlab.exercises, so there is nothing to grade; give the notebook of a chapter, with "
+            "normlab.book.exercises, so there is nothing to grade; give the notebook of a chapter, with "
             "its last lines print(check_...(answer))"
         )
     sources = {cell.number: (cell.source, cell.needed) for cell in cells}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-GRADERS = "normlab.exercises"
+GRADERS = "normlab.book.exercises"
 CALL = re.compile(r"\b((?:\w+\.)?check_\w+)\s*\(")
 LEFT_OUT = re.compile(r"^([ \t]*)([%!?].*|[\w.]+\?{1,2}[ \t]*)$", re.MULTILINE)
 # Below any other one stands something that is not Python.

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from normlab.checks.probing import ForeignFunction, ForeignModule, ForeignNorm
 from normlab.checks.report import CheckFailed, Failure, Report
 from normlab.checks.tolerances import error_budget, max_error
 from normlab.norms import NORMS
@@ -27,7 +28,6 @@ from normlab.parallel.gradients import reduce_norm_gradients
 from normlab.parallel.mistakes import MISTAKES
 from normlab.parallel.processes import Processes, RankFailed
 from normlab.parallel.symptoms import Summands, split_parameter_gradient
-from normlab.probing import ForeignFunction, ForeignModule, ForeignNorm
 
 _LIMIT = 1e-12
 _EPS = 1e-3  # of functions

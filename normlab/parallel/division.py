@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from normlab import layers
+from normlab.checks.probing import ForeignFunction, ForeignNorm
 from normlab.norms import NORMS, Case
-from normlab.probing import ForeignFunction, ForeignNorm
 
 Divided = Literal["samples", "features", "tokens", "heads", "all heads"]
 MOMENTUM = 0.1

@@ -17,15 +17,15 @@ import pytest
 import torch
 
 from normlab import reference
-from normlab.experiments.deep_norm.depth_profiles import depth_profiles
-from normlab.experiments.invariance.effective_learning_rate import (
+from normlab.book.experiments.deep_norm.depth_profiles import depth_profiles
+from normlab.book.experiments.invariance.effective_learning_rate import (
     equilibrium_norm,
     equilibrium_rotation,
 )
-from normlab.experiments.invariance.length_recurrence import follow_length
-from normlab.experiments.tables import where
-from normlab.experiments.warmup.warmup_inside import warmup_inside
-from normlab.experiments.warmup.warmup_length import warmup_length
+from normlab.book.experiments.invariance.length_recurrence import follow_length
+from normlab.book.experiments.tables import where
+from normlab.book.experiments.warmup.warmup_inside import warmup_inside
+from normlab.book.experiments.warmup.warmup_length import warmup_length
 from normlab.reference import moments
 
 SETTINGS = 20

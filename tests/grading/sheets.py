@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-IMPORT = "from normlab.exercises import layer_norm as exercises"
+IMPORT = "from normlab.book.exercises import layer_norm as exercises"
 RANK = "def rank(features, eps):\n    return {}\n\n\nprint(exercises.check_jacobian_rank(rank))"
 COUNT = "def count(shape, n):\n    return {}\n\n\nprint(exercises.check_count_means(count))"
 PAGES = {

@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 from sheets import COUNT, IMPORT, RANK, RIGHT_COUNT, RIGHT_RANK, exercise, statuses, write
 
+from normlab.book.exercises import variants
 from normlab.commands import main
-from normlab.exercises import variants
 from normlab.grading import grade_notebook
 from normlab.grading.pages import PAGES
 
 pytestmark = pytest.mark.usefixtures("forks")
 ALL = PAGES["interview"]
-SETUP = (
-    "from normlab.exercises import interview as exercises\nfrom normlab.exercises import variants"
-)
+SETUP = "from normlab.book.exercises import interview as exercises\nfrom normlab.book.exercises import variants"
 SEED = 5
 EASIEST = (
     f"print(variants.check_constants(lambda: {variants.solve('deep_norm', SEED)}, seed={SEED}))"
@@ -142,7 +140,7 @@ def test_the_key_is_noted(path):
         "exercises.check_jacobian_rank = lambda answer: 'right'",
         "setattr(exercises, 'check_jacobian_rank', lambda answer: 'right')",
         "class exercises:\n    check_jacobian_rank = staticmethod(lambda answer: 'right')",
-        "from normlab.exercises import grading as mine\nmine._agrees = lambda *args: True",
+        "from normlab.book.exercises import grading as mine\nmine._agrees = lambda *args: True",
     ],
 )
 @pytest.mark.usefixtures("two_exercises")
@@ -196,7 +194,9 @@ def test_what_does_not_count_does_not_undo_what_does(path):
 
 def test_what_running_code_can_do_is_on_the_page_for_teachers(path):
     """The limit of all this: the cells and the checks share a process."""
-    inside = "import sys\nsys.modules['normlab.exercises.grading']._agrees = lambda *args: True"
+    inside = (
+        "import sys\nsys.modules['normlab.book.exercises.grading']._agrees = lambda *args: True"
+    )
     report = grade_notebook(write(path, SETUP, inside, HAND.format((0, 0, 0), SEED)))
     assert counts(report) == (1, len(ALL))
     said = Path(__file__).parents[2].joinpath("book", "teaching.md").read_text(encoding="utf-8")

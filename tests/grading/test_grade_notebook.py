@@ -24,8 +24,8 @@ from sheets import (
 )
 
 from normlab import __version__
+from normlab.book.exercises import variants
 from normlab.commands import main
-from normlab.exercises import variants
 from normlab.grading import GradingError, grade_notebook, running
 from normlab.grading.pages import PAGES
 from normlab.grading.reading import find_calls, find_replaced, read_notebook
@@ -93,7 +93,7 @@ FIRST_LINES = {
     "a syntax error": f"{IMPORT}\n{RANK.format('(')}",
     "an error above the import": f"1 / 0\n{IMPORT}\n{RANK.format(1)}",
     "an import of several lines": RANK.format("(")
-    + "\nfrom normlab.exercises import (\n    variants,\n    layer_norm as exercises,\n)",
+    + "\nfrom normlab.book.exercises import (\n    variants,\n    layer_norm as exercises,\n)",
     "the end of the process": f"{IMPORT}\n{RANK.format(1)}\n__import__('os')._exit(0)",
 }
 
@@ -113,7 +113,7 @@ def test_a_broken_cell_still_gives_the_others_its_seed(path, broken):
     call = "print(variants.check_answer(lambda: {}, chapter={!r}, seed=seed))"
     right = [call.format(variants.solve(name, 17), name) for name in ("rms_norm", "warmup")]
     first = f"{broken}\nseed = 17  # mine\n{right[0]}"
-    import_ = "from normlab.exercises import variants"
+    import_ = "from normlab.book.exercises import variants"
     report = grade_notebook(write(path, import_, "seed = 3", first, right[1]), cell_limit=LIMIT)
     assert [(task.status, task.seed) for task in report.tasks if task.cell == 4] == [("right", 17)]
 
@@ -132,7 +132,7 @@ def test_what_others_need_is_left_out_where_it_never_ends(path):
 
 def test_a_cell_that_runs_is_run_as_it_stands(path):
     """Its lines are not drawn to its top."""
-    source = "from normlab.exercises import variants\nseed = 17"
+    source = "from normlab.book.exercises import variants\nseed = 17"
     call = "print(variants.check_answer(lambda: (1, 2), chapter='rms_norm', seed=seed))\nseed = 3"
     (task,) = grade_notebook(write(path, source, call)).tasks
     assert task.seed == 17
@@ -201,7 +201,7 @@ def test_a_cell_that_does_not_end_is_named_and_the_others_are_graded(path):
 def test_of_nine_cells_whose_third_does_not_end_eight_are_graded(path):
     call = "print(variants.check_answer(lambda: {}, chapter={!r}, seed=1))"
     cells = [call.format(variants.solve(chapter, 1), chapter) for chapter in variants.CHAPTERS[:9]]
-    cells[0] = f"from normlab.exercises import variants\n{cells[0]}"
+    cells[0] = f"from normlab.book.exercises import variants\n{cells[0]}"
     cells[2] = f"{ENDLESS}\n{cells[2]}"
     report = grade_notebook(write(path, *cells), cell_limit=LIMIT)
     assert sorted(statuses(report)) == ["not graded", *["right"] * 8]
@@ -339,7 +339,7 @@ def test_an_exercise_without_a_check_is_left_to_the_reader(path):
 
 
 def test_the_seed_of_a_variant_is_reported(path):
-    source = "from normlab.exercises import variants\nseed = 17"
+    source = "from normlab.book.exercises import variants\nseed = 17"
     call = "print(variants.check_answer(lambda: (1, 2), chapter='rms_norm', seed=seed))"
     report = grade_notebook(write(path, source, call))
     assert [(t.title, t.status, t.seed) for t in report.tasks] == [
@@ -411,7 +411,7 @@ def test_cells_keep_their_own_annotations(path):
 
 
 def test_a_check_imported_by_name_counts(path):
-    source = "from normlab.exercises.layer_norm import check_jacobian_rank as check_it"
+    source = "from normlab.book.exercises.layer_norm import check_jacobian_rank as check_it"
     report = grade_notebook(write(path, source, "print(check_it(lambda features, eps: None))"))
     assert statuses(report) == ["not answered yet"]
 

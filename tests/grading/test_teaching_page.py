@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SECTION = (ROOT / "book" / "teaching.md").read_text(encoding="utf-8").partition("(teaching-grade)=")
 BLOCKS = dict(re.findall(r"^```(shell|python)\n(.*?)^```$", SECTION[2], re.DOTALL | re.MULTILINE))
 CELLS = (
-    "from normlab.exercises import layer_norm as exercises",
+    "from normlab.book.exercises import layer_norm as exercises",
     "open('_data/effective_learning_rate.jsonl').close()",
     "print(exercises.check_jacobian_rank(lambda features, eps: features - 1 - (eps == 0)))",
     "print(exercises.check_count_means(lambda shape, normalized_shape: None))",

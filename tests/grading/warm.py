@@ -17,7 +17,7 @@ from pathlib import Path
 from normlab.grading import process
 
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["torch", "normlab.checks", "normlab.exercises.layer_norm"])
+context.set_forkserver_preload(["torch", "normlab.checks", "normlab.book.exercises.layer_norm"])
 
 
 @functools.cache

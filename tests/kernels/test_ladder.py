@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from normlab.bench import ladder as bench
-from normlab.bench.ladder import STEPS, Step, find_errors, make_rows
+from normlab.book.bench import ladder as bench
+from normlab.book.bench.ladder import STEPS, Step, find_errors, make_rows
 from normlab.kernels import vectorized
 from normlab.kernels.vectorized import compiling, ladder
 from normlab.kernels.vectorized.vectors import LANES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from normlab.inspection.catalogue import RULES
+from normlab.checks.inspection.catalogue import RULES
 from normlab.parallel import parallel_mutants
 from normlab.parallel.museum import THREADS, Thread
 

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from normlab import residual
-from normlab.plotting import plot_block
+from normlab.book.plotting import plot_block
 from normlab.residual import trace_block, write_formula
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))

@@ -1,6 +1,6 @@
 /* What all figures that one can touch share: controls, handles, numbers and the live sentence.
 
-   The output of a hidden cell holds the data (normlab.sources.touch). A figure NAME stands in a
+   The output of a hidden cell holds the data (normlab.book.sources.touch). A figure NAME stands in a
    file NAME.js, which calls touch.figure(NAME, {...}) with
      controls  key -> {label, value} and options {value: text} of a choice, or min, max, step and
                show(value) of a slider, or min, max, step alone with `drawn: true`, for values that

@@ -1,0 +1,1 @@
+"""What only the book calls: experiments, exercises, figures, and code shown in a notebook."""

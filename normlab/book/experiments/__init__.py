@@ -1,0 +1,1 @@
+"""Experiments, each a function: its parameters are the grid and the settings."""

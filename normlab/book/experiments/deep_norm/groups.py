@@ -1,0 +1,53 @@
+"""Groups of runs: places of the norm, and the two halves of DeepNorm one at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+from normlab.book.experiments.data.sequences import SequenceBatches, sequence_batches
+from normlab.book.experiments.networks.transformer import Placement, Transformer, make_transformer
+from normlab.residual import deep_norm_constants
+
+# a placement; or DeepNorm with beta = 1, with alpha = 1, or with its alpha as factor of the branch
+# instead of the skip; or one number alone, with the branches of "beta only" made by alpha, and
+# those of "alpha only" made by beta
+Group = Literal[
+    Placement, "alpha only", "beta only", "alpha on the branch", "larger alpha", "larger beta"
+]
+# of the network that is only looked at, at up to 1000 layers, and of the one that is trained
+Size = Literal["small", "large"]
+WIDTHS = {"small": {"width": 16, "heads": 2}, "large": {"width": 32, "heads": 4}}
+LETTERS = {"small": 8, "large": 6}  # of the alphabet, and of a sequence
+
+
+def make_model(group: Group, size: Size, *, layers: int, seed: int) -> Transformer:
+    """Build the network of a group."""
+    options: dict[str, Any] = dict(WIDTHS[size])
+    if group == "alpha only":
+        options["beta"] = 1.0
+    elif group == "beta only":
+        options["alpha"] = 1.0
+    elif group == "larger alpha":  # 1 / alpha = (8N)^(-1/2), the beta² of "beta only"
+        options |= {"alpha": (8 * layers) ** 0.5, "beta": 1.0}
+    elif group == "larger beta":  # beta² = (2N)^(-1/4), the 1 / alpha of "alpha only"
+        options |= {"alpha": 1.0, "beta": (2 * layers) ** -0.125}
+    elif group == "alpha on the branch":  # norm(x + alpha F) is norm(x / alpha + F), but for eps
+        alpha = deep_norm_constants(encoder_layers=layers).encoder_alpha
+        assert alpha is not None
+        options["alpha"] = 1 / alpha
+    placement: Any = group if group in get_args(Placement) else "deep_norm"
+    return make_transformer(
+        placement,
+        layers=layers,
+        seed=seed,
+        vocabulary=LETTERS[size],
+        length=LETTERS[size],
+        expansion=2,
+        **options,
+    )
+
+
+def make_batches(size: Size, *, seed: int) -> SequenceBatches:
+    """Batches of reversal; other draws than those of the weights."""
+    letters = LETTERS[size]
+    return sequence_batches(vocabulary=letters, length=letters, batch_size=16, seed=1000 + seed)

@@ -1,0 +1,122 @@
+"""A GPT of a few thousand weights learns to count in words, with and without a norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from normlab import layers as norms
+from normlab.book.experiments.data.numerals import ALPHABET, counting_text, decode, encode
+from normlab.book.experiments.rounding import rounded
+from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.training import fit, token_loss
+from normlab.plain import PreNormBlock
+
+LENGTH = 64  # T, of a piece of the text
+PROMPT = "seven hundred ninety-eight, "  # what each trained network goes on from
+BlockNorm = Literal["layer_norm", "rms_norm", "none"]
+NORMS: dict[str, type[nn.Module]] = {
+    "layer_norm": norms.LayerNorm,
+    "rms_norm": norms.RMSNorm,
+    "none": nn.Identity,
+}
+
+
+class TinyGPT(nn.Module):
+    """Embedded characters and places, Pre-LN blocks, a last norm, and a score for each character.
+
+    Args:
+        layers: blocks.
+        width: C, features of a token.
+        length: longest text, T.
+        norm: module class that is called with the width.
+
+    Shape:
+        tokens (B, T) to scores (B, T, V) for the next character.
+
+    Source:
+        the order of the layers: xiong2020layer, Table 1.
+    """
+
+    def __init__(
+        self, layers: int, width: int, length: int, norm: type[nn.Module] = norms.LayerNorm
+    ) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(len(ALPHABET), width)
+        self.places = nn.Embedding(length, width)
+        self.blocks = nn.Sequential(
+            *[PreNormBlock(width, 4, 4 * width, norm) for _ in range(layers)]
+        )
+        self.norm = norm(width)
+        self.head = nn.Linear(width, len(ALPHABET))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Score the next character at every place."""
+        x = self.characters(tokens) + self.places.weight[: tokens.shape[1]]  # (B, T, C)
+        scores: Tensor = self.head(self.norm(self.blocks(x)))
+        return scores
+
+
+def draw_pieces(text: Tensor, length: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield eight random pieces of a text, and the same a character later, (8, T) each."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        starts = torch.randint(len(text) - length, (8, 1), generator=generator)
+        piece = text[starts + torch.arange(length + 1)]  # (8, T + 1)
+        yield piece[:, :-1], piece[:, 1:]
+
+
+@torch.no_grad()
+def write_on(model: TinyGPT, tokens: Tensor, count: int) -> Tensor:
+    """Append the most likely character to the tokens (T,), `count` times."""
+    length = len(model.places.weight)
+    for _ in range(count):
+        best = model(tokens[None, -length:])[0, -1].argmax()
+        tokens = torch.cat([tokens, best[None]])
+    return tokens
+
+
+def make_model(norm: BlockNorm, layers: int, *, width: int, length: int, seed: int) -> TinyGPT:
+    """Build the network; one seed gives every norm the same initial weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return TinyGPT(layers, width, length, NORMS[norm])
+
+
+@experiment(norm=("layer_norm", "none"), layers=(4, 12), lr=(1e-3, 3e-3, 1e-2, 3e-2), seed=range(3))
+def tiny_gpt(
+    norm: BlockNorm,
+    layers: PositiveInt,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    width: PositiveInt = 48,
+    steps: PositiveInt = 200,
+) -> dict[str, Any]:
+    """Train a GPT on the numbers from one to nine hundred ninety-nine in words.
+
+    Args:
+        norm: in every block and before the scores; "none" leaves it out.
+        layers: blocks.
+        lr: of AdamW.
+        seed: of the initial weights and the pieces of text.
+        width: C.
+        steps: updates.
+
+    Returns:
+        loss: mean over the last 20 updates, in nats a character; guessing all characters
+            alike has log V, and a larger loss, or one that is not finite, counts as that.
+        written: the 60 characters that the network finds likeliest after the prompt.
+    """
+    model = make_model(norm, layers, width=width, length=LENGTH, seed=seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    pieces = draw_pieces(counting_text(), LENGTH, seed)
+    losses = fit(model, optimizer, pieces, steps, loss_of=token_loss)
+    last, guessing = sum(losses[-20:]) / len(losses[-20:]), math.log(len(ALPHABET))
+    written = decode(write_on(model, encode(PROMPT), 60)[len(PROMPT) :])
+    return {"loss": rounded(last if last < guessing else guessing), "written": written}

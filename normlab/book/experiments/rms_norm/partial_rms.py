@@ -1,0 +1,66 @@
+"""How many features does pRMSNorm need: a part of them, or a number?"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from pydantic import NonNegativeInt, PositiveInt
+
+from normlab.book.experiments.rms_norm import rms_quality
+from normlab.book.experiments.sweep import experiment
+from normlab.layers import prms_norm
+
+
+def _points(
+    width: Sequence[int], p: Sequence[float], seed: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """Every part of the narrowest network, and of wider ones the smallest."""
+    for w, part, s in itertools.product(width, p, seed):
+        if w == min(width) or part == min(p):
+            yield {"width": w, "p": part, "seed": s}
+
+
+def output_spread(width: int, p: float, *, seed: int, rows: int = 4000) -> float:
+    """Standard deviation over rows of the output's rms, divided by its mean.
+
+    RMSNorm gives every row the rms 1, so a spread of 0. The input has independent normal
+    features.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, width, generator=generator, dtype=torch.float64)
+    size = prms_norm(x, (width,), eps=0.0, p=p).square().mean(-1).sqrt()
+    return ((size - size.mean()).square().mean().sqrt() / size.mean()).item()
+
+
+@experiment(width=(32, 64, 128), p=(0.0625, 0.125, 0.25, 0.5, 1.0), seed=range(5), points=_points)
+def partial_rms(
+    width: PositiveInt, p: rms_quality.Part, seed: NonNegativeInt, *, steps: PositiveInt = 250
+) -> dict[str, Any]:
+    """Train the Transformer of :mod:`normlab.book.experiments.rms_norm.rms_quality` with pRMSNorm.
+
+    Args:
+        width: D.
+        p: part of the features that the mean square is taken from.
+        seed: of weights and batches.
+        steps: updates.
+
+    Returns:
+        used: k, the number of features that the mean square is taken from.
+        learned_at: first step above 95 percent accuracy as a mean of ten steps; None if never.
+        final_accuracy: of the last ten steps.
+        spread: relative standard deviation over rows of the output's size, for independent
+            normal features.
+    """
+    trained = rms_quality.rms_quality(
+        "reversal", "prms_norm", 2e-3, seed, layers=4, width=width, p=p, steps=steps
+    )
+    return {
+        "used": math.ceil(round(p * width, 9)),
+        "learned_at": trained["learned_at"],
+        "final_accuracy": trained["accuracies"][-1],
+        "spread": output_spread(width, p, seed=seed),
+    }

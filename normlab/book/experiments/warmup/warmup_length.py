@@ -1,0 +1,88 @@
+"""How long must a warmup be, and does a longer one allow a larger rate?"""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+from typing import Any
+
+import pandas as pd
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+
+from normlab import schedules
+from normlab.book.experiments.networks.transformer import Placement
+from normlab.book.experiments.sequence_training import (
+    make_optimizer,
+    reversal_network,
+    train_on_sequences,
+)
+from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.tables import where
+from normlab.book.experiments.warmup.warmup_need import SOLVED
+
+
+def _check_length(length: int, steps: int) -> None:
+    if length > steps:
+        raise ValueError(f"length: got {length}; expected at most {steps}, the steps")
+
+
+@experiment(
+    placement=("post_norm", "pre_norm"),
+    length=(0, 10, 30, 100, 300),
+    lr=(1e-3, 3e-3, 1e-2, 3e-2),
+    seed=range(5),
+    condition=_check_length,
+)
+def warmup_length(
+    placement: Placement,
+    length: NonNegativeInt,
+    lr: PositiveFloat,
+    seed: NonNegativeInt,
+    *,
+    layers: PositiveInt = 6,
+    steps: PositiveInt = 600,
+) -> dict[str, Any]:
+    """Train a Transformer on reversal until it solves the task.
+
+    Args:
+        placement: of the norm.
+        length: updates of the linear warmup; 0 starts at the peak.
+        lr: peak, of Adam.
+        seed: gives weights and batches, the same for every other setting.
+        layers: L.
+        steps: updates at most; a run that has solved its task stops.
+
+    Returns:
+        steps: updates that were made.
+        solved: 20 steps in a row had a mean accuracy above 0.95; the run stopped there.
+        final_loss: mean of the last 20 updates.
+    """
+    model, batches = reversal_network(placement, layers=layers, seed=seed)
+    optimizer = make_optimizer(model, lr=lr)
+    curve = train_on_sequences(
+        model,
+        batches,
+        steps=steps,
+        optimizer=optimizer,
+        scheduler=schedules.constant(optimizer, warmup_steps=length),
+        stop_above=SOLVED,
+    )
+    return {
+        "steps": len(curve.losses),
+        "solved": curve.final_accuracy() > SOLVED,
+        "final_loss": round(curve.final_loss(), 4),
+    }
+
+
+def at_best_rate(
+    table: pd.DataFrame, placement: Placement, length: int
+) -> tuple[float, list[float]]:
+    """The rate that solves the task with most seeds, and among those soonest.
+
+    Returns:
+        The rate, and for each seed the updates that it took; infinite where it failed.
+    """
+    runs = where(table, placement=placement, length=length)
+    taken = runs.steps.where(runs.solved, math.inf).groupby(runs.lr).agg(list)
+    best = min(taken.index, key=lambda lr: (taken[lr].count(math.inf), median(taken[lr])))
+    return best, taken[best]

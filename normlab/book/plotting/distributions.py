@@ -1,0 +1,116 @@
+"""Distributions of activations: histograms side by side, percentiles over training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
+
+from normlab.book.plotting.labels import End, write_ends, write_legend
+from normlab.book.plotting.style import group_styles
+
+
+def plot_histograms(
+    ax: Axes,
+    samples: Mapping[str, ArrayLike],
+    *,
+    bins: int = 50,
+    bounds: tuple[float, float] | None = None,
+    xlabel: str = "activation",
+) -> Axes:
+    """Draw histograms as steps over common bins, so that none hides another.
+
+    Args:
+        ax: drawn on and returned.
+        samples: name -> array of any shape. A norm's name brings that norm's style.
+        bins: number of bins, the same for all samples.
+        bounds: lowest and highest edge; by default the range of all samples together.
+        xlabel: label of the x axis.
+
+    Raises:
+        ValueError: no sample, an empty one, or one with values that are not finite.
+
+    Conventions:
+        Heights are densities over *all* values of a sample, so values outside `bounds` are
+        missing from the area: it is then below one.
+    """
+    if not samples:
+        raise ValueError("samples: got none; expected at least one")
+    flat = {name: np.asarray(values, dtype=np.float64).ravel() for name, values in samples.items()}
+    for name, values in flat.items():
+        if values.size == 0 or not np.isfinite(values).all():
+            raise ValueError(f"samples: {name!r} is empty or has values that are not finite")
+    edges = np.histogram_bin_edges(np.concatenate(list(flat.values())), bins=bins, range=bounds)
+    look = group_styles(flat)
+    for name, values in flat.items():
+        counts, _ = np.histogram(values, edges)
+        density = counts / (values.size * np.diff(edges))
+        ax.stairs(
+            density,
+            edges,
+            color=look[name]["color"],
+            linestyle=look[name]["linestyle"],
+            label=look[name]["label"],
+            linewidth=1.8,
+            baseline=0,
+        )
+    ax.set(xlabel=xlabel, ylabel="density")
+    write_legend(ax)
+    return ax
+
+
+def plot_percentiles_over_steps(
+    ax: Axes,
+    steps: ArrayLike,
+    percentiles: Mapping[float, ArrayLike] | Mapping[int, ArrayLike],
+    *,
+    name: str = "none",
+    ylabel: str = "activation",
+) -> Axes:
+    """Draw percentiles of a quantity over training: lines, with the range between them shaded.
+
+    Args:
+        ax: drawn on and returned; call once per norm to compare several.
+        steps: (points,).
+        percentiles: percentile -> (points,), for example `{15: low, 50: middle, 85: high}`.
+        name: the norm, or a group's name, that sets color and line style.
+        ylabel: label of the y axis.
+
+    Raises:
+        ValueError: no percentile, one outside 0 to 100, or points that do not fit `steps`.
+    """
+    x = np.asarray(steps, dtype=np.float64)
+    if x.ndim != 1 or x.size == 0 or not percentiles:
+        raise ValueError(
+            f"steps, percentiles: got shape {x.shape} and {len(percentiles)} percentiles; "
+            "expected (points,) and at least one"
+        )
+    rows: dict[float, np.ndarray] = {}
+    for q, values in sorted(percentiles.items()):
+        rows[q] = np.asarray(values, dtype=np.float64)
+        if not 0 <= q <= 100 or rows[q].shape != x.shape:
+            raise ValueError(
+                f"percentiles: {q!r} with shape {rows[q].shape}; expected a number from 0 to 100 "
+                f"with shape {x.shape}"
+            )
+    style = group_styles([name])[name]
+    ranks = list(rows)
+    middle = min(ranks, key=lambda q: abs(q - 50))
+    if len(ranks) > 1:
+        ax.fill_between(x, rows[ranks[0]], rows[ranks[-1]], color=style["color"], alpha=0.15, lw=0)
+    for q in ranks:
+        ax.plot(
+            x,
+            rows[q],
+            color=style["color"],
+            linestyle=style["linestyle"],
+            lw=2.2 if q == middle else 1.1,
+            label=style["label"] if q == middle else None,
+        )
+    ends = [End(float(row[-1]), f"{q:g}%", style["color"]) for q, row in rows.items()]
+    write_ends(ax, ends, size=10.0, weight="normal")
+    ax.set(xlabel="step", ylabel=ylabel)
+    write_legend(ax)
+    return ax

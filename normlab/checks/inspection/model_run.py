@@ -1,0 +1,168 @@
+"""What the rules are asked about: a model that was run once, and the norms in it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from normlab import norms
+from normlab.checks.fingerprint import Fingerprint
+from normlab.checks.inspection.report import Norm
+from normlab.checks.inspection.tracing import Example, ModuleCall, Trace, run_once
+from normlab.checks.probing.arguments import tensors_in
+
+
+@dataclass(frozen=True)
+class FoundNorm:
+    """A module of a model that is a norm."""
+
+    path: str  #: in the model; "" is the model itself
+    module: nn.Module
+    call: ModuleCall  #: its first
+    layer: nn.Module  #: what was probed: the module, or its call as a module of one tensor
+    fingerprint: Fingerprint
+
+    @property
+    def record(self) -> norms.Norm:
+        """What is known of its family."""
+        return norms.NORMS[str(self.fingerprint.family)]
+
+    @property
+    def report(self) -> Norm:
+        """What the examination says of it."""
+        return Norm(self.path, type(self.module).__name__, self.call.shape, self.fingerprint)
+
+    @property
+    def uses_batch(self) -> bool:
+        """Whether it takes statistics over the batch in the mode that it is in."""
+        running = self.fingerprint.running_statistics
+        return self.record.over_batch and (self.module.training or not running)
+
+    @property
+    def uses_running(self) -> bool:
+        """Whether it normalizes with running statistics in the mode that it is in."""
+        return bool(self.fingerprint.running_statistics) and not self.module.training
+
+    @property
+    def records_batch(self) -> bool:
+        """Whether its running statistics follow the inputs in the mode that it is in."""
+        return bool(self.fingerprint.running_statistics) and self.module.training
+
+
+@dataclass(frozen=True)
+class State:
+    """What parameters and buffers hold before the first run of a model, which may change it."""
+
+    not_finite: list[tuple[str, str]]  #: path of a module, name of its tensor
+    negative: list[tuple[str, str]]  #: the same of running variances below 0
+    fresh: frozenset[str]  #: paths of modules whose running statistics are those of a new layer
+
+
+@dataclass
+class ModelRun:
+    """A model that was run once."""
+
+    given: nn.Module  #: what the caller passed: the model, or a DistributedDataParallel around it
+    model: nn.Module  #: may be run again and changed; the caller puts it back
+    example: Example  #: its arguments
+    optimizer: torch.optim.Optimizer | None  #: of the model
+    state: State  #: what it held before it was run
+    trace: Trace  #: of its run
+    modules: dict[str, nn.Module]  #: of the model, by path
+    norms: list[FoundNorm] = field(default_factory=list)  #: in the order of their first call
+    functions: list[Norm] = field(default_factory=list)  #: norms that are calls of a function
+    #: path of a module or a call -> why it looks like a norm and is none that is known
+    unknown: dict[str, str] = field(default_factory=dict)
+    of_weights: list[str] = field(default_factory=list)  #: paths of modules that normalize a weight
+    #: paths of modules that are called like norms and take no statistics
+    no_statistics: list[str] = field(default_factory=list)
+    #: path of what is a norm but for a factor -> its layer, shape of its input, axes it reduces
+    misscaled: dict[str, tuple[nn.Module, tuple[int, ...], tuple[int, ...]]] = field(
+        default_factory=dict
+    )
+    notes: list[str] = field(default_factory=list)  #: what could not be examined, and why
+
+    def outputs(self) -> list[Tensor]:
+        """All floating tensors that the model gives; none where it raises."""
+        with contextlib.suppress(Exception):  # it ran in evaluation mode only
+            output = run_once(self.model, self.example)
+            return [t.double() for _, t in tensors_in(output) if t.is_floating_point()]
+        return []
+
+    @property
+    def reports(self) -> list[Norm]:
+        """All norms, calls of a function behind modules."""
+        return [*(norm.report for norm in self.norms), *self.functions]
+
+    @property
+    def known(self) -> list[str]:
+        """Paths of what is a norm or looks like one."""
+        modules = (norm.path for norm in self.norms)
+        return [*modules, *(norm.module for norm in self.functions), *self.unknown]
+
+    def has_inside(self, name: str) -> bool:
+        """Whether a norm, or what looks like one, lies inside of this module."""
+        prefix = f"{name}." if name else ""
+        return any(other.startswith(prefix) and other != name for other in self.known)
+
+    def is_inside(self, name: str) -> bool:
+        """Whether this is a norm, or lies inside of one."""
+        return any(n == name or name.startswith(f"{n}.") or not n for n in self.known)
+
+
+Message = Callable[[FoundNorm, ModelRun], str | None]
+Found = Iterator[tuple[tuple[str, ...], str]]  # paths of modules, and what is wrong with them
+
+
+def of_each_norm(message: Message) -> Callable[[ModelRun], Found]:
+    """A rule from what it says of one norm, or None."""
+
+    @functools.wraps(message)
+    def find(run: ModelRun) -> Found:
+        for norm in run.norms:
+            text = message(norm, run)
+            if text is not None:
+                yield (norm.path,), text
+
+    return find
+
+
+def read_state(model: nn.Module) -> State:
+    """Look at all parameters and buffers of a model."""
+    infinite, negative, fresh = [], [], []
+    for path, module in model.named_modules():
+        tensors = {
+            key: value
+            for key, value in (*module._parameters.items(), *module._buffers.items())
+            if isinstance(value, Tensor) and not value.is_meta
+        }
+        for name, tensor in tensors.items():
+            if not tensor.is_floating_point():
+                continue
+            if not _is_finite(tensor):
+                infinite.append((path, name))
+            elif "running" in name and "var" in name and bool((tensor < 0).any()):
+                negative.append((path, name))
+        if _is_fresh(tensors):
+            fresh.append(path)
+    return State(infinite, negative, frozenset(fresh))
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether all entries are; a sum that is finite says so sooner than a look at each."""
+    return math.isfinite(float(tensor.detach().sum())) or bool(torch.isfinite(tensor).all())
+
+
+def _is_fresh(tensors: dict[str, Tensor]) -> bool:
+    counters = [t for t in tensors.values() if not t.is_floating_point() and t.numel() == 1]
+    means = [t for n, t in tensors.items() if "mean" in n and t.is_floating_point()]
+    variances = [t for n, t in tensors.items() if "var" in n and t.is_floating_point()]
+    initial = all(bool((t == 0).all()) for t in means)
+    initial = initial and all(bool((t == 1).all()) for t in variances)
+    return bool(means) and bool(variances) and initial and all(int(t) == 0 for t in counters)

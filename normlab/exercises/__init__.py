@@ -1,5 +1,0 @@
-"""The checks that the book's exercises call, one file a chapter; each returns a sentence."""
-
-from normlab.exercises.grading import Question, grader
-
-__all__ = ["Question", "grader"]

@@ -1,0 +1,121 @@
+"""`python -m normlab.experiments`: options from the signature, a record, clear errors."""
+
+import importlib
+import json
+import typing
+from typing import Literal
+
+import pytest
+
+from normlab.book.experiments import __main__ as command_line
+from normlab.book.experiments.__main__ import find_experiments, load, main
+
+EXPERIMENTS = find_experiments()
+
+
+def test_lists_every_experiment_with_its_question(capsys):
+    assert main([]) == 0
+    listed = capsys.readouterr().out
+    assert len(EXPERIMENTS) == 108
+    for name, module in EXPERIMENTS.items():
+        question = importlib.import_module(module).__doc__.strip().partition("\n")[0]
+        assert f"  {name} " in listed
+        assert question in listed
+
+
+def status_and_error(arguments, capsys):
+    try:
+        status = main(arguments)
+    except SystemExit as done:
+        status = done.code
+    words = capsys.readouterr().err
+    assert "Traceback" not in words
+    return status, " ".join(words.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_wrong_settings_of_every_experiment_are_all_named(name, capsys):
+    run = load(name)
+    hints = typing.get_type_hints(run, include_extras=True)
+    wrong = {}  # what is out of its domain, and what is no number at all
+    for argument in (*run.grid, *run.settings):
+        kinds = typing.get_args(hints[argument])
+        if typing.get_origin(hints[argument]) is Literal:
+            wrong[argument] = "no such choice"
+        elif kinds and kinds[0] in (int, float):
+            wrong[argument] = -7
+        elif argument in run.grid and hints[argument] is str:
+            wrong[argument] = "no such name"
+    changes = {n: [value] if n in run.grid else value for n, value in wrong.items()}
+    with pytest.raises(ValueError, match="no_such_setting") as error:
+        run.sweep(**changes, no_such_setting=1)
+    wrong = {n: value for n, value in wrong.items() if value != "no such name"}
+    named = {line.partition(":")[0] for line in str(error.value).splitlines()}
+    assert named == {*wrong, "no_such_setting"}
+
+    numbers = [n for n, value in wrong.items() if value == -7]
+    words = [word for n in numbers for word in ("--" + n.replace("_", "-"), "-7")]
+    status, said = status_and_error([name, *words], capsys)
+    assert status == 2 or not numbers
+    assert all(f"{n}: got -7" in said for n in numbers)
+    status, said = status_and_error([name, "--no-such-setting", "1"], capsys)
+    assert status == 2
+    assert "no-such-setting" in said
+
+
+def test_settings_reach_the_run_and_the_record(tmp_path, capsys):
+    path = tmp_path / "rates.jsonl"
+    arguments = ["learning_rates", "--lr", "0.1", "0.3", "--seed", "3", "--steps", "2"]
+    assert main([*arguments, "--record", str(path), "--jobs", "1"]) == 0
+    header, *rows = map(json.loads, path.read_text().splitlines())
+    assert header["settings"] == {"steps": 2}
+    assert {row["lr"] for row in rows} == {0.1, 0.3}
+    assert {"python", "torch"} <= set(header["versions"])
+    assert header["processor"]
+    assert header["command"].startswith("python -m normlab.experiments learning_rates --lr 0.1 0.3")
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split() == ["norm", "lr", "seed", "eval_accuracy"]
+    assert len(printed) == 1 + len(rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--steps", "many"], "--steps"),
+        (["--norm", "no_norm"], "--norm"),
+        (["--record", "no/such/folder/r.jsonl"], "record: got no/such/folder/r.jsonl"),
+        (["--seed"], "seed: got no value"),
+        (["--jobs", "0", "--steps", "1"], "n_jobs == 0"),
+    ],
+)
+def test_bad_options_are_named(arguments, words, capsys):
+    status, error = status_and_error(["learning_rates", *arguments], capsys)
+    assert status == 2
+    assert words in error
+
+
+def test_an_unknown_experiment_names_the_nearest(capsys):
+    assert status_and_error(["learning_rate"], capsys) == (
+        2,
+        "NAME: there is no experiment 'learning_rate'. Did you mean learning_rates? "
+        "`python -m normlab.experiments` lists all",
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"a.twice": ["twice"], "b.twice": ["twice"]}, "twice: is an experiment of a.twice and of"),
+        ({"a.other": ["twice"]}, "a.other: holds the experiment twice; name the file like it"),
+    ],
+)
+def test_experiments_have_names_of_their_own(names, message, monkeypatch):
+    class Info:
+        def __init__(self, name):
+            self.name = name
+
+    monkeypatch.setattr(command_line.pkgutil, "walk_packages", lambda *_: map(Info, names))
+    monkeypatch.setattr(command_line, "_decorated", names.get)
+    with pytest.raises(ValueError, match=message):
+        find_experiments.__wrapped__()

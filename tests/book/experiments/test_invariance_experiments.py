@@ -1,0 +1,306 @@
+"""What the experiments of the invariance chapter claim."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from normlab.book.experiments.invariance import invariant_mlp, plane
+from normlab.book.experiments.invariance.adamw_balance import (
+    adamw_angle,
+    adamw_balance,
+    adamw_length,
+    hidden_matrices,
+    make_network,
+)
+from normlab.book.experiments.invariance.deep_products import deep_products
+from normlab.book.experiments.invariance.effective_learning_rate import (
+    effective_learning_rate,
+    equilibrium_norm,
+    equilibrium_rotation,
+    length_ratio,
+)
+from normlab.book.experiments.invariance.eps_and_scale import (
+    eps_and_scale,
+    eps_deviation,
+    eps_deviation_bound,
+)
+from normlab.book.experiments.invariance.equivalent_runs import equivalent_runs, growing_lr
+from normlab.book.experiments.invariance.fisher_blocks import fisher_blocks, fisher_matrix
+from normlab.book.experiments.invariance.length_recurrence import follow_length
+from normlab.book.experiments.invariance.scale_and_rate import scale_and_rate
+from normlab.book.experiments.invariance.surviving_rates import surviving_rates
+from normlab.book.experiments.tables import where
+
+RECORD = Path(__file__).parents[3] / "book/_data/effective_learning_rate.jsonl"
+WIDTHS = (64, 16, 16, 10)
+
+
+def test_eps_deviation_is_measured_and_bounded():
+    table = eps_and_scale.sweep(seed=[5])
+    for row in table.itertuples():
+        for measured, bound in zip(row.measured, row.bounds, strict=True):
+            assert measured <= bound + 1e-13
+        if row.eps == 1e-5:  # the bound is not idle: within a factor of 10 over eight decades
+            assert all(m > b / 10 for m, b in zip(row.measured, row.bounds, strict=True))
+    assert where(table, norm="layer_norm", eps=0.0).measured.str[-1].max() < 1e-14
+
+
+@pytest.mark.parametrize("ratio", [1e-14, 1e-3, 1.0, 1e6])
+def test_eps_deviation_formula(ratio):
+    exact = float(1 - (1 + torch.tensor(ratio, dtype=torch.float64)).rsqrt())
+    deviation = eps_deviation(ratio)
+    assert deviation == pytest.approx(exact, rel=1e-9, abs=1e-15)
+    assert deviation <= eps_deviation_bound(ratio)
+
+
+def test_one_group_deviates_exactly_as_the_formula_says():
+    found = eps_and_scale("layer_norm", eps=1e-5, seed=0, samples=2)
+    assert all(
+        m <= eps_deviation(r) * (1 + 1e-9) + 1e-13
+        for m, r in zip(found["measured"], found["ratios"], strict=True)
+    )
+
+
+@pytest.mark.parametrize("norm", ["batch_norm", "layer_norm", "rms_norm"])
+def test_length_grows_by_pythagoras(norm):
+    done = invariant_mlp.train_once(WIDTHS, norm, seed=1, lr=0.5, steps=40)
+    assert done.grows
+    assert done.pythagoras_error(lr=0.5) < 1e-6
+    assert done.norm_cosine < 1e-13
+    assert (done.row_mean_drift < 1e-12) == (norm == "layer_norm")
+
+
+def test_the_control_does_none_of_this():
+    done = invariant_mlp.train_once(WIDTHS, "none", seed=1, lr=0.1, steps=40)
+    assert done.pythagoras_error(lr=0.1) > 1e-3
+    assert done.norm_cosine > 1e-3
+    assert done.row_mean_drift > 1e-3
+
+
+def test_decay_shortens_by_its_factor_where_there_is_no_gradient():
+    """W' = (1 - ηλ) W - η g, so with the orthogonal gradient both lengths are known."""
+    done = invariant_mlp.train_once(WIDTHS, "layer_norm", seed=0, lr=0.5, steps=3, weight_decay=0.1)
+    squares = done.squared_norms
+    for before, after, g in zip(squares, squares[1:], done.squared_gradients, strict=False):
+        assert after == pytest.approx(0.95**2 * before + 0.25 * g, rel=1e-10)
+
+
+@pytest.mark.parametrize("pair", equivalent_runs.grid["pair"])
+def test_equivalent_runs(pair):
+    control, normalized = (
+        equivalent_runs(pair, norm, seed=1, steps=40) for norm in ("none", "rms_norm")
+    )
+    assert control["largest_gap"] > 1e-2
+    assert normalized["largest_gap"] < 1e-9
+    assert normalized["loss_drop"] > 0.1
+
+
+def test_without_a_norm_the_growing_rate_learns_and_differs():
+    control = equivalent_runs("decay or growing rate", "none", seed=1)
+    decayed, grown = control["last_losses"]
+    assert grown + 0.3 < decayed < 2.2  # guessing is at 2.3
+    assert control["largest_gap"] >= decayed - grown
+
+
+def test_growing_rate_grows_by_two_factors_a_step():
+    factor = growing_lr(0.5, 0.1)
+    assert factor(0) == pytest.approx(1 / 0.95)
+    assert factor(7) / factor(6) == pytest.approx(0.95**-2)
+
+
+def test_balance_keeps_the_length_and_turns_by_the_angle():
+    lr, decay, unit = 0.5, 0.1, 1.7
+    length = equilibrium_norm(lr, decay, unit)
+    along, across = (1 - lr * decay) * length, lr * unit / length
+    assert math.hypot(along, across) == pytest.approx(length)
+    angle = equilibrium_rotation(lr, decay)
+    assert math.atan2(across, along) == pytest.approx(angle)
+    assert math.cos(angle) == pytest.approx(1 - lr * decay)
+
+
+@pytest.mark.parametrize("start", [0.3, 5.0])
+def test_the_recurrence_is_sgd_on_a_loss_of_the_angle_alone(start):
+    lr, decay, unit, steps = 0.5, 0.1, 1.7, 60
+    w = torch.tensor([start, 0.0], dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.SGD([w], lr, weight_decay=decay)
+    lengths, angles = [start], []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        before = w.detach().clone()
+        (unit * torch.atan2(w[1], w[0])).backward()  # its gradient is unit / length long
+        optimizer.step()
+        lengths.append(w.detach().norm().item())
+        angles.append(invariant_mlp.turned_by(before, w.detach()))
+    given = {"lr": lr, "weight_decay": decay, "unit_gradient": unit}
+    found = follow_length(start, **given, steps=steps)
+    assert found[0].tolist() == pytest.approx(lengths, rel=1e-12)
+    assert found[1].tolist() == pytest.approx(angles, rel=1e-9)
+    assert found[0][-1] == pytest.approx(equilibrium_norm(**given), rel=1e-3)
+    assert found[1][-1] == pytest.approx(equilibrium_rotation(lr, decay), rel=1e-2)
+
+
+def test_starts_meet_with_decay_and_not_without():
+    table = effective_learning_rate.sweep(
+        norm=["batch_norm"], start_scale=[0.5, 2.0], seed=[4], steps=360, window=160
+    )
+    assert length_ratio(table, "batch_norm", 0.0) > 1.5
+    assert length_ratio(table, "batch_norm", 0.02) < 1.2
+    free, tied = (where(table, weight_decay=decay) for decay in (0.0, 0.02))
+    assert tied.rotation.tolist() == pytest.approx([equilibrium_rotation(0.5, 0.02)] * 2, rel=0.1)
+    assert tied.end_norm.tolist() == pytest.approx(tied.predicted_end_norm.tolist(), rel=0.1)
+    assert free.shrank.tolist() == [0, 0]
+    (rates,) = where(free, start_scale=2.0).effective_lrs
+    assert len(rates) == 37
+    assert all(b < a for a, b in zip(rates, rates[1:], strict=False))
+
+
+def test_the_window_lies_within_the_run():
+    with pytest.raises(ValueError, match="window: got 20; expected at most 10"):
+        effective_learning_rate("batch_norm", 0.0, 1.0, 0, steps=10, window=20)
+
+
+def test_recorded_run_says_the_same():
+    table = effective_learning_rate.read(RECORD)
+    angle = equilibrium_rotation(0.5, 0.02)
+    for norm in ("batch_norm", "layer_norm"):
+        assert length_ratio(table, norm, 0.0) > 2
+        assert length_ratio(table, norm, 0.02) < 1.1
+        rotations = where(table, norm=norm, weight_decay=0.02).rotation
+        assert rotations.tolist() == pytest.approx([angle] * 9, rel=0.05)
+
+
+def test_size_of_weights_multiplies_only_without_norms():
+    table = deep_products.sweep(seed=[0], depth=10, width=16, samples=8)
+    found = table.set_index(["norm", "gain", "data_scale"])
+    for gain in (0.5, 2.0):
+        plain = found.rms["none", gain, 1.0][-1] / found.rms["none", 1.0, 1.0][-1]
+        assert plain == pytest.approx(gain**10)
+        for norm in ("batch_norm", "layer_norm", "rms_norm"):
+            one, scaled = (found.gradient_rms[norm, gain, scale] for scale in (1.0, 100.0))
+            assert found.rms[norm, gain, 1.0][1:] == pytest.approx([1.0] * 10, abs=1e-9)
+            assert scaled == pytest.approx(one / 100)
+            assert one == pytest.approx(found.gradient_rms[norm, 1.0, 1.0])
+
+
+def test_gradients_explode_at_every_size_of_the_weights():
+    sizes = {"activation": "relu", "width": 128, "samples": 64, "depth": 20}
+    small, large = (
+        deep_products("batch_norm", gain, 1.0, 3, **sizes)["gradient_growth"] for gain in (0.1, 10)
+    )
+    assert small == pytest.approx(large)
+    assert 1.25 < small < 1.6
+
+
+def test_fisher_blocks():
+    few, many = (fisher_blocks(features, seed=7) for features in (4, 16))
+    for features, found in ((4, few), (16, many)):
+        assert list(found["quarter"].values()) == pytest.approx([0.25] * 3)
+        assert found["batch_cross"] == 0
+        assert 0.9 * (1 - 2 / features) < found["own_share"] < 1
+    assert few["cross_share"] > 0.2 > many["cross_share"] > 0.02
+
+
+def test_fisher_matrix_is_the_projection():
+    """(P Pᵀ)_ij / σ² x xᵀ with the projection P of the layer norm chapter."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(4, 3, generator=generator, dtype=torch.float64)
+    x = torch.randn(1, 3, 1, generator=generator, dtype=torch.float64)
+    a = weight @ x[0, :, 0]
+    sigma = (a - a.mean()).square().mean().sqrt()
+    x_hat = (a - a.mean()) / sigma
+    ones = torch.ones(4, dtype=torch.float64)
+    p = torch.eye(4).double() - torch.outer(ones, ones) / 4 - torch.outer(x_hat, x_hat) / 4
+    expected = torch.einsum("ij,d,e->idje", p, x[0, :, 0], x[0, :, 0]) / sigma**2
+    torch.testing.assert_close(fisher_matrix("layer_norm", weight, x), expected)
+
+
+def test_bad_networks_are_named():
+    with pytest.raises(ValueError, match="norm"):
+        invariant_mlp.InvariantMLP((4, 4, 2), "group_norm", seed=0)
+    with pytest.raises(ValueError, match="widths"):
+        invariant_mlp.InvariantMLP((4, 2), "layer_norm", seed=0)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        equilibrium_rotation(1.0, 0.0)
+
+
+def test_steps_in_the_plane_are_at_right_angles():
+    path = plane.walk((0.5, 0.0), lr=0.3, steps=200, seed=3)
+    steps = path[1:] - path[:-1]
+    assert abs((steps * path[:-1]).sum(1)).max() < 1e-12
+    squares = (path**2).sum(1)
+    assert squares[1:] == pytest.approx(squares[:-1] + (steps**2).sum(1))
+
+
+def test_decay_in_the_plane_settles_at_the_balance():
+    """A random direction has a part across w with mean square 1/2."""
+    lr, decay = 0.1, 0.1
+    predicted = equilibrium_norm(lr, decay, 0.5**0.5)
+    for start in ((0.2, 0.0), (3.0, 0.0)):
+        path = plane.walk(start, lr=lr, weight_decay=decay, steps=4000, seed=1)
+        fourth = ((path[2000:] ** 2).sum(1) ** 2).mean() ** 0.25
+        assert fourth == pytest.approx(predicted, rel=0.1)
+
+
+def test_angle_between_tensors():
+    a = torch.tensor([3.0, 0.0], dtype=torch.float64)
+    assert invariant_mlp.turned_by(a, torch.tensor([0.0, 0.1]).double()) == pytest.approx(
+        math.pi / 2
+    )
+    tiny = torch.tensor([1.0, 1e-9], dtype=torch.float64)
+    assert invariant_mlp.turned_by(a, tiny) == pytest.approx(1e-9)
+
+
+def test_a_norm_survives_rates_that_kill_the_control():
+    control, layer = (
+        surviving_rates(norm, lr=10.0, seed=5, steps=250) for norm in ("none", "layer_norm")
+    )
+    assert control["last_loss"] > 2 > 3 * layer["last_loss"]
+    assert layer["length_after_one"] > 5  # the wild step makes the weights long
+
+
+def test_balance_under_adamw_repeats_itself():
+    """A random walk with decay: S <- (1 - 2ηλ) S + η² C stands still at the length."""
+    lr, decay, entries = 1e-2, 0.5, 100
+    square = adamw_length(lr, decay, entries) ** 2
+    assert (1 - 2 * lr * decay) * square + lr**2 * entries == pytest.approx(square)
+    # a step of Adam is shorter than its share of the walk by the averaging of its first moment
+    step = lr * math.sqrt(entries * (1 - 0.9) / (1 + 0.9))
+    assert step / square**0.5 == pytest.approx(adamw_angle(lr, decay))
+
+
+def test_adamw_turns_by_the_angle_from_every_start():
+    usual, long = (adamw_balance(1e-2, 3.0, start_scale, seed=4) for start_scale in (1.0, 10.0))
+    assert long["lengths"][0] == pytest.approx(10 * usual["lengths"][0], rel=1e-5)
+    assert long["lengths"][-1] < 2 * usual["lengths"][-1]
+    assert [usual["turn"], long["turn"]] == pytest.approx([1.0, 1.0], rel=0.15)
+
+
+def test_only_matrices_before_a_norm_are_decayed_there():
+    network = make_network(8, seed=0)
+    shapes = [tuple(w.shape) for w in hidden_matrices(network)]
+    assert shapes == [(8, 64), (8, 8)]
+
+
+@pytest.mark.parametrize("run", [adamw_balance, surviving_rates])
+def test_records_can_be_read(run):
+    assert len(run.read(RECORD.with_name(f"{run.__name__}.jsonl")))
+
+
+@pytest.mark.parametrize("norm", ["layer_norm", "batch_norm"])
+def test_scaled_data_are_one_run_and_scaled_weights_another_rate(norm):
+    short = {"seed": 0, "steps": 30}
+    plain = scale_and_rate(norm, "data", 1.0, 0.1, **short)
+    for scaled, factor, lr in (("data", 10.0, 0.1), ("weights", 10.0, 10.0)):
+        same = scale_and_rate(norm, scaled, factor, lr, **short)
+        assert same == pytest.approx(plain, rel=1e-3)
+    other = scale_and_rate(norm, "weights", 10.0, 0.1, **short)
+    assert abs(other["train_loss"] - plain["train_loss"]) > 0.05
+
+
+def test_without_a_norm_scaled_data_are_another_run():
+    losses = [scale_and_rate("none", "data", f, 0.1, seed=0, steps=30) for f in (1.0, 10.0)]
+    assert abs(losses[0]["train_loss"] - losses[1]["train_loss"]) > 0.05
+    gone = scale_and_rate("none", "data", 1e200, 1.0, seed=0, steps=30)
+    assert gone == {"train_loss": None, "test_loss": None, "accuracy": None}

@@ -1,0 +1,359 @@
+"""What the experiments of the chapter on motivation claim, at sizes that take seconds."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from normlab.book.experiments.motivation import (
+    dependent_samples,
+    duplicated_feature,
+    loss_along_gradient,
+    newton_schulz,
+    percentiles,
+    shifting_inputs,
+    signal_at_init,
+    update_interaction,
+    whitening_batches,
+    whitening_conditioning,
+)
+from normlab.book.experiments.networks.classifiers import make_mlp
+from normlab.book.experiments.tables import where
+from normlab.whitening import (
+    make_covariance,
+    uncoupled_newton_schulz_matrix,
+    zca_matrix,
+)
+
+
+def test_copies_mislead_naive_bayes_and_not_logistic_regression() -> None:
+    found = duplicated_feature.duplicated_feature.sweep(copies=[1, 20], seed=[0, 1])
+    by = found.groupby(["model", "copies"])
+    accuracy, confidence = by.accuracy, by.confidence
+    for model, loses in (("naive_bayes", True), ("logistic_regression", False)):
+        once, often = accuracy.min()[model, 1], accuracy.max()[model, 20]
+        assert (once > often + 0.08) == loses
+    bayes = ("naive_bayes", 20)
+    assert confidence.min()[bayes] > accuracy.max()[bayes] + 0.15
+
+
+def test_copied_samples_are_copies_of_features_only() -> None:
+    x, y = duplicated_feature.make_two_classes(50, 3, 0)
+    assert x.shape == (100, 4)
+    assert (x[:, 0] == x[:, 1]).all()
+    assert (x[:, 0] == x[:, 2]).all()
+    assert set(y) == {0, 1}
+
+
+def test_steps_follow_the_condition_number() -> None:
+    found = whitening_conditioning.whitening_conditioning.sweep(
+        correlation=[0.0, 0.5], seed=[0], features=8, samples=256, max_steps=3000
+    )
+    for run in found.itertuples():
+        # the theorem of the chapter bounds the steps
+        rate = 1 - 1 / run.condition
+        if run.steps < 3000 and rate > 1e-9:
+            bound = math.log(whitening_conditioning.TOLERANCE) / (2 * math.log(rate))
+            assert run.steps <= math.ceil(bound)
+    steps = found.set_index(["preparation", "correlation"]).steps
+    assert steps["whitened", 0.5] == 1
+    assert steps["raw", 0.5] == 3000
+    assert steps["standardized", 0.0] < 20
+
+
+def test_the_bound_on_steps_is_reached_along_the_flattest_direction() -> None:
+    covariance = torch.diag(torch.tensor([4.0, 1.0], dtype=torch.float64))
+    target = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    steps = whitening_conditioning.count_steps(covariance, target, tolerance=1e-6, max_steps=1000)
+    assert steps == math.ceil(math.log(1e-6) / (2 * math.log(1 - 1 / 4)))
+
+
+def test_every_preparation_returns_its_matrix() -> None:
+    x = whitening_conditioning.make_correlated(200, 5, 0.7, seed=0)
+    for preparation in whitening_conditioning.PREPARATIONS:
+        y, matrix = whitening_conditioning.prepare(x, preparation)
+        torch.testing.assert_close(y, (x - x.mean(0)) @ matrix.T)
+    with pytest.raises(ValueError, match="^preparation: got 'log'"):
+        whitening_conditioning.prepare(x, "log")  # type: ignore[arg-type]
+
+
+def test_correlations_and_scales_are_as_asked() -> None:
+    x = whitening_conditioning.make_correlated(50_000, 4, 0.5, decades=2.0, seed=0)
+    off = np.corrcoef(x.numpy().T)[~np.eye(4, dtype=bool)]
+    assert off == pytest.approx(0.5, abs=0.02)
+    assert (x.std(0)[-1] / x.std(0)[0]).item() == pytest.approx(100, rel=0.03)
+
+
+def test_only_the_uncoupled_form_diverges_and_only_when_predicted() -> None:
+    found = newton_schulz.newton_schulz.sweep(
+        correlation=[0.0, 0.5, 0.9], seed=[0, 1], max_steps=20
+    )
+    for (_, form), runs in found.groupby(["correlation", "form"]):
+        grows = newton_schulz.predicted_growth(runs.condition.min()) > 1
+        last = runs.errors.str[-1].astype(float)
+        if form == "coupled":
+            assert (last < 1e-9).all()
+        else:
+            assert (~(last < 1)).all() == grows
+            assert (last < 1e-9).all() == (not grows)
+
+
+def test_growth_of_every_entry_of_an_error() -> None:
+    x = whitening_conditioning.make_correlated(500, 4, 0.5, seed=1)
+    s = make_covariance(whitening_conditioning.prepare(x, "standardized")[0])
+    s = s / s.trace()
+    values, vectors = torch.linalg.eigh(s)
+    fixed = zca_matrix(s)
+    for i in range(4):
+        for j in range(4):
+            error = torch.outer(vectors[:, i], vectors[:, j])
+            p = fixed + 1e-7 * error
+            after = ((3 * p - p @ p @ p @ s) / 2 - fixed) / 1e-7
+            r = values[j] / values[i]
+            torch.testing.assert_close(
+                after, (1 - (r.sqrt() + r) / 2) * error, atol=2e-4, rtol=2e-4
+            )
+
+
+def test_errors_of_the_coupled_form_are_projected() -> None:
+    x = whitening_conditioning.make_correlated(500, 4, 0.9, seed=1)
+    s = make_covariance(x)
+    z = zca_matrix(s)
+    y = torch.linalg.inv(z)
+    generator = torch.Generator().manual_seed(0)
+    dy, dz = torch.randn(2, 4, 4, generator=generator, dtype=torch.float64)
+    once = ((dy - y @ dz @ y) / 2, (dz - z @ dy @ z) / 2)
+    twice = ((once[0] - y @ once[1] @ y) / 2, (once[1] - z @ once[0] @ z) / 2)
+    torch.testing.assert_close(twice, once)
+    # and it is the derivative of a step
+    h = 1e-7
+    a, b = y + h * dy, z + h * dz
+    m = (3 * torch.eye(4, dtype=torch.float64) - b @ a) / 2
+    scale = once[0].norm()
+    assert ((a @ m - y) / h - once[0]).norm() < 1e-3 * scale * y.norm() * z.norm()
+
+
+def test_the_uncoupled_form_is_stable_below_the_threshold() -> None:
+    threshold = (9 - math.sqrt(17)) / 2
+    assert newton_schulz.predicted_growth(threshold) == pytest.approx(1)
+    for condition, stable in ((0.95 * threshold, True), (1.4 * threshold, False)):
+        rotation = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64))[0]
+        values = torch.tensor([1.0, 1.1, condition], dtype=torch.float64)
+        s = rotation @ torch.diag(values) @ rotation.T
+        error = (uncoupled_newton_schulz_matrix(s, steps=300) - zca_matrix(s)).norm()
+        assert bool(error < 1e-9) == stable
+
+
+def test_a_batch_near_the_dimension_whitens_nothing_else() -> None:
+    found = whitening_batches.whitening_batches.sweep(
+        batch_size=[9, 200], seed=[0, 1], features=8, others=2000
+    )
+    condition = found.groupby(["treatment", "batch_size"]).condition
+    assert condition.min()["whitened", 9] > 30
+    assert condition.max()["whitened", 200] < 3
+    assert condition.max()["standardized", 9] < 20
+
+
+@pytest.mark.parametrize(
+    ("run", "settings", "message"),
+    [
+        (whitening_conditioning.whitening_conditioning, {"samples": 32}, "samples: .* at least 33"),
+        (whitening_batches.whitening_batches, {"batch_size": [32]}, "batch_size: .* at least 33"),
+        (shifting_inputs.shifting_inputs, {"every": 400}, "every: got 400; expected at most 300"),
+        (percentiles.percentiles, {"every": 4000}, "every: got 4000; expected at most 1000"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_named(run, settings, message) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        run.sweep(**settings)
+
+
+SMALL = {"activation": "tanh", "lr": 0.01, "steps": 20, "every": 10}
+
+
+def test_frozen_layers_do_not_move_and_noisy_ones_do() -> None:
+    groups = ["none", "batch_norm", "noisy_batch_norm", "frozen_below", "frozen_above"]
+    found = shifting_inputs.shifting_inputs.sweep(group=groups, seed=[0], **SMALL)
+    runs = {run.group: run for run in found.itertuples()}
+    shifts = {group: np.mean(run.shift, axis=1) for group, run in runs.items()}  # (layers,)
+    assert shifts["frozen_below"][:4].tolist() == [0.0] * 4
+    assert min(shifts["frozen_above"]) > 0
+    model = shifting_inputs.make_network("frozen_above", 0, activation="tanh", depth=5)
+    assert [p.requires_grad for p in model.parameters()] == 8 * [True] + 4 * [False]
+    assert (shifts["noisy_batch_norm"] > 1.5 * shifts["none"]).all()
+    assert (shifts["none"] > 0).all()
+    assert (shifts["batch_norm"] < 0.1 * shifts["none"]).all()
+    assert runs["none"].steps == [0, 10, 20]
+    assert len(runs["none"].percentiles[0]) == 3
+    low, middle, high = (row[0] for row in runs["none"].percentiles)
+    assert low < middle < high
+
+
+def test_shifts_are_counted_in_standard_deviations_of_before() -> None:
+    before = torch.tensor([[-3.0, 0.0], [3.0, 0.0], [0.0, 6.0], [0.0, -6.0]])  # (digits, units)
+    std = before.square().mean(0).sqrt()
+    z = torch.stack([before, 3 * before + 2 * std, before])[:, None]  # (looks, 1, digits, units)
+    found = shifting_inputs.summarize(z, "tanh")
+    assert found["shift"] == [[2.0, 0.6667]]
+    assert np.array(found["spread"]) / std.mean().item() == pytest.approx(
+        np.array([[1, 3, 1]]), rel=1e-3
+    )
+    assert found["saturated"][0][0] == 0.5  # the zeros are not
+    # 15 % of the way through -3, 0, 0, 3 is 0.45 of the way from the first to the second
+    assert [row[0] for row in found["percentiles"]] == [-1.65, 0, 1.65]
+
+
+def test_watching_leaves_the_network_as_it_was() -> None:
+    model = shifting_inputs.make_network("batch_norm", 0, activation="tanh", depth=5)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    shifting_inputs.watch(model, torch.rand(30, 64))
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_noise_is_drawn_in_training_only_and_is_shared_by_the_batch() -> None:
+    layer = shifting_inputs.NoisyBatchNorm(3)
+    plain = shifting_inputs.BatchNorm1d(3)
+    x = torch.randn(50, 3)
+    assert torch.equal(layer.eval()(x), plain.eval()(x))
+    y, reference = layer.train()(x), plain.train()(x)
+    scale = (y[0] - y[1]) / (reference[0] - reference[1])
+    torch.testing.assert_close(y - y.mean(0), scale * (reference - reference.mean(0)))
+    assert (scale - 1).abs().max() <= 0.5 + 1e-5
+    assert 0 < y.mean(0).abs().max() <= 1
+    assert not torch.equal(layer(x), y)
+
+
+def test_saturation_counts_flat_slopes() -> None:
+    z = torch.linspace(-8, 8, 1601)
+    for activation, f in (("sigmoid", torch.sigmoid), ("tanh", torch.tanh)):
+        leaf = z.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(f(leaf).sum(), leaf)
+        flat = slope < 0.05 * slope.max()
+        assert torch.equal(shifting_inputs.is_saturated(z, activation), flat)
+        assert 0 < flat.sum() < len(z)
+
+
+def test_large_steps_saturate_tanh_without_norm() -> None:
+    plain, frozen = (
+        shifting_inputs.shifting_inputs(group, 0, **SMALL | {"lr": 0.5})
+        for group in ("none", "frozen_below")
+    )
+    assert plain["saturated"][-1][-1] > 0.8 > 0.4 > frozen["saturated"][-1][-1]
+    assert plain["accuracy"][-1] < 0.3 < 0.6 < frozen["accuracy"][-1]
+
+
+def test_measures_are_finite_json_even_when_a_unit_dies() -> None:
+    found = shifting_inputs.shifting_inputs("none", 3, **SMALL | {"lr": 0.5, "steps": 60})
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_run_is_solved_at_the_first_low_mean_of_ten_losses(monkeypatch) -> None:
+    losses = [2.0] * 15 + [0.1] * 20
+    looks = torch.rand(3, 3, 500, 100)
+    watched = shifting_inputs.Watched(losses, looks, [0.1, 0.54321, 0.9], [])
+    monkeypatch.setattr(percentiles, "train_and_watch", lambda *_, **__: watched)
+    found = percentiles.percentiles("none", 1.0, 0, every=10, steps=20)
+    assert found["steps_to_solve"] == 23  # two of ten losses at 2 and eight at 0.1: 0.48
+    assert found["steps"] == [0, 10, 20]
+    assert found["accuracy"] == [0.1, 0.5432, 0.9]
+    middle = np.quantile(looks[1, -1, :, 0].numpy(), 0.5)
+    assert found["percentiles"][1][1] == pytest.approx(middle, rel=1e-3)
+    assert percentiles.first_solved(losses, below=0.05) is None
+
+
+def test_batch_norm_learns_before_the_percentiles_of_a_plain_network_separate() -> None:
+    plain, batch = (
+        percentiles.percentiles(group, 1.0, 0, steps=60) for group in ("none", "batch_norm")
+    )
+    assert plain["steps_to_solve"] is None
+    assert batch["steps_to_solve"] < 60
+    apart = [found["percentiles"][2][-1] - found["percentiles"][0][-1] for found in (plain, batch)]
+    assert apart[0] < 0.1 < 1 < apart[1]
+
+
+def test_only_batch_norm_keeps_the_signal_of_deep_sigmoids() -> None:
+    runs = signal_at_init.signal_at_init.sweep(seed=[0, 1]).groupby("norm")
+    last = runs.spread.agg(lambda spreads: [spread[-1] for spread in spreads])
+    assert max(last["none"]) < 1e-3
+    assert 1e-3 < max(last["layer_norm"]) < 0.03
+    assert min(last["batch_norm"]) > 0.9
+    for norm in ("layer_norm", "batch_norm"):
+        sizes = runs.get_group(norm)["size"].tolist()
+        assert np.array(sizes) == pytest.approx(1, abs=0.05)
+
+
+def test_looking_along_the_gradient_changes_nothing() -> None:
+    model = make_mlp((64, 16, 16, 10), "batch_norm", seed=0).double()
+    before = [p.detach().clone() for p in model.parameters()]
+    x, y = torch.rand(30, 64).double(), torch.arange(30) % 10
+    look = loss_along_gradient.look_along(model, x, y, lr=0.1, multiples=(1.0, 2.0))
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+    assert look["span"] > 0
+    assert look["smoothness"] > 0
+    assert -1 <= look["cosine"] <= 1
+
+
+def test_the_curvature_of_a_linear_model_is_its_smoothness() -> None:
+    model = make_mlp((4, 3, 2), "none", seed=0, activation="none").double()
+    x, y = torch.rand(30, 4).double(), torch.arange(30) % 2
+    parameters = list(model.parameters())
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    gradients = torch.autograd.grad(loss, parameters, create_graph=True)
+    product = torch.autograd.grad(gradients, parameters, [g.detach() for g in gradients])
+    length = sum(g.square().sum() for g in gradients) ** 0.5
+    expected = (sum(h.square().sum() for h in product) ** 0.5 / length).item()
+    look = loss_along_gradient.look_along(model, x, y, lr=1e-6, multiples=(1.0,))
+    assert look["smoothness"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_batch_norm_smooths_the_loss_of_a_relu_network() -> None:
+    norms = ["none", "batch_norm"]
+    runs = loss_along_gradient.loss_along_gradient.sweep(norm=norms, seed=[0], steps=50)
+    for measure in ("span", "gradient_change", "smoothness", "shift"):
+        plain, batch = (loss_along_gradient.means(runs, measure, norm)[0] for norm in norms)
+        assert plain > 1.5 * batch
+
+
+def test_means_stop_before_a_step() -> None:
+    runs = pd.DataFrame([{"norm": "none", "steps": [0, 10, 20], "span": [1.0, 2.0, 6.0]}])
+    assert loss_along_gradient.means(runs, "span", "none") == [3.0]
+    assert loss_along_gradient.means(runs, "span", "none", until=20) == [1.5]
+
+
+def test_small_updates_keep_what_the_gradient_promises() -> None:
+    runs = update_interaction.update_interaction.sweep(seed=[0], promises=(1e-3, 0.5), steps=20)
+    small = where(runs, promise=1e-3)
+    assert small[["alone", "together"]].values == pytest.approx(1, abs=0.02)
+    together = where(runs, promise=0.5).set_index("norm").together
+    assert together["none"] < 0.2
+    assert together["batch_norm"] > 0.4
+
+
+def test_a_film_repeats_a_digit_and_keeps_its_label() -> None:
+    x, y = np.arange(6.0).reshape(3, 2), np.array([4, 5, 6])
+    rng = np.random.default_rng(0)
+    frames, labels = dependent_samples.film(x, y, 2, 1e-3, rng)
+    assert labels.tolist() == [4, 4, 5, 5, 6, 6]
+    assert np.allclose(frames, x.repeat(2, axis=0), atol=0.01)
+    assert not np.array_equal(frames[0], frames[1])
+    still, _ = dependent_samples.film(x, y, 2, 0.0, rng)
+    assert np.array_equal(still, x.repeat(2, axis=0))
+
+
+def test_frames_of_few_digits_teach_less_and_tell_less() -> None:
+    found = dependent_samples.dependent_samples.sweep(frames=[1, 16], seed=range(8))
+    by = found.groupby("frames")
+    accuracy, off = by.accuracy.median(), by.estimate_error.std()
+    assert accuracy[1] > accuracy[16] + 0.1
+    assert off[16] > 2 * off[1]
+
+
+def test_frames_have_to_divide_the_samples() -> None:
+    with pytest.raises(ValueError, match="frames: got 7; expected a divisor of 320, the samples"):
+        dependent_samples.dependent_samples(7, seed=0)

@@ -1,0 +1,85 @@
+"""The installed torch is the one that the chapter on its source describes.
+
+Each fact belongs to a section of `book/pytorch_source.ipynb` or of its continuation. When one no
+longer holds, the message says which section to read again, before the fact is changed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from asking_torch import Fact, paths
+from chapter_facts import FACTS
+
+from normlab.book.sources import torch_release
+
+PINNED = "2.13.0"
+BOOK = Path(__file__).parents[3] / "book"
+PAGES = [BOOK / f"{name}.ipynb" for name in ("pytorch_source", "pytorch_source_further")]
+
+on_pinned = pytest.mark.skipif(
+    torch_release() != PINNED, reason=f"the chapter describes torch {PINNED}, not {torch_release()}"
+)
+
+
+@on_pinned
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.name)
+def test_torch_is_as_the_chapter_says(fact: Fact) -> None:
+    if fact.linux_only and sys.platform != "linux":
+        pytest.skip("only wheels for Linux keep the names of C++ functions")
+    assert fact.complaint() == ""
+
+
+@on_pinned
+def test_the_whole_path_of_layer_norm() -> None:
+    if sys.platform != "linux":
+        pytest.skip("only wheels for Linux print C++ functions")
+    found = [f.removeprefix("at::").removeprefix("_ops::") for f in paths()["layer_norm"].functions]
+    assert found == [
+        "torch::autograd::THPVariable_layer_norm",
+        "layer_norm::call",
+        "native::layer_norm_symint",
+        "native_layer_norm::call",
+        "torch::autograd::VariableType::native_layer_norm",
+        "native_layer_norm::redispatch",
+        "native::layer_norm_cpu",
+        "native::LayerNormKernelImpl",
+    ], "read again (pytorch-source-path)= of book/pytorch_source.ipynb"
+
+
+@on_pinned
+def test_the_lines_to_paste_run() -> None:
+    cells = json.loads(PAGES[0].read_text())["cells"]
+    (work,) = ("".join(c["source"]) for c in cells if c["id"] == "work")
+    (lines,) = re.findall(r"^```python\n(.*?)^```$", work, re.M | re.S)
+    done = subprocess.run(
+        [sys.executable, "-c", lines], capture_output=True, text=True, check=True
+    ).stdout
+    assert "aten::_softmax" in done and "_saved_result" in done and "[kernel]" in done
+    assert all(Path(path).is_file() for path in done.splitlines()[-1].split())
+
+
+# What follows tests the check itself.
+
+
+@on_pinned
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.name)
+def test_a_torch_that_differs_is_reported_with_the_section(fact: Fact) -> None:
+    other = replace(fact, read=lambda: "something else")
+    assert f"section (pytorch-source-{fact.section})=" in other.complaint()
+    assert "something else" in other.complaint()
+
+
+def test_facts_are_told_apart_and_sections_exist() -> None:
+    assert len({fact.name for fact in FACTS}) == len(FACTS)
+    cells = [c for page in PAGES for c in json.loads(page.read_text())["cells"]]
+    text = "\n".join("".join(c["source"]) for c in cells)
+    assert {f"pytorch-source-{fact.section}" for fact in FACTS} <= set(
+        re.findall(r"^\(([\w-]+)\)=$", text, re.M)
+    )

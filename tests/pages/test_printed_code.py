@@ -1,0 +1,120 @@
+"""Every Python block that a page prints runs as it is printed; a fragment says that it is one."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import markdown_it
+import pytest
+import torch
+from loading import load
+from torch import nn
+
+from normlab import layers
+
+ROOT = Path(__file__).resolve().parents[2]
+BOOK = ROOT / "book"
+FRAGMENT = "# fragment: "
+hygiene = load(BOOK / "_tools" / "hygiene.py")
+
+
+def python_blocks(markdown: str) -> Iterator[str]:
+    """Fenced blocks of Python, also those inside directives."""
+    # A directive in colons is a paragraph to the parser, and what it holds is parsed as it stands.
+    for token in markdown_it.MarkdownIt().parse(re.sub(r"(?m)^ *:{3,}.*$", "", markdown)):
+        if token.type == "fence" and token.info.split(" ")[0] == "python":
+            yield token.content
+        elif token.type == "fence" and token.info.startswith("{") and "code" not in token.info:
+            yield from python_blocks(token.content)
+
+
+def find_blocks() -> Iterator[tuple[str, str]]:
+    """Page and block. The blocks of CONTRIBUTING are files, which its own test makes and tries."""
+    for path in [*hygiene.find_notebooks(), *sorted(BOOK.rglob("*.md")), ROOT / "README.md"]:
+        if path.suffix == ".md":
+            texts = [path.read_text(encoding="utf-8")]
+        else:
+            texts = [cell.source for cell in hygiene.load_notebook(path).prose]
+        name = path.relative_to(ROOT).with_suffix("").as_posix()
+        yield from ((name, block) for text in texts for block in python_blocks(text))
+
+
+BLOCKS = list(find_blocks())
+COMPLETE = [(name, block) for name, block in BLOCKS if not block.startswith(FRAGMENT)]
+
+
+def names_of_the_reader() -> dict[str, Any]:
+    """What the pages say that a reader has: a network, its inputs, layers of their own."""
+    x = torch.randn(4, 16, generator=torch.Generator().manual_seed(0))
+    model = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+    return {
+        "torch": torch,
+        "model": model,
+        "example_input": x,
+        "x": x,
+        "y": torch.zeros(4, dtype=torch.long),
+        "MyLayerNorm": layers.LayerNorm,
+        "my_norm": nn.LayerNorm(16, eps=1e-6),
+        "their_norm": nn.LayerNorm(16),
+    }
+
+
+def names_of_the_formulas() -> dict[str, Any]:
+    """What stands beside a formula in code: the arrays and the means of the cheat sheet."""
+    x_hat, dy, x = torch.randn(3, 4, 16, generator=torch.Generator().manual_seed(0))
+    norm = nn.LayerNorm(16)
+    return {
+        **{"x_hat": x_hat, "dy": dy, "x": x, "weight": torch.ones(16), "rstd": torch.ones(4, 1)},
+        "mean": lambda a: a.mean(-1, keepdim=True),
+        "total": lambda a: a.sum(0),
+        **{"norm": norm, "f": torch.tanh, "F": torch.tanh, "alpha": 2.0},
+    }
+
+
+@pytest.fixture
+def names(monkeypatch, tmp_path, name) -> dict[str, Any]:
+    """The names that a block may use, in a folder of its own with what the page says is in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_package.py").write_text("from normlab.layers import LayerNorm as MyLayerNorm\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "answers").mkdir()
+    task = {"status": "wrong", "title": "A", "message": ""}
+    report = {"right": 1, "total": 2, "chapter": "rms_norm", "tasks": [task]}
+    (tmp_path / "answers" / "a.ipynb.json").write_text(json.dumps(report))
+    later: dict[str, Any] = {"__name__": "printed", **names_of_the_reader()}
+    if name in ("book/cheat_sheet", "book/deep_norm"):
+        later |= names_of_the_formulas()
+    if name == "book/teaching":
+        from normlab.book.exercises import variants
+
+        later["variants"] = variants
+    return later
+
+
+@pytest.mark.parametrize(
+    ("name", "block"), COMPLETE, ids=[f"{name}-{i}" for i, (name, _) in enumerate(COMPLETE)]
+)
+def test_a_printed_block_runs(name, block, names, request):
+    exec(compile(block, name, "exec"), names)
+    for function in [f for n, f in names.items() if n.startswith("test_")]:
+        function(*map(request.getfixturevalue, inspect.signature(function).parameters))
+
+
+def test_there_are_blocks_and_few_fragments():
+    assert len(COMPLETE) > 20
+    assert len(BLOCKS) - len(COMPLETE) <= 3
+
+
+def test_blocks_are_found_wherever_they_stand():
+    plain = "```python\na\n```\n\n"
+    dropdown = ":::{dropdown} B\n```python\nb\n```\n:::\n\n"
+    listed = "* c\n\n  ```python\n  c\n  ```\n\n"
+    nested = "````{tip}\n```python\nd\n```\n````\n\n"
+    others = "```{code-cell} python\ne\n```\n\n```sh\nf\n```\n"
+    found = python_blocks(plain + dropdown + listed + nested + others)
+    assert list(found) == ["a\n", "b\n", "c\n", "d\n"]
