@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export PYDEVD_DISABLE_FILE_VALIDATION ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book quick test lint types suite notebooks browser pages matrix gpu zoo pdf slides lab execute dist clean
+.PHONY: help setup book quick test lint types suite notebooks noise machines browser pages matrix gpu zoo pdf slides lab execute dist clean
 
 # One process a core; a notebook stays in one process.
 JOBS ?= 2
@@ -67,6 +67,17 @@ suite: $(STAMP)  ## 7 minutes: run the tests of the package and of the book's so
 
 notebooks: $(STAMP)  ## 4 minutes: run every notebook against its stored outputs
 	$(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 300 --dist loadfile book
+
+noise: $(STAMP)  ## 6 minutes: the notebooks as on another processor, by noise in every product; NORMLAB_NOISE=2 is another seed
+	NORMLAB_NOISE=$${NORMLAB_NOISE:-1} $(MAKE) --no-print-directory notebooks
+
+# Code paths that torch and MKL take on other processors, and two threads.
+MACHINES := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=COMPATIBLE NORMLAB_THREADS=2
+
+machines: $(STAMP)  ## 25 minutes: the notebooks on the code paths of other processors, and with two threads
+	for machine in $(MACHINES); do \
+	  echo "$$machine"; env "$$machine" $(MAKE) --no-print-directory notebooks || exit 1; \
+	done
 
 browser: book  ## 7 minutes: open every built page in Chromium; skipped where there is none
 	@$(MAKE) --no-print-directory pages

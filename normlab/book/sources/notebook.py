@@ -8,6 +8,8 @@ import textwrap
 
 import torch
 
+from normlab.book.sources.noise import add_noise
+
 # MyST-NB looks for this prefix. Its own `glue` imports Sphinx, 1.5 s in every kernel.
 _PREFIX = "application/papermill.record/"
 
@@ -16,16 +18,17 @@ def setup() -> None:
     """Set threads and figures so that a notebook gives the same outputs everywhere.
 
     torch computes with one thread, or with `NORMLAB_THREADS` where the environment sets it:
-    a second thread makes small models slower on a busy machine and changes last bits. Figures are
+    a second thread makes small models slower on a busy machine and changes last bits. Where the
+    environment sets `NORMLAB_NOISE` to a seed, products have noise (:func:`add_noise`). Figures are
     stored as PNG in the style of the book.
 
     Raises:
-        ValueError: `NORMLAB_THREADS` is no positive integer.
+        ValueError: `NORMLAB_THREADS` or `NORMLAB_NOISE` is no positive integer.
     """
-    threads = os.environ.get("NORMLAB_THREADS", "1")
-    if not threads.isdecimal() or int(threads) < 1:
-        raise ValueError(f"NORMLAB_THREADS: got {threads!r}; expected a positive integer")
-    torch.set_num_threads(int(threads))
+    torch.set_num_threads(_positive("NORMLAB_THREADS") or 1)
+    noise = _positive("NORMLAB_NOISE")
+    if noise:
+        add_noise(noise)
 
     # Imported here, so that the sources can be read without matplotlib.
     from matplotlib_inline.backend_inline import set_matplotlib_formats
@@ -35,6 +38,13 @@ def setup() -> None:
     # Figures keep the size they were made with: a tight crop moves with the fonts.
     set_matplotlib_formats("png", dpi=110, bbox_inches=None, metadata={"Software": None})
     use_style()
+
+
+def _positive(variable: str) -> int | None:
+    value = os.environ.get(variable)
+    if value is not None and (not value.isdecimal() or int(value) < 1):
+        raise ValueError(f"{variable}: got {value!r}; expected a positive integer")
+    return None if value is None else int(value)
 
 
 def wrap(text: str) -> str:

@@ -18,11 +18,12 @@ class Rule:
     severity: Severity
     page: str  #: chapter#target that explains it
     find: Callable[[ModelRun], Found]  #: modules, and what is wrong with them
+    needs_norms: bool = True  #: whether it asks which modules are norms
 
 
 _RULES = (
-    Rule("error", "debugging#debugging-nan", rules.not_finite),
-    Rule("error", "debugging#debugging-nan", rules.negative_variance),
+    Rule("error", "debugging#debugging-nan", rules.not_finite, needs_norms=False),
+    Rule("error", "debugging#debugging-nan", rules.negative_variance, needs_norms=False),
     Rule("warning", "debugging#debugging-save", rules.stale_statistics),
     Rule("warning", "debugging#debugging-batch-of-one", rules.batch_of_one),
     Rule("warning", "numerics_further#numerics-one", rules.one_element),

@@ -54,7 +54,8 @@ def doctor(
             some samples.
         optimizer: of the model, to look for weight decay on the parameters of norms.
         ignore: rules to leave out.
-        select: rules to apply; all, where none is given.
+        select: rules to apply; all, where none is given. Where none of them is about norms
+            (`not_finite`, `negative_variance`), none is identified.
         progress: called with how many calls were looked at, and of how many.
 
     Raises:
@@ -69,7 +70,11 @@ def doctor(
     """
     _check_model(model)
     _check_rules(ignore=ignore, select=select)
-    wanted = (set(select) or set(RULES)) - set(ignore)
+    wanted = {
+        name: rule
+        for name, rule in RULES.items()
+        if (not select or name in select) and name not in ignore
+    }
     given, model = model, without_data_parallel(model)
     example, notes = Example.of(example_input), list[str]()
     peak = watch_memory()
@@ -78,11 +83,13 @@ def doctor(
         trace = trace_model(model, example, notes=notes)
         modules = dict(model.named_modules())
         run = ModelRun(given, model, example, optimizer, state, trace, modules, notes=notes)
-        recognize(run, progress)
+        if any(rule.needs_norms for rule in wanted.values()) or not select:
+            recognize(run, progress)
+        else:
+            notes.append("no norm was identified, because the selected rules need none")
         findings = [
             Finding(name, rule.severity, modules, message, rule.page)
-            for name, rule in RULES.items()
-            if name in wanted
+            for name, rule in wanted.items()
             for modules, message in rule.find(run)
         ]
     return Examination(

@@ -16,6 +16,7 @@ from normlab.checks.fingerprint import Fingerprint
 from normlab.checks.inspection.report import Norm
 from normlab.checks.inspection.tracing import Example, ModuleCall, Trace, run_once
 from normlab.checks.probing.arguments import tensors_in
+from normlab.checks.probing.state import preserve_buffers
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,9 @@ class ModelRun:
     notes: list[str] = field(default_factory=list)  #: what could not be examined, and why
 
     def outputs(self) -> list[Tensor]:
-        """All floating tensors that the model gives; none where it raises."""
-        with contextlib.suppress(Exception):  # it ran in evaluation mode only
+        """All floating tensors that the model gives; none where it raises. Buffers are put back."""
+        # it may have run in evaluation mode only
+        with preserve_buffers([self.model]), contextlib.suppress(Exception):
             output = run_once(self.model, self.example)
             return [t.double() for _, t in tensors_in(output) if t.is_floating_point()]
         return []

@@ -17,6 +17,7 @@ from normlab.checks.inspection.recognition import small_shape
 from normlab.checks.inspection.tracing import run_under_autocast
 from normlab.checks.probing import ForeignLayer
 from normlab.checks.probing.arguments import Around, OneTensor
+from normlab.checks.probing.state import preserve_buffers
 
 
 def not_finite(run: ModelRun) -> Found:
@@ -40,9 +41,11 @@ def _spoiled(run: ModelRun) -> list[tuple[str, str]]:
         (sure if name in module._parameters or "running" in name else others).append((path, name))
     if not others or _all_finite(run.outputs()):
         return sure
-    for path, name in others:
-        run.modules[path]._buffers[name] = run.modules[path].get_buffer(name).nan_to_num(0, 0, 0)
-    return [*sure, *others] if _all_finite(run.outputs()) else sure
+    with preserve_buffers([run.model]):
+        for path, name in others:
+            buffers = run.modules[path]._buffers
+            buffers[name] = run.modules[path].get_buffer(name).nan_to_num(0, 0, 0)
+        return [*sure, *others] if _all_finite(run.outputs()) else sure
 
 
 def _all_finite(tensors: Iterable[Tensor]) -> bool:

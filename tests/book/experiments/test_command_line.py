@@ -16,7 +16,7 @@ EXPERIMENTS = find_experiments()
 def test_lists_every_experiment_with_its_question(capsys):
     assert main([]) == 0
     listed = capsys.readouterr().out
-    assert len(EXPERIMENTS) == 108
+    assert {"learning_rates", "wrong_norms"} <= set(EXPERIMENTS)
     for name, module in EXPERIMENTS.items():
         question = importlib.import_module(module).__doc__.strip().partition("\n")[0]
         assert f"  {name} " in listed
@@ -55,9 +55,10 @@ def test_wrong_settings_of_every_experiment_are_all_named(name, capsys):
 
     numbers = [n for n, value in wrong.items() if value == -7]
     words = [word for n in numbers for word in ("--" + n.replace("_", "-"), "-7")]
-    status, said = status_and_error([name, *words], capsys)
-    assert status == 2 or not numbers
-    assert all(f"{n}: got -7" in said for n in numbers)
+    if numbers:  # without a wrong one the experiment would run
+        status, said = status_and_error([name, *words], capsys)
+        assert status == 2
+        assert all(f"{n}: got -7" in said for n in numbers)
     status, said = status_and_error([name, "--no-such-setting", "1"], capsys)
     assert status == 2
     assert "no-such-setting" in said

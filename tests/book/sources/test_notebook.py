@@ -37,12 +37,13 @@ def test_setup_takes_the_number_of_threads_from_the_environment(
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("variable", ["NORMLAB_THREADS", "NORMLAB_NOISE"])
 @pytest.mark.parametrize("value", ["0", "two", "-1", "", "1.5"])
-def test_setup_refuses_a_number_of_threads_that_is_none(
-    monkeypatch: pytest.MonkeyPatch, value: str
+def test_setup_refuses_what_is_no_positive_integer(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
-    monkeypatch.setenv("NORMLAB_THREADS", value)
-    with pytest.raises(ValueError, match="NORMLAB_THREADS: got '"):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=f"{variable}: got '"):
         setup()
 
 

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch_version import trace
 
 from normlab import doctor
+from normlab.checks.inspection import examination
+from normlab.checks.inspection.catalogue import RULES, Rule
 
 MAPS = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -163,3 +165,45 @@ def test_no_run_under_autocast_where_all_norms_are_torchs_own():
     model.norm = nn.LayerNorm(8)
     doctor(model, torch.randn(4, 8))
     assert model.seen and {autocast for autocast, _ in model.seen} == {False}
+
+
+class Scaled(nn.Module):
+    """Its buffer is NaN and reaches the output."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(6)
+        self.register_buffer("scale", torch.tensor([float("nan")]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x) * self.scale
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_rule_leaves_the_model_to_the_next_as_it_found_it(training, monkeypatch):
+    seen = []
+
+    def look(run):
+        seen.append({name: value.clone() for name, value in run.model.named_buffers()})
+        yield from ()
+
+    between = {f"look {name}": Rule("note", "", look) for name in ("first", "last")}
+    rules = {"look first": between["look first"], **RULES, "look last": between["look last"]}
+    monkeypatch.setattr(examination, "RULES", rules)
+    examined = doctor(Scaled().train(training), torch.randn(4, 6))
+    assert ("not_finite", ("",)) in [(f.rule, f.modules) for f in examined.findings]
+    first, last = seen
+    assert first["scale"].isnan().all()
+    for name, value in first.items():
+        torch.testing.assert_close(last[name], value, rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+def test_only_rules_about_norms_have_them_identified(monkeypatch):
+    model = convnet()
+    model[1].weight.data[2] = float("nan")
+    assert len(doctor(model, MAPS, select=["not_finite", "two_eps"]).norms) == 4
+    monkeypatch.setattr(examination, "recognize", lambda *_: pytest.fail("a norm is identified"))
+    examined = doctor(model, MAPS, select=["not_finite", "negative_variance"])
+    assert [(f.rule, f.modules) for f in examined.findings] == [("not_finite", ("1",))]
+    assert examined.norms == []
+    assert "no norm was identified" in str(examined)
