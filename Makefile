@@ -52,9 +52,10 @@ test: $(STAMP)  ## 20 minutes: run linters, types, tests, and every notebook aga
 	@$(MAKE) --no-print-directory notebooks
 	@$(MAKE) --no-print-directory pages
 
-lint: $(STAMP)  ## 5 seconds: ruff, and the workflows of continuous integration
+lint: $(STAMP)  ## 10 seconds: ruff, the arrows between rooms, and the workflows of continuous integration
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	@$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/wrong_*.yml
 	$(BIN)/zizmor --quiet --offline .github/workflows

@@ -79,8 +79,8 @@ def grade_notebook(
     if not pages and not checks:
         raise GradingError(
             f"{path}: has no exercise of the book and no cell calls a check from "
-            "normlab.book.exercises, so there is nothing to grade; give the notebook of a chapter, with "
-            "its last lines print(check_...(answer))"
+            "normlab.book.exercises, so there is nothing to grade; give the notebook of a chapter, "
+            "with its last lines print(check_...(answer))"
         )
     sources = {cell.number: (cell.source, cell.needed) for cell in cells}
     modules, folder = find_modules(cells), path.resolve().parent

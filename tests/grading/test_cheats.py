@@ -16,7 +16,10 @@ from normlab.grading.pages import PAGES
 
 pytestmark = pytest.mark.usefixtures("forks")
 ALL = PAGES["interview"]
-SETUP = "from normlab.book.exercises import interview as exercises\nfrom normlab.book.exercises import variants"
+SETUP = (
+    "from normlab.book.exercises import interview as exercises\n"
+    "from normlab.book.exercises import variants"
+)
 SEED = 5
 EASIEST = (
     f"print(variants.check_constants(lambda: {variants.solve('deep_norm', SEED)}, seed={SEED}))"

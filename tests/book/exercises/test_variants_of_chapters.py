@@ -189,7 +189,7 @@ def test_every_chapter_with_exercises_has_one():
     without = asking - {"interview"} - set(variants.CHAPTERS)
     assert not without, (
         f"{sorted(without)}: exercises, and no question with a seed; add one to FORMULAS or LAYERS "
-        "in normlab/book/exercises/variants, its other way to this file, and a row to book/teaching.md"
+        "in normlab/book/exercises/variants, its other way to this file, and a row to teaching.md"
     )
     assert set(variants.CHAPTERS) <= set(pages)
     assert all(f"variants.{name}" in pages["interview"] for name in ("make_table", "make_depths"))
