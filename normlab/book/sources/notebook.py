@@ -19,8 +19,8 @@ def setup() -> None:
 
     torch computes with one thread, or with `NORMLAB_THREADS` where the environment sets it:
     a second thread makes small models slower on a busy machine and changes last bits. Where the
-    environment sets `NORMLAB_NOISE` to a seed, products have noise (:func:`add_noise`). Figures are
-    stored as PNG in the style of the book.
+    environment sets `NORMLAB_NOISE` to a seed, every product has noise in its last place. Figures
+    are stored as PNG in the style of the book.
 
     Raises:
         ValueError: `NORMLAB_THREADS` or `NORMLAB_NOISE` is no positive integer.
