@@ -16,7 +16,7 @@ __version__ = "0.3.0"
 __all__ = ["check_layer", "doctor", "identify"]
 
 
-# Part of version 0.3 -> where it is now. The entries go with version 0.5.
+# A room of version 0.2 -> where it is now. Its old path raises for one version.
 _MOVED = dict.fromkeys(
     ("bench", "exercises", "experiments", "kernel_models", "plotting", "sources"), "book"
 ) | dict.fromkeys(("fingerprint", "inspection", "probing"), "checks")

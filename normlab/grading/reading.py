@@ -19,8 +19,8 @@ EXERCISE = re.compile(
 )
 # What other cells need, though it may stand in the cell of an answer.
 NEEDED = re.compile(
-    r"^(?:from normlab\.exercises[\w.]* import (?:\([^()]*\)|[^\n(]+)"
-    r"|import normlab\.exercises[^\n]*|seed[ \t]*=[ \t]*\d+[ \t]*(?:#[^\n]*)?)$",
+    r"^(?:from normlab\.book\.exercises[\w.]* import (?:\([^()]*\)|[^\n(]+)"
+    r"|import normlab\.book\.exercises[^\n]*|seed[ \t]*=[ \t]*\d+[ \t]*(?:#[^\n]*)?)$",
     re.MULTILINE,
 )
 LABEL = re.compile(r"^[ \t]*:label:[ \t]*(\S+)", re.MULTILINE)
