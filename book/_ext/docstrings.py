@@ -147,7 +147,7 @@ def resolve_name(
 ) -> nodes.Element | None:
     """Resolve names as annotations give them.
 
-    normlab.package.file.Name is documented as normlab.package.Name. What exists in normlab without
+    normlab.room.file.Name is documented as normlab.room.Name. What exists in normlab without
     a place on a page stays as code; what does not exist stays a warning.
     """
     if node.get("refdomain") != "py":
@@ -156,8 +156,11 @@ def resolve_name(
     # For names of other projects the inventories come next.
     node["reftarget"] = target = FULL_NAMES.get(target, target)
     parts = target.split(".")
-    if parts[0] == "normlab" and len(parts) > 3:
-        public = ".".join([*parts[:2], *parts[3:]])
+    # normlab.room.file.Name, and in book and checks normlab.roof.room.file.Name
+    for file in (3, 2) if parts[0] == "normlab" else ():
+        if len(parts) < file + 2:
+            continue
+        public = ".".join([*parts[:file], *parts[file + 1 :]])
         found = env.get_domain("py").resolve_xref(
             env, node["refdoc"], app.builder, node["reftype"], public, node, contnode
         )
