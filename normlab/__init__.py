@@ -23,16 +23,20 @@ _MOVED = dict.fromkeys(
 
 
 class _MovedFinder(MetaPathFinder):
-    """Says where a module is now that is imported by its old path and was not found."""
+    """Says where a module is now that is imported by its old path.
+
+    It comes first: what an update leaves of an old folder, such as `__pycache__`, can be imported.
+    """
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
         package, _, rest = fullname.partition(".")
-        room = _MOVED.get(rest.partition(".")[0])
-        if package == __name__ and room is not None and not rest.endswith("__main__"):
-            raise ModuleNotFoundError(f"{fullname} has moved; import {package}.{room}.{rest}")
+        roof = _MOVED.get(rest.partition(".")[0])
+        command = rest in ("experiments", "experiments.__main__")
+        if package == __name__ and roof is not None and not command:
+            raise ModuleNotFoundError(f"{fullname} has moved; import {package}.{roof}.{rest}")
 
 
-sys.meta_path.append(_MovedFinder())
+sys.meta_path.insert(0, _MovedFinder())
 
 _HOMES = {
     "check_layer": "normlab.checks",
