@@ -31,7 +31,13 @@ EXTRAS = {
     *("numba", "transformers", "triton", "tyro", "yaml"),
 }
 # pytest itself imports its plugin.
-NEED_EXTRAS = {"experiments", "plotting", "pytest_plugin"}
+NEED_EXTRAS = {"book.experiments", "book.plotting", "pytest_plugin"}
+# Folders whose folders are rooms.
+ROOFS = ("book", "checks")
+
+
+def inits(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/__init__.py"))
 
 
 def main() -> None:
@@ -51,11 +57,10 @@ def main() -> None:
         assert source <= held, f"the wheel lacks {sorted(source - held)}"
 
         unpacked = Path(folder) / "unpacked"
-        parts = sorted(
-            f"normlab.{path.stem}"
-            for path in (unpacked / "normlab").iterdir()
-            if path.stem not in NEED_EXTRAS | {"__init__", "py"} and path.name != "__pycache__"
-        )
+        package = unpacked / "normlab"
+        rooms = {path.stem for path in package.iterdir() if not path.stem.startswith("__")}
+        rooms |= {f"{roof}.{path.parent.name}" for roof in ROOFS for path in inits(package / roof)}
+        parts = [f"normlab.{room}" for room in sorted(rooms - NEED_EXTRAS - {"py"})]
         program = PROGRAM.format(names=EXTRAS, parts=["normlab", *parts], folder=str(unpacked))
         subprocess.run([sys.executable, "-c", program], cwd=unpacked, check=True)
     print(
