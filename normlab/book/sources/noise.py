@@ -18,9 +18,8 @@ _PRODUCTS = (
     "_scaled_dot_product_flash_attention_for_cpu_backward",
 )
 _PERIOD = 2**20
-_installed: dict[
-    int, torch.library.Library
-] = {}  # kept, for torch forgets a collected one's kernels
+# Seed -> what holds the kernels: torch forgets those of a library that is collected.
+_installed: dict[int, torch.library.Library] = {}
 
 
 def add_noise(seed: int) -> None:
