@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normlab.checks.probing.arguments import Around
+from normlab.checks.probing.arguments import Wrapped
 from normlab.checks.probing.layer import ForeignLayer
 from normlab.checks.probing.state import preserve_buffers
 
@@ -80,14 +80,14 @@ def without_function(original: ForeignLayer, layer: ForeignLayer) -> Iterator[Fo
             continue
         rise = results[1] - results[0] - 1024.0
         if float(rise.abs().max()) <= 1e-2:  # one more in the bias is one more in each output
-            yield original.around(_lifted(name if original.copies else original.tensors[name]))
-    yield original.around(_odd)
+            yield original.wrapped(_lifted(name if original.copies else original.tensors[name]))
+    yield original.wrapped(_odd)
 
 
 def with_function(layer: ForeignLayer) -> ForeignLayer:
     """A copy of a layer that :func:`without_function` gave, with its function again."""
     fresh = layer.fresh()
-    assert isinstance(fresh.function, Around)
+    assert isinstance(fresh.function, Wrapped)
     if not layer.copies:
         fresh.function = copy.copy(fresh.function)
     fresh.function.how = _as_it_is

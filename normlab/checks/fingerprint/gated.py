@@ -14,7 +14,7 @@ _MOST = 512  # features of which each is moved by itself
 
 
 def read_gated(layer: ForeignLayer) -> Fingerprint | None:
-    """What a norm over the last axis is of whose input each entry is multiplied; None if it is not.
+    """The RMS norm of the input times a gate that does not depend on it, or None.
 
     A larger entry makes the mean square of its row larger in proportion to the share of that
     entry, and its own output tells by how much. The shares of a row add up to the number of blocks.

@@ -30,7 +30,7 @@ from normlab.checks.fingerprint.no_norms import (
 )
 from normlab.checks.fingerprint.precision import read_precision
 from normlab.checks.fingerprint.report import Fingerprint
-from normlab.checks.probing.arguments import Arguments, Around, OneTensor
+from normlab.checks.probing.arguments import Arguments, OneTensor, Wrapped
 from normlab.checks.probing.groups import InterleavedGroups, find_groups, moved_outputs
 from normlab.checks.probing.inputs import choose_input, sizes_of
 from normlab.checks.probing.layer import ForeignLayer, NoNorm
@@ -117,13 +117,13 @@ def _identify(layer: Callable[[Tensor], Any], shape: tuple[int, ...]) -> Fingerp
                     report.resembles_norm = resembles_norm(found.probe)
             return report
         report = found.report
-    elsewhere = _in_torchs_order(layer, shape, found)
+    elsewhere = _nearest_after_moving_axes(layer, shape, found)
     if elsewhere:
         report.reasons["nearest_torch"] = elsewhere
     return report
 
 
-def _in_torchs_order(
+def _nearest_after_moving_axes(
     layer: Callable[[Tensor], Any], shape: tuple[int, ...], found: Evidence
 ) -> str:
     """Torch's layer for the same input in the order of axes that torch expects; empty if none."""
@@ -142,7 +142,7 @@ def _in_torchs_order(
         return layer(x.movedim(to, axis)).movedim(axis, to)
 
     there = tuple(torch.empty(shape, device="meta").movedim(axis, to).shape)
-    again = _identify(Around(layer, moved), there)
+    again = _identify(Wrapped(layer, moved), there)
     if again.family is None or again.nearest_torch is None:
         return ""
     return (

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from normlab.checks.fingerprint.report import Fingerprint
-from normlab.checks.probing.arguments import Around
+from normlab.checks.probing.arguments import Wrapped
 from normlab.checks.probing.groups import InterleavedGroups
 from normlab.norms import NORMS
 
 Layer = Callable[[Tensor], Any]
 
 
-def _sorted(layer: Layer, axis: int, order: Tensor) -> Around:
+def _sorted(layer: Layer, axis: int, order: Tensor) -> Wrapped:
     """A layer whose channels are given, and returned, with those of a group side by side."""
     back = order.argsort()
 
@@ -24,7 +24,7 @@ def _sorted(layer: Layer, axis: int, order: Tensor) -> Around:
         y = layer(x.index_select(axis, back.to(x.device)))
         return y.index_select(axis, order.to(x.device))
 
-    return Around(layer, call)
+    return Wrapped(layer, call)
 
 
 def read_interleaved(

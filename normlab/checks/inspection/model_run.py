@@ -83,7 +83,7 @@ class ModelRun:
     of_weights: list[str] = field(default_factory=list)  #: paths of modules that normalize a weight
     #: paths of modules that are called like norms and take no statistics
     no_statistics: list[str] = field(default_factory=list)
-    #: path of what is a norm but for a factor -> its layer, shape of its input, axes it reduces
+    #: path of what is a norm up to scale -> its layer, shape of its input, axes it reduces
     misscaled: dict[str, tuple[nn.Module, tuple[int, ...], tuple[int, ...]]] = field(
         default_factory=dict
     )

@@ -16,7 +16,7 @@ from normlab.checks.inspection.model_run import Found, FoundNorm, ModelRun, of_e
 from normlab.checks.inspection.recognition import small_shape
 from normlab.checks.inspection.tracing import run_under_autocast
 from normlab.checks.probing import ForeignLayer
-from normlab.checks.probing.arguments import Around, OneTensor
+from normlab.checks.probing.arguments import OneTensor, Wrapped
 from normlab.checks.probing.state import preserve_buffers
 
 
@@ -262,7 +262,7 @@ def half_statistics(run: ModelRun) -> Found:
                     return layer(x)
 
             try:
-                found = identify(Around(norm.layer, half_input), shape=probing_shape(norm))
+                found = identify(Wrapped(norm.layer, half_input), shape=probing_shape(norm))
             except ValueError:  # it cannot be called so; the run under autocast has said it
                 continue
         if found.statistics_dtype in half:

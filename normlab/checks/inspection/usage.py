@@ -119,7 +119,7 @@ def _weight_and_offset(norm: FoundNorm) -> tuple[Tensor, int] | None:
 
 @of_each_norm
 def zero_weight(norm: FoundNorm, run: ModelRun) -> str | None:
-    """Factors of 0 everywhere."""
+    """The weight is zero."""
     known = _weight_and_offset(norm)
     if known is None or not bool((known[0] + known[1] == 0).all()):
         return None

@@ -1,4 +1,4 @@
-"""Calls a layer that nobody has written down: its shapes, parameters, eps and state, by probing.
+"""Probing any layer: its shapes, parameters, eps and state, found by calling it.
 
 :class:`ForeignLayer` is any layer, called with a tensor and left as it was. :func:`as_norm` gives
 one that is called as a norm of a family, with weights and statistics of the caller's choosing.

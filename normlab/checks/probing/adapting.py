@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from normlab.checks.probing.arguments import Around
+from normlab.checks.probing.arguments import Wrapped
 from normlab.norms import NORMS
 
 _SELECTION = re.compile(r"(\[(-?\d+|'[^']*'|\"[^\"]*\")\]|\.[A-Za-z_]\w*)+")
@@ -77,7 +77,7 @@ def adapt(
 
     code, roles = _call(call or "f(x)", () if isinstance(layer, nn.Module) else NORMS[like].roles)
     if isinstance(layer, nn.Module):
-        return Around(layer, lambda f, x: evaluate(code, f=f, x=x))
+        return Wrapped(layer, lambda f, x: evaluate(code, f=f, x=x))
     if call is None:
 
         def selected(*args: Any, **kwargs: Any) -> Any:

@@ -127,7 +127,7 @@ class OneTensor(nn.Module):
         return other
 
 
-class Around(nn.Module):
+class Wrapped(nn.Module):
     """A layer with something done before or behind it: `how(layer, x)`."""
 
     def __init__(self, layer: Callable[..., Any], how: Callable[[Callable[..., Any], Tensor], Any]):

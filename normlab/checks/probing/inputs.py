@@ -92,7 +92,7 @@ def choose_input(original: ForeignLayer) -> ForeignLayer:
 
 
 def shorten(layer: ForeignLayer, axes: Iterable[int]) -> tuple[int, ...]:
-    """The shape with those of some axes cut that the layer lets go, where it is very large."""
+    """Shorten very large axes where the layer accepts it."""
     shape = layer.shape
     for axis in axes:
         cut = (*shape[:axis], min(shape[axis], 4 + axis), *shape[axis + 1 :])

@@ -1,4 +1,4 @@
-"""A layer of unknown making: called as often as one likes, and left as it was."""
+"""Wraps any layer: calls it with inputs of one shape, and restores its state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normlab.checks.probing.arguments import Around, pick
+from normlab.checks.probing.arguments import Wrapped, pick
 from normlab.checks.probing.state import (
     check_has_shapes,
     copy_module,
@@ -68,7 +68,7 @@ class ForeignLayer:
         function: takes a tensor.
         modules: those that `function` uses; their mode is switched.
         shape: of the inputs.
-        loose: tensors that a function closes over, by name.
+        closure_tensors: those that a function closes over, by name.
         tensors: these, and floating parameters, by name.
         dtype: of the inputs.
         device: of the inputs.
@@ -81,7 +81,7 @@ class ForeignLayer:
         function: Callable[[Tensor], Any],
         modules: Sequence[nn.Module],
         shape: Sequence[int],
-        loose: dict[str, Tensor] | None = None,
+        closure_tensors: dict[str, Tensor] | None = None,
         dtype: torch.dtype = torch.float32,
         *,
         copies: bool = False,
@@ -92,9 +92,9 @@ class ForeignLayer:
         self.copies = copies
         self.modules = list(modules)
         self.shape = tuple(shape)
-        self.loose = loose or {}
+        self.closure_tensors = closure_tensors or {}
         self.dtype = dtype
-        self.tensors = dict(self.loose)
+        self.tensors = dict(self.closure_tensors)
         for k, module in enumerate(self.modules):
             prefix = f"{k}." if len(self.modules) > 1 else ""
             named = {f"{prefix}{n}": p for n, p in module.named_parameters()}
@@ -119,7 +119,7 @@ class ForeignLayer:
         if not callable(layer):
             raise TypeError(f"layer: got {layer!r}; expected a module or a function of one tensor")
         modules: list[nn.Module] = []
-        loose: dict[str, Tensor] = {}
+        closure_tensors: dict[str, Tensor] = {}
         copies = False
         if isinstance(layer, nn.Module):
             check_has_shapes("layer", layer)
@@ -131,16 +131,16 @@ class ForeignLayer:
                 if isinstance(value, nn.Module):
                     modules.append(value)
                 elif isinstance(value, Tensor) and value.is_floating_point():
-                    loose[name] = value
+                    closure_tensors[name] = value
         device = next((p.device.type for m in modules for p in m.parameters()), "cpu")
         with (
             warnings.catch_warnings(),
             torch.no_grad(),
             torch.autocast(device, enabled=False),
-            preserve_state(modules, list(loose.values())),
+            preserve_state(modules, list(closure_tensors.values())),
         ):
             warnings.simplefilter("ignore")
-            yield cls(layer, modules, shape, loose, copies=copies)
+            yield cls(layer, modules, shape, closure_tensors, copies=copies)
 
     def __call__(self, x: Tensor, *, training: bool = True, keep: bool = False) -> Any:
         """What the layer returns for `x`.
@@ -155,7 +155,7 @@ class ForeignLayer:
         given = x.to(self.device, self.dtype, copy=True)
         if keep:
             return pick(self.function(given), self.result)
-        with preserve_buffers(self.modules, list(self.loose.values())):
+        with preserve_buffers(self.modules, list(self.closure_tensors.values())):
             return pick(self.function(given), self.result)
 
     def input(self, seed: int) -> Tensor:
@@ -166,7 +166,7 @@ class ForeignLayer:
         """The output in float64, on the CPU."""
         return self(x, training=training).detach().to("cpu", torch.float64)
 
-    def halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def odd_even_parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Odd and even part of the output: of a norm, what the weight scales and what is added."""
         plus, minus = self.measure(x), self.measure(-x)
         return (plus - minus) / 2, (plus + minus) / 2
@@ -214,11 +214,13 @@ class ForeignLayer:
         other.dtype = dtype
         return other
 
-    def around(self, how: Callable[[Callable[..., Any], Tensor], Any]) -> ForeignLayer:
+    def wrapped(self, how: Callable[[Callable[..., Any], Tensor], Any]) -> ForeignLayer:
         """The layer with something done before or behind it: `how(layer, x)`."""
-        layer = Around(self.function, how)
+        layer = Wrapped(self.function, how)
         modules = [layer] if self.copies else self.modules
-        return ForeignLayer(layer, modules, self.shape, self.loose, self.dtype, copies=self.copies)
+        return ForeignLayer(
+            layer, modules, self.shape, self.closure_tensors, self.dtype, copies=self.copies
+        )
 
     def values(self) -> dict[str, Tensor]:
         """What the parameters hold."""

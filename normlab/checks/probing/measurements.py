@@ -98,10 +98,10 @@ def fit_affine(
     for seed in range(21, 26):
         x = scale * (layer.input(seed) + 0.5 + (seed % 3))
         x = x.to(layer.dtype).double()  # as the layer receives it
-        halves = layer.halves(x)
+        parts = layer.odd_even_parts(x)
         inputs.append(x)
-        odd.append(halves[0])
-        even.append(halves[1])
+        odd.append(parts[0])
+        even.append(parts[1])
     summand = torch.stack(even).mean(0)
     size = torch.stack(odd).abs().max() + summand.abs().max()
     uneven = max(float((e - summand).abs().max()) for e in even)

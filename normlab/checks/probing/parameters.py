@@ -55,13 +55,13 @@ def find_kinds(layer: ForeignLayer) -> dict[str, Kind]:
     A weight moves what changes its sign with the input, a bias what does not.
     """
     x = layer.input(7)
-    before = layer.halves(x)
+    before = layer.odd_even_parts(x)
     rounding = max(1e-5, 8 * torch.finfo(layer.dtype).eps)
     noise = rounding * sum(float(half.abs().max()) for half in before)
     kinds: dict[str, Kind] = {}
     for name in layer.tensors:
         with layer.moved(name):
-            after = layer.halves(x)
+            after = layer.odd_even_parts(x)
         odd, even = (float((a - b).abs().max()) > noise for a, b in zip(after, before, strict=True))
         if odd or even:
             kinds[name] = "weight" if odd else "bias"

@@ -152,7 +152,7 @@ def finite(module: nn.Module) -> Iterator[nn.Module]:
 
 @contextlib.contextmanager
 def uncompiled() -> Iterator[None]:
-    """What torch.compile was given runs as it is, so that not every shape is compiled anew.
+    """Run compiled code eagerly, so that not every shape is compiled anew.
 
     Without the compiler in memory nothing is compiled, and importing it takes seconds.
     """

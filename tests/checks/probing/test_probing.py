@@ -140,10 +140,10 @@ def test_a_call_is_repeated_with_other_values_for_one_tensor():
     assert torch.equal(by_name(torch.zeros(3)), torch.zeros(3))
 
 
-def test_something_is_done_around_a_layer_and_its_copies():
+def test_something_wraps_a_layer_and_its_copies():
     layer = nn.BatchNorm1d(6)
     with ForeignLayer.open(layer, (5, 6)) as foreign, torch.no_grad():
-        twice = foreign.around(lambda f, x: f(2 * x) + 1)
+        twice = foreign.wrapped(lambda f, x: f(2 * x) + 1)
         x = foreign.input(0)
         torch.testing.assert_close(
             twice.measure(x), foreign.measure(2 * x) + 1, rtol=1e-5, atol=1e-6
