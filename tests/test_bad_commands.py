@@ -141,7 +141,6 @@ BAD = [
     ("doctor {file}:returned --shape 4,5", "needs a module"),
     ("doctor {file}:number --shape 4,8", "takes no arguments"),
     (f"doctor {LINE} --example {{file}}:absent", "has no 'absent'"),
-    ("grade no_such_notebook.ipynb", "no_such_notebook.ipynb"),
     (f"check {LINE} --like layernorm", "Did you mean layer_norm?"),
     (f"check {LINE} --like RMSNorm", "Did you mean rms_norm?"),
     (f"chek {LINE} {LIKE}", "Did you mean check?"),
@@ -295,7 +294,7 @@ def test_help_imports_no_torch():
     program = """
 import sys
 from normlab.commands import main
-for command in ([], ["check"], ["identify"], ["doctor"], ["grade"]):
+for command in ([], ["check"], ["identify"], ["doctor"]):
     try:
         main([*command, "--help"])
     except SystemExit as stop:
@@ -304,7 +303,7 @@ assert not {"torch", "rich"} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("usage: normlab") == 5
+    assert done.stdout.count("usage: normlab") == 4
 
 
 def test_the_flags_of_the_conventions_are_those_of_the_checks():

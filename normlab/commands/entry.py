@@ -86,19 +86,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: command line; None reads the real one.
 
     Returns:
-        exit status: 0; 1 where a layer does not conform, a fault was found, something was not
-        understood or an answer is not right; 2 where the command could not run or the layer could
-        not be tested.
+        exit status: 0; 1 where a layer does not conform, a fault was found or something was not
+        understood; 2 where the command could not run or the layer could not be tested.
     """
     checked = (name for name, norm in NORMS.items() if "check" not in norm.absent)
     families = tuple(sorted(checked, key=lambda name: not NORMS[name].trailing))
     options = make_parser(families).parse_args(arguments)
     try:
         _check_syntax(options)
-        # `grade` keeps what was graded before its limit; it watches the time itself
-        seconds = None if options.command == "grade" else options.limit
         # what a layer prints is none of the report
-        with contextlib.redirect_stdout(sys.stderr), _limited(seconds):
+        with contextlib.redirect_stdout(sys.stderr), _limited(options.limit):
             from normlab.commands.running import run
 
             answer = run(options)
@@ -130,8 +127,6 @@ def _check_syntax(options: argparse.Namespace) -> None:
     Raises:
         CommandError: the text says what to do.
     """
-    if options.command == "grade":
-        return
     split_name(options.object)
     read_literals(options.init or "", "--init")
     if options.command == "identify" and not options.shape:

@@ -95,7 +95,7 @@ def make_parser(families: tuple[str, ...]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="normlab",
         description="Is this norm right, which norm is it, and what is wrong around it?",
-        epilog="Exit status: 0; 1 does not conform, has faults, not understood, not all right; "
+        epilog="Exit status: 0; 1 does not conform, has faults, not understood; "
         "2 could not run or be tested.",
     )
     parser.add_argument("--version", action="version", version=f"normlab {__version__}")
@@ -134,25 +134,6 @@ def make_parser(families: tuple[str, ...]) -> argparse.ArgumentParser:
             "of an input, such as 2,3,32,32; once for each input",
         )
     )
-    text = "Run a notebook's own cells in a fresh process and report what its checks say."
-    answers = commands.add_parser("grade", help=text, description=text)
-    answers.add_argument("notebook", help="path of a notebook with answers to exercises")
-    answers.add_argument("--seed", type=int, metavar="N", help="grade no variants but this one's")
-    answers.add_argument(
-        "--limit",
-        type=_seconds,
-        default=600.0,
-        metavar="SECONDS",
-        help="for all of it (default: %(default)g)",
-    )
-    answers.add_argument(
-        "--cell-limit",
-        type=_seconds,
-        default=60.0,
-        metavar="SECONDS",
-        help="for each cell (default: %(default)g); one that takes longer is named and left out",
-    )
-    answers.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

@@ -14,7 +14,6 @@ from normlab.checks import CONVENTIONS, check_layer
 from normlab.checks.fingerprint import identify
 from normlab.checks.inspection import doctor
 from normlab.commands.loading import CommandError, construct, construct_named, load_object
-from normlab.grading import grade_notebook
 
 
 @dataclass(frozen=True)
@@ -28,14 +27,6 @@ class Answer:
 
 def run(options: argparse.Namespace) -> Answer:
     """Run the command that the options name."""
-    if options.command == "grade":
-        graded = grade_notebook(
-            options.notebook,
-            limit=options.limit,
-            cell_limit=options.cell_limit,
-            seed=options.seed,
-        )
-        return Answer(graded.to_dict(), graded, 0 if graded.passed else 1)
     commands = {"check": _check, "identify": _identify, "doctor": _doctor}
     return commands[options.command](options)
 

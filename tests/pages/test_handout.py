@@ -1,21 +1,16 @@
-"""The handout: tables as the exercises draw them, and questions in the order of the slides."""
+"""The handout: the table of its exercise, and questions in the order of the slides."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
-from loading import load
 
-from normlab.book.exercises import variants
-
-pytest.importorskip("sphinx", reason="jupyter-book is not installed")
+from normlab.book.exercises.interview import TABLE
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 HANDOUT = (BOOK / "handout.md").read_text(encoding="utf-8")
 SLIDES = (BOOK / "_slides" / "lecture.md").read_text(encoding="utf-8")
-tool = load(BOOK / "_ext" / "handout.py")
 # What question 1, 2, ... of the handout has in common with its slide.
 COMMON = [
     "normalizes the test batch",
@@ -36,26 +31,14 @@ def rows_of(text: str) -> list[list[str]]:
     ]
 
 
-def test_each_column_is_the_table_of_its_seed() -> None:
-    source = [tool.TABLES]
-    tool.draw_tables(None, "book/handout", source)
-    head, _, *rows = rows_of(source[0])
-    for column, title in enumerate(head):
-        seed = int(re.findall(r"\d+", title)[0])
-        table = [[int(n) for n in row[column].split()] for row in rows]
-        assert table == variants.make_table(seed)
-    assert len(head) == len(set(head)) == 8
-
-
-def test_only_the_handout_is_changed() -> None:
-    source = ["no tables here"]
-    tool.draw_tables(None, "book/index", source)
-    assert source == ["no tables here"]
-    assert HANDOUT.count(tool.TABLES) == 1
+@pytest.mark.parametrize("text", [HANDOUT, SLIDES], ids=["handout", "slides"])
+def test_the_table_is_that_of_the_exercise(text: str) -> None:
+    below = rows_of(text.partition("\n## By hand\n")[2])
+    assert [list(map(int, row)) for row in below[2:5]] == TABLE
 
 
 def test_questions_stand_in_the_order_of_the_slides() -> None:
-    asked = [row for row in rows_of(HANDOUT) if row[0].isdigit()]
+    asked = [row for row in rows_of(HANDOUT.partition("## By hand")[0]) if row[0].isdigit()]
     assert [row[0] for row in asked] == [str(i) for i in range(1, len(COMMON) + 1)]
     lower = SLIDES.lower()
     places = [lower.index(words.lower()) for words in COMMON]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,17 +81,9 @@ def names(monkeypatch, tmp_path, name) -> dict[str, Any]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_package.py").write_text("from normlab.layers import LayerNorm as MyLayerNorm\n")
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "answers").mkdir()
-    task = {"status": "wrong", "title": "A", "message": ""}
-    report = {"right": 1, "total": 2, "chapter": "rms_norm", "tasks": [task]}
-    (tmp_path / "answers" / "a.ipynb.json").write_text(json.dumps(report))
     later: dict[str, Any] = {"__name__": "printed", **names_of_the_reader()}
     if name in ("book/cheat_sheet", "book/deep_norm"):
         later |= names_of_the_formulas()
-    if name == "book/teaching":
-        from normlab.book.exercises import variants
-
-        later["variants"] = variants
     return later
 
 
@@ -106,7 +97,7 @@ def test_a_printed_block_runs(name, block, names, request):
 
 
 def test_there_are_blocks_and_few_fragments():
-    assert len(COMPLETE) > 20
+    assert len(COMPLETE) > 15
     assert len(BLOCKS) - len(COMPLETE) <= 3
 
 

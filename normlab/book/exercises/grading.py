@@ -278,10 +278,10 @@ def grader(
 def grader(body: Callable[..., Grading] | None = None, *, forbids: tuple[str, ...] = ()) -> Any:
     """Make the check of an exercise from a function that asks and says what is wrong.
 
-    The function takes one or more answers, perhaps options by name, and yields questions, which
-    are put to the first answer, or sentences that say what is wrong, "" where nothing is. The
-    first thing that is wrong ends the grading. It may call an answer itself; an exception of the
-    answer, or None, ends the grading as well.
+    The function takes one or more answers and yields questions, which are put to the first, or
+    sentences that say what is wrong, "" where nothing is. The first thing that is wrong ends the
+    grading. It may call an answer itself; an exception of the answer, or None, ends the grading as
+    well.
 
     Args:
         body: function with a docstring, into which the section on what is returned is put.
@@ -299,14 +299,14 @@ def grader(body: Callable[..., Grading] | None = None, *, forbids: tuple[str, ..
         return functools.partial(grader, forbids=forbids)
 
     @functools.wraps(body)
-    def check(*functions: Callable[..., Any], **options: Any) -> str:
+    def check(*functions: Callable[..., Any]) -> str:
         for function in functions:
             if not callable(function):
                 got = type(function).__name__
                 return f"wrong: expected a function, got {got}: give its name, without ( )"
         answers = tuple(Answer(function, frozenset(forbids)) for function in functions)
         with torch.random.fork_rng(devices=[]):
-            return _verdict(answers, body(*answers, **options))
+            return _verdict(answers, body(*answers))
 
     text, mark, source = inspect.cleandoc(body.__doc__ or "").partition("Source:")
     if "Returns:" not in text:

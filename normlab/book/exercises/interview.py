@@ -1,15 +1,26 @@
-"""Graders of the tasks on a blank page; they hand the answer to the checks of whole layers."""
+"""Graders of the tasks on a blank page; most hand the answer to the checks of whole layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from normlab.book.exercises.grading import Answer, Grading, Question, grader, random, what_fails
+from normlab.book.exercises.grading import (
+    Answer,
+    Grading,
+    Question,
+    as_array,
+    grader,
+    random,
+    what_fails,
+)
 from normlab.checks.conformance import check_layer
+from normlab.checks.mistakes import MISTAKES
+from normlab.checks.mutants import LAYER_NORM_MUTANTS, LAYER_NORM_NAMES
 from normlab.layers import batch_norm, rms_norm
 
 HALF = (torch.float16, torch.bfloat16)
@@ -164,3 +175,86 @@ def check_rms_norm(answer: Answer) -> Grading:
             )
         }
         yield Question((x, (4,)), rms_norm(x, (4,)), mistakes, tolerance=2**-8, dtype=dtype)
+
+
+# samples are rows; two decimals of the right answer and of each mistake differ in some value
+TABLE = [[8, 4, 0, 6], [7, 5, 9, 4], [7, 0, 0, 7]]
+TWO_DECIMALS = 0.0100001  # so much is lost where the rest is cut off
+
+
+@grader
+def check_by_hand(answer: Answer) -> Grading:
+    """Grade `answer() -> (layer, batch, rms)`: the first entry of `TABLE` after each norm.
+
+    Two decimals, rounded or cut off; eps is 0, weight 1, bias 0.
+    """
+
+    def norm(x: np.ndarray, correction: int = 0) -> float:
+        return float((x[0] - x.mean()) / x.std(ddof=correction))
+
+    def root_mean_square(x: np.ndarray) -> float:
+        return float(np.sqrt((x**2).mean()))
+
+    table = np.array(TABLE)
+    row, column = table[0], table[:, 0]
+    right = layer, batch, rms = norm(row), norm(column), row[0] / root_mean_square(row)
+    mistakes = {
+        "layer norm takes the row and batch norm the column": (batch, layer, rms),
+        "the divisor of the variance is n, not n - 1": (norm(row, 1), norm(column, 1), rms),
+        "divide by the standard deviation, not by the variance": (
+            layer / row.std(),
+            batch / column.std(),
+            rms,
+        ),
+        "RMS norm subtracts nothing": (layer, batch, layer),
+        "RMS norm takes the row, like layer norm": (
+            layer,
+            batch,
+            column[0] / root_mean_square(column),
+        ),
+    }
+    yield Question((), right, mistakes, tolerance=0.025)
+    for place, (got, value) in enumerate(zip(as_array(answer()), right, strict=True), start=1):
+        if Question((), value, tolerance=TWO_DECIMALS / abs(value)).judge(got):
+            yield f"value {place} of 3 is close; two decimals are asked for"
+
+
+WRONG_LAYERS = (
+    "eps_outside",
+    "bessel_corrected",
+    "uncentered_numerator",
+    "wrong_axis",
+    "detached_statistics",
+    "backward_without_mean_term",
+    "weight_after_projection",
+)
+_WRONG = "backward_without_mean_term"
+
+
+def wrong_layer(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Layer norm with one mistake of `WRONG_LAYERS`, called like torch's function."""
+    return LAYER_NORM_MUTANTS[_WRONG](input, normalized_shape, weight, bias, eps)
+
+
+@grader
+def check_diagnosis(answer: Answer) -> Grading:
+    """Grade `answer() -> name`, one of `WRONG_LAYERS`: the mistake of `wrong_layer`.
+
+    Returns:
+        "right", "not answered yet", or where to look.
+    """
+    name = answer()
+    if not isinstance(name, str) or name not in WRONG_LAYERS:
+        yield f"got {name!r}; expected one of {', '.join(WRONG_LAYERS)}"
+    if name == _WRONG:
+        yield ""
+    elif MISTAKES[LAYER_NORM_NAMES[name]].shows_on != "gradients":
+        yield "its outputs agree with torch's; look at the gradients"
+    else:
+        yield "that mistake gives other gradients; write down which term each one loses"

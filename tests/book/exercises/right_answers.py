@@ -19,29 +19,23 @@ from normlab.book import exercises
 from normlab.book.exercises import Question
 from normlab.book.exercises.grading import Answer, grader
 from normlab.book.sources import torch_release
-from normlab.grading.process import find_checks
 
 CHAPTERS = {
     info.name: importlib.import_module(f"normlab.book.exercises.{info.name}")
     for info in pkgutil.iter_modules(exercises.__path__)
     if info.name != "grading"
 }
-OF_CHAPTERS = " of "  # one grader serves the variants of many chapters
 GRADERS = [
-    (chapter, name + suffix)
+    (chapter, name)
     for chapter, module in CHAPTERS.items()
-    for name in find_checks(module)
-    for suffix in (
-        [OF_CHAPTERS + c for c in CHAPTERS["variants"].CHAPTERS] if name == "check_answer" else [""]
-    )
+    for name, check in vars(module).items()
+    if name.startswith("check_") and check.__module__ == module.__name__
 ]
 
 
 def grader_of(chapter: str, name: str) -> Callable[..., str]:
-    name, _, of_chapter = name.partition(OF_CHAPTERS)
-    grader: Callable[..., str] = getattr(CHAPTERS[chapter], name)
-    options = {"chapter": of_chapter} if of_chapter else {}
-    return functools.partial(grader, seed=3, **options) if chapter == "variants" else grader
+    found: Callable[..., str] = getattr(CHAPTERS[chapter], name)
+    return found
 
 
 @functools.cache
@@ -74,12 +68,11 @@ def right_answers(chapter: str, name: str) -> tuple[Callable[..., Any], ...]:
 
 def cases_of(check: Callable[..., str]) -> list[Question]:
     """The questions of a grader; none where it grades in a way of its own."""
-    body = inspect.unwrap(getattr(check, "func", check))
-    parameters = inspect.signature(body).parameters
-    answers = [Answer(lambda *args: None) for name in parameters if name not in ("chapter", "seed")]
+    body = inspect.unwrap(check)
+    answers = [Answer(lambda *args: None) for _ in inspect.signature(body).parameters]
     found = []
     with contextlib.suppress(TypeError):  # where it calls the answer itself
-        for step in body(*answers, **getattr(check, "keywords", {})):
+        for step in body(*answers):
             found += [step] if isinstance(step, Question) else []
     return found
 

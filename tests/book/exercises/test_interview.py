@@ -2,9 +2,11 @@
 
 import numpy as np
 import torch
+from right_answers import cases_of
 from torch.nn import functional
 
 from normlab.book.exercises import interview as exercises
+from normlab.book.exercises.grading import random
 
 
 def rows(v):
@@ -167,17 +169,33 @@ def by_autograd(dy, cache):
         return torch.autograd.grad(y, x, dy)[0], (dy * x_hat).sum(0), dy.sum(0)
 
 
+def by_hand(correction=0):
+    table = torch.tensor(exercises.TABLE, dtype=torch.float64)
+    row, column = table[0], table[:, 0]
+    layer, over_batch = ((v - v.mean()) / v.std(correction=correction) for v in (row, column))
+    root_mean_square = row / row.square().mean().sqrt()
+    return tuple(v[0].item() for v in (layer, over_batch, root_mean_square))
+
+
+def cut_off(values):
+    return tuple(int(100 * value) / 100 for value in values)
+
+
 RIGHT = {
     "check_layer_norm_pair": (forward, backward),
     "check_batch_norm": batch,
     "check_rms_norm": rms,
+    "check_by_hand": lambda: by_hand(),
+    "check_diagnosis": lambda: "backward_without_mean_term",
 }
 OTHER = {
     "check_layer_norm_pair": (by_rows, by_matrices),
     "check_batch_norm": batch_by_names,
     "check_rms_norm": rms_by_length,
+    "check_by_hand": lambda: cut_off(by_hand()),
+    "check_diagnosis": lambda: "_".join(["backward", "without", "mean", "term"]),
 }
-AS_TORCH = set(RIGHT)
+AS_TORCH = {"check_layer_norm_pair", "check_batch_norm", "check_rms_norm"}
 WRONG = {
     "check_layer_norm_pair": {
         "x.var()": ((forward_with(bessel), backward), "n-1"),
@@ -247,8 +265,45 @@ WRONG = {
         ),
         "a call that does it all": (functional.rms_norm, "it calls rms_norm"),
     },
+    "check_by_hand": {
+        "n - 1, two decimals": (
+            lambda: tuple(round(value, 2) for value in by_hand(correction=1)),
+            "n, not n - 1",
+        ),
+        "one decimal": (
+            lambda: tuple(round(value, 1) for value in by_hand()),
+            "two decimals are asked for",
+        ),
+        "one value is off": (
+            lambda: (by_hand()[0] + 0.015, *by_hand()[1:]),
+            "value 1 of 3 is close",
+        ),
+    },
+    "check_diagnosis": {
+        "a mistake of the outputs": (lambda: "wrong_axis", "look at the gradients"),
+        "another one of the outputs": (lambda: "eps_outside", "look at the gradients"),
+        "another gradient": (lambda: "detached_statistics", "other gradients"),
+        "no name of the list": (lambda: "eps", "expected one of"),
+    },
 }
 
 
 def test_a_missing_backward_is_no_answer():
     assert exercises.check_layer_norm_pair(forward, lambda *_: None) == "not answered yet"
+
+
+def test_rounding_by_hand_hides_no_mistake():
+    (question,) = cases_of(exercises.check_by_hand)
+    for mistake, values in question.mistakes.items():
+        for rounded in (tuple(round(float(v), 2) for v in values), cut_off(values)):
+            assert exercises.check_by_hand(lambda v=rounded: v) == f"wrong: {mistake}"
+
+
+def test_the_wrong_layer_is_right_forward_and_its_name_does_not_tell():
+    x = (1e-2 * random(3, 4, seed=0) + 0.1).requires_grad_()
+    weight, dy = random(4, seed=1), random(3, 4, seed=2)
+    ys = [f(x, (4,), weight) for f in (exercises.wrong_layer, functional.layer_norm)]
+    torch.testing.assert_close(*ys)
+    wrong, right = (torch.autograd.grad(y, x, dy)[0] for y in ys)
+    assert not torch.allclose(wrong, right, rtol=1e-3)
+    assert exercises.wrong_layer.__name__ == "wrong_layer"
