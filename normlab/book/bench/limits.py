@@ -26,11 +26,10 @@ WIDTHS = (64, 256, 1024)
 
 
 def measure_share(width: int, *, rounds: int = 9) -> dict[str, Any]:
-    """Share of two layer norms in forward and backward of a Transformer block.
+    """Share of two layer norms in forward and backward of a Transformer block of torch.
 
     There are 512 tokens of `width` features, heads of 32 features and a feed-forward layer four
-    times as wide. Under "share" is, for "torch", "numba" and the others, the time of two norms
-    over that of the block with two norms of torch.
+    times as wide. The block has torch's norms, whichever variant's time is divided by its time.
     """
     block = torch.nn.TransformerEncoderLayer(
         width, max(1, width // 32), 4 * width, dropout=0.0, batch_first=True, norm_first=True
@@ -86,13 +85,8 @@ def _is_plain(t: object) -> bool:
 def count_moved(case: Case, function: Callable[..., Tensor]) -> float:
     """Bytes that the operators of forward and backward read and write, over those of the input.
 
-    Each operator counts what it is given and what it makes, views do not; what a cache saves is
-    not known here. It is for functions of torch's operations; no kernel runs under this count.
-
-    Example:
-        >>> case = Case("layer_norm", "float32", (64, 128))
-        >>> round(count_moved(case, case.bound(torch.nn.functional)))
-        5
+    Each operator counts what it is given and what it makes, views do not. It is for functions of
+    torch's operations: no kernel runs under this count, and what a cache saves is not known.
     """
     tensors, dy = case.tensors()
     with _Traffic() as traffic:

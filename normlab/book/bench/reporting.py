@@ -24,7 +24,6 @@ from normlab.book.bench.variants import (
     functions,
     make_call,
     make_variants,
-    torch_itself,
 )
 
 # A fresh block of memory over some megabytes is mapped page by page at each call, which takes
@@ -59,18 +58,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The rows of a case, the time of its base and the error of its control.
+    """The rows of a case; beside them, of torch: the time, the error of the control and the memory.
 
-    Attributes:
-        case: what was computed.
-        milliseconds: of torch.
-        control: how far torch was from itself.
-        rows: one for each variant but torch.
-        saved: by torch, as that of a row.
-        peak: of torch.
-        launches: of torch.
-        copy_rate: bytes that the copy read and wrote in a second.
-        left_out: variants of others that do not work here, with the reason.
+    `copy_rate` is the bytes that the copy read and wrote in a second, `left_out` has the variants
+    of others that do not work here, with the reason.
     """
 
     case: Case
@@ -158,12 +149,8 @@ def run_case(
 ) -> Report:
     """Check, time and count one case.
 
-    Args:
-        case: what is computed.
-        rounds: how often all variants run.
-        compiled: whether `torch.compile` is among them.
-        peers: whether the norms of another package are.
-        graphs: whether CUDA graphs of the calls are timed, so that launches do not count.
+    `compiled` adds `torch.compile`, `peers` another package, and `graphs` times CUDA graphs of the
+    calls, so that launches do not count.
 
     Raises:
         ArithmeticError: a variant of this package is wrong, so that its time says nothing.
@@ -189,7 +176,7 @@ def run_case(
     times = measure(timed, rounds=rounds, block=BLOCKS[case.device], clock=clock)
     if case.device == "cuda" and not graphs:
         launches = {name: launch_share(call, clock=clock) for name, call in timed.items()}
-    made["torch"] = torch_itself(case)
+    made["torch"] = Variant(case.bound(F))
     saved, peak = (
         {name: count(case, made[name].function) for name in ("torch", *errors)}
         for count in (count_saved, count_peak)
