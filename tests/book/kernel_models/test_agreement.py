@@ -54,7 +54,7 @@ def test_the_models_are_close(result, record_property):
     _log(result, f"torch {torch.__version__}, {vector_code()}", record_property)
     quantities = {a.quantity.partition(",")[0] for a in result}
     assert {f"layer_norm {q}" for q in ("mean", "rstd", "y", "dx", "dweight", "dbias")} < quantities
-    assert {"batch_norm mean", "batch_norm invstd", "batch_norm y", "batch_norm dx"} < quantities
+    assert {"batch_norm mean", "batch_norm invstd", "batch_norm y"} < quantities
     for found in _select(result, ""):
         dtype = next((d for d in LIMITS if d in found.quantity), "float32")
         exact_rows = "mean" in found.quantity or "std" in found.quantity
