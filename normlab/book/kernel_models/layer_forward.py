@@ -12,7 +12,7 @@ from normlab.book.kernel_models.row_statistics import reciprocal_std, row_moment
 
 
 class LayerNormRows(NamedTuple):
-    """What the kernel writes: y, rounded to the stored dtype, and mean and rstd, not rounded to it."""
+    """The y of the kernel, rounded to the stored dtype, and mean and rstd before such rounding."""
 
     y: np.ndarray
     mean: np.ndarray
