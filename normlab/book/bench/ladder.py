@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normlab.book.bench.cases import EPS, Case
-from normlab.book.bench.reporting import describe_machine, with_kept_memory
+from normlab.book.bench.reporting import describe_machine, with_kept_memory, write_record
 from normlab.book.bench.timing import CONTROL, control_error, measure, paired_ratio
 from normlab.kernels.vectorized import ladder
 from normlab.kernels.vectorized.blocks import KINDS, count_blocks
@@ -230,9 +230,7 @@ def main(path: str) -> None:
         cases += _without_the_instruction()
     in_cache = [measure_in_cache(dtype) for dtype in ("float32", "bfloat16")]
     found = {"machine": describe_machine(), "cases": cases, "in cache": in_cache}
-    text = json.dumps(found, indent=1)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+    write_record(path, found)
     for case in cases:
         print(case["dtype"], *case["shape"], f"control {case['control']:.3f}")
         for name, ratio in case["ratio"].items():

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from normlab.book.bench.cases import Case
-from normlab.book.bench.reporting import describe_machine
+from normlab.book.bench.reporting import describe_machine, write_record
 from normlab.book.bench.timing import CONTROL, control_error, measure, paired_ratio
 from normlab.book.bench.variants import make_variants
 
@@ -64,8 +64,10 @@ class _Traffic(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        read = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if _is_plain(t)]
-        written = [t for t in torch.utils._pytree.tree_leaves(result) if _is_plain(t)]
+        read, written = (
+            [t for t in torch.utils._pytree.tree_leaves(tree) if isinstance(t, Tensor)]
+            for tree in ((args, kwargs), result)
+        )
         places = {t.untyped_storage().data_ptr() for t in read}
         is_view = not func._schema.is_mutable and all(
             t.untyped_storage().data_ptr() in places for t in written
@@ -78,10 +80,6 @@ class _Traffic(TorchDispatchMode):
         return result
 
 
-def _is_plain(t: object) -> bool:
-    return isinstance(t, Tensor)
-
-
 def count_moved(case: Case, function: Callable[..., Tensor]) -> float:
     """Bytes that the operators of forward and backward read and write, over those of the input.
 
@@ -91,20 +89,15 @@ def count_moved(case: Case, function: Callable[..., Tensor]) -> float:
     tensors, dy = case.tensors()
     with _Traffic() as traffic:
         torch.autograd.grad(function(*tensors), tensors, dy)
-    return traffic.bytes / (tensors[0].numel() * tensors[0].element_size())
+    return traffic.bytes / case.bytes
 
 
 def main(path: str) -> None:
     """Measure all of it and write it to a file."""
     torch.set_num_threads(1)
-    found = {
-        "machine": describe_machine(),
-        "shares": [measure_share(width) for width in WIDTHS],
-    }
-    text = json.dumps(found, indent=1)
-    print(text)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+    shares = [measure_share(width) for width in WIDTHS]
+    write_record(path, {"machine": describe_machine(), "shares": shares})
+    print(json.dumps(shares, indent=1))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import platform
 import statistics
 import sys
 from dataclasses import asdict, dataclass, field
@@ -25,6 +25,7 @@ from normlab.book.bench.variants import (
     make_call,
     make_variants,
 )
+from normlab.book.experiments.processor import processor_name
 
 # A fresh block of memory over some megabytes is mapped page by page at each call, which takes
 # several times as long as the norm. Kept blocks are what a training run has.
@@ -117,11 +118,8 @@ def _memory(of: Row | Report) -> str:
 
 def describe_machine(device: str = "cpu") -> dict[str, str]:
     """What the times belong to: processor and GPU, versions, threads, load and allocator."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
-        "processor": names[0] if names else platform.processor() or platform.machine(),
+        "processor": processor_name(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "back ends": ", ".join(kernels.backends()),
@@ -130,6 +128,11 @@ def describe_machine(device: str = "cpu") -> dict[str, str]:
         "allocator": ", ".join(f"{k}={os.environ.get(k, 'unset')}" for k in ALLOCATOR),
         **(describe_gpu() if device == "cuda" else {}),
     }
+
+
+def write_record(path: str, found: dict[str, Any]) -> None:
+    """Write what a command measured, for the pages that read it."""
+    Path(path).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def with_kept_memory(module: str) -> None:
