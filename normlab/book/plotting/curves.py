@@ -33,7 +33,9 @@ def plot_curves(
     ylabel: str = "",
     styles: Styles | None = None,
 ) -> Axes:
-    """Draw one line per group and the spread of its seeds, "band" from the lowest to the highest.
+    """Draw one line per group, its center, and the spread of its seeds.
+
+    A "band" reaches from the lowest to the highest seed; thin "lines" are one per seed.
 
     A diverged run is a value that is not finite. Center and band are those of the finite seeds as
     long as more than half are finite; from there on the line stops at a cross. On a logarithmic y
