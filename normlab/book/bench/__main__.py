@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 
 import torch
 
 from normlab.book.bench.cases import DTYPES, FUSED, PASSES, Case
 from normlab.book.bench.devices import DEVICES
-from normlab.book.bench.reporting import describe_machine, run_case, with_kept_memory
+from normlab.book.bench.reporting import describe_machine, run_case, with_kept_memory, write_record
 from normlab.norms import NORMS
 
 SHAPES = {
@@ -87,10 +86,8 @@ def main(arguments: list[str] | None = None) -> int:
             )
             print(reports[-1], end="\n\n", flush=True)
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            rows = [report.as_dict() for report in reports]
-            json.dump({"machine": machine, "cases": rows}, file, indent=1)
-            file.write("\n")
+        cases = [report.as_dict() for report in reports]
+        write_record(options.json, {"machine": machine, "cases": cases})
     return 0 if all(report.conclusive for report in reports) else 1
 
 

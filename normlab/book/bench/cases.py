@@ -25,14 +25,9 @@ FUSED = ("add_layer_norm", "add_rms_norm", "layer_norm_gelu", "rms_norm_silu")
 
 @dataclass(frozen=True)
 class Case:
-    """A norm of one shape and dtype on one device.
+    """A norm, alone or with its neighbor as `add_rms_norm`, of one shape and dtype on one device.
 
-    Attributes:
-        norm: a name of `normlab.norms`, or a norm with its neighbor, as `add_rms_norm`.
-        dtype: a name of `DTYPES`.
-        shape: of the input.
-        which: "forward", "backward" or "both".
-        device: "cpu" or "cuda".
+    `dtype` is a name of `DTYPES`, `which` is "forward", "backward" or "both".
     """
 
     norm: str

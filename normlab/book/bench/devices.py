@@ -7,6 +7,7 @@ do on the GPU counts, and so does the time to launch work, where that takes long
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import math
 import time
 from collections.abc import Callable
@@ -27,14 +28,7 @@ _CACHE = 1 << 26  # bytes, where torch does not tell
 def waiting_clock(
     wait: Callable[[], object] | None = None, now: Clock = time.perf_counter
 ) -> Clock:
-    """Seconds of the wall, read after `wait` has returned; None waits for the GPU.
-
-    Example:
-        >>> done = []
-        >>> clock = waiting_clock(lambda: done.append(1), now=lambda: 2.5)
-        >>> clock(), done
-        (2.5, [1])
-    """
+    """Seconds of the wall, read after `wait` has returned; None waits for the GPU."""
 
     def clock() -> float:
         (wait or torch.cuda.synchronize)()
@@ -51,15 +45,13 @@ def clock_of(device: str) -> Clock:
 def copies_of(bytes_of_input: int, device: str, cache: int | None = None) -> int:
     """How many inputs take turns, so that none is still in the cache of a GPU.
 
-    They fill its last cache, of so many bytes or as torch says, four times, with an upstream
-    gradient each, but are 16 at most: for tiny inputs it is launches that count. A processor gets
-    one, as its cache is what its next layer finds, too.
+    They fill its last cache four times, with an upstream gradient each, but are 16 at most: for
+    tiny inputs it is launches that count. A processor gets one, as its next layer finds its cache,
+    too.
 
     Example:
         >>> [copies_of(n << 20, "cuda", cache=50 << 20) for n in (1, 12, 64, 256)]
         [16, 9, 2, 1]
-        >>> copies_of(1 << 20, "cpu")
-        1
     """
     if device == "cpu":
         return 1
@@ -87,8 +79,7 @@ def launch_share(
 def captured(call: Callable[[], object]) -> Callable[[], object]:
     """Replay of a CUDA graph of one call: the same kernels, launched together by the driver.
 
-    What a model under CUDA graphs gets, and the time of the kernels themselves: Python and
-    autograd, which launch them one by one, run once, here.
+    Python and autograd, which launch them one by one, run once, here.
     """
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
@@ -126,23 +117,16 @@ def peak_during(call: Callable[[], object]) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-def version(package: str) -> str | None:
-    """Of an installed package, or None."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def describe_gpu() -> dict[str, str]:
     """Name, size and versions of the GPU that torch takes, and what its times contain."""
     found = torch.cuda.get_device_properties(0)
+    has_triton = importlib.util.find_spec("triton") is not None
     return {
         "gpu": found.name,
         "gpu memory": f"{found.total_memory / 2**30:.0f} GiB",
         "gpu cache": f"{getattr(found, 'L2_cache_size', 0) / 2**20:.0f} MiB",
         "multiprocessors": str(found.multi_processor_count),
         "cuda": str(torch.version.cuda),
-        "triton": version("triton") or "not installed",
+        "triton": importlib.metadata.version("triton") if has_triton else "not installed",
         "clock": "the wall's, waiting for the GPU; launches included",
     }

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normlab.book.bench.cases import EPS, Case
-from normlab.book.bench.reporting import ALLOCATOR, describe_machine
+from normlab.book.bench.reporting import describe_machine, with_kept_memory, write_record
 from normlab.book.bench.timing import CONTROL, control_error, measure, paired_ratio
 from normlab.kernels.vectorized import ladder
 from normlab.kernels.vectorized.blocks import KINDS, count_blocks
@@ -33,7 +33,6 @@ SETS = 4
 CACHED = (64, 768)  # four tensors of 196 KB in float32: the second cache of a core
 REPEATED = 100
 SHAPES = ((4096, 768), (8192, 1024), (2048, 4096))
-ROUNDS = 15
 INTEGERS = "bfloat16, rounded by integers"
 
 
@@ -165,7 +164,7 @@ def _by_torch(rows: Rows) -> object:
     return torch.autograd.grad(norm(*rows.leaves), rows.leaves, rows.dy)
 
 
-def measure_case(shape: tuple[int, int], dtype: str, rounds: int = ROUNDS) -> dict[str, Any]:
+def measure_case(shape: tuple[int, int], dtype: str, rounds: int = 15) -> dict[str, Any]:
     """Ratios to torch of all steps, of a copy and of one that streams."""
     held = dtype.partition(",")[0]
     # all take turns with the same tensors, which are several times a cache
@@ -190,7 +189,7 @@ def measure_case(shape: tuple[int, int], dtype: str, rounds: int = ROUNDS) -> di
     }
 
 
-def measure_in_cache(dtype: str, rounds: int = ROUNDS) -> dict[str, Any]:
+def measure_in_cache(dtype: str, rounds: int = 15) -> dict[str, Any]:
     """Nanoseconds a value of the last step on rows that stay in the cache: its arithmetic alone."""
     rows, step = make_rows(CACHED, dtype), STEPS["blocks"]
     (first, last, _), *_ = rows.blocks(step)
@@ -230,10 +229,8 @@ def main(path: str) -> None:
     if "avx512bf16" in cpu_features():
         cases += _without_the_instruction()
     in_cache = [measure_in_cache(dtype) for dtype in ("float32", "bfloat16")]
-    found = {"machine": describe_machine("cpu"), "cases": cases, "in cache": in_cache}
-    text = json.dumps(found, indent=1)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+    found = {"machine": describe_machine(), "cases": cases, "in cache": in_cache}
+    write_record(path, found)
     for case in cases:
         print(case["dtype"], *case["shape"], f"control {case['control']:.3f}")
         for name, ratio in case["ratio"].items():
@@ -243,7 +240,5 @@ def main(path: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         raise SystemExit("usage: python -m normlab.book.bench.ladder FILE")
-    if any(os.environ.get(key) != value for key, value in ALLOCATOR.items()):
-        os.environ.update(ALLOCATOR, OMP_NUM_THREADS="1")
-        os.execv(sys.executable, [sys.executable, "-m", "normlab.book.bench.ladder", *sys.argv[1:]])
+    with_kept_memory("normlab.book.bench.ladder")
     main(sys.argv[1])

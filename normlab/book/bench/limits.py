@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from normlab.book.bench.cases import Case
-from normlab.book.bench.reporting import describe_machine
+from normlab.book.bench.reporting import describe_machine, write_record
 from normlab.book.bench.timing import CONTROL, control_error, measure, paired_ratio
 from normlab.book.bench.variants import make_variants
 
@@ -26,11 +26,10 @@ WIDTHS = (64, 256, 1024)
 
 
 def measure_share(width: int, *, rounds: int = 9) -> dict[str, Any]:
-    """Share of two layer norms in forward and backward of a Transformer block.
+    """Share of two layer norms in forward and backward of a Transformer block of torch.
 
     There are 512 tokens of `width` features, heads of 32 features and a feed-forward layer four
-    times as wide. Under "share" is, for "torch", "numba" and the others, the time of two norms
-    over that of the block with two norms of torch.
+    times as wide. The block has torch's norms, whichever variant's time is divided by its time.
     """
     block = torch.nn.TransformerEncoderLayer(
         width, max(1, width // 32), 4 * width, dropout=0.0, batch_first=True, norm_first=True
@@ -65,8 +64,10 @@ class _Traffic(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        read = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if _is_plain(t)]
-        written = [t for t in torch.utils._pytree.tree_leaves(result) if _is_plain(t)]
+        read, written = (
+            [t for t in torch.utils._pytree.tree_leaves(tree) if isinstance(t, Tensor)]
+            for tree in ((args, kwargs), result)
+        )
         places = {t.untyped_storage().data_ptr() for t in read}
         is_view = not func._schema.is_mutable and all(
             t.untyped_storage().data_ptr() in places for t in written
@@ -79,38 +80,24 @@ class _Traffic(TorchDispatchMode):
         return result
 
 
-def _is_plain(t: object) -> bool:
-    return isinstance(t, Tensor)
-
-
 def count_moved(case: Case, function: Callable[..., Tensor]) -> float:
     """Bytes that the operators of forward and backward read and write, over those of the input.
 
-    Each operator counts what it is given and what it makes, views do not; what a cache saves is
-    not known here. It is for functions of torch's operations; no kernel runs under this count.
-
-    Example:
-        >>> case = Case("layer_norm", "float32", (64, 128))
-        >>> round(count_moved(case, case.bound(torch.nn.functional)))
-        5
+    Each operator counts what it is given and what it makes, views do not. It is for functions of
+    torch's operations: no kernel runs under this count, and what a cache saves is not known.
     """
     tensors, dy = case.tensors()
     with _Traffic() as traffic:
         torch.autograd.grad(function(*tensors), tensors, dy)
-    return traffic.bytes / (tensors[0].numel() * tensors[0].element_size())
+    return traffic.bytes / case.bytes
 
 
 def main(path: str) -> None:
     """Measure all of it and write it to a file."""
     torch.set_num_threads(1)
-    found = {
-        "machine": describe_machine(),
-        "shares": [measure_share(width) for width in WIDTHS],
-    }
-    text = json.dumps(found, indent=1)
-    print(text)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+    shares = [measure_share(width) for width in WIDTHS]
+    write_record(path, {"machine": describe_machine(), "shares": shares})
+    print(json.dumps(shares, indent=1))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import platform
 import statistics
 import sys
 from dataclasses import asdict, dataclass, field
@@ -24,8 +24,8 @@ from normlab.book.bench.variants import (
     functions,
     make_call,
     make_variants,
-    torch_itself,
 )
+from normlab.book.experiments.processor import processor_name
 
 # A fresh block of memory over some megabytes is mapped page by page at each call, which takes
 # several times as long as the norm. Kept blocks are what a training run has.
@@ -59,18 +59,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The rows of a case, the time of its base and the error of its control.
+    """The rows of a case; beside them, of torch: the time, the error of the control and the memory.
 
-    Attributes:
-        case: what was computed.
-        milliseconds: of torch.
-        control: how far torch was from itself.
-        rows: one for each variant but torch.
-        saved: by torch, as that of a row.
-        peak: of torch.
-        launches: of torch.
-        copy_rate: bytes that the copy read and wrote in a second.
-        left_out: variants of others that do not work here, with the reason.
+    `copy_rate` is the bytes that the copy read and wrote in a second, `left_out` has the variants
+    of others that do not work here, with the reason.
     """
 
     case: Case
@@ -126,11 +118,8 @@ def _memory(of: Row | Report) -> str:
 
 def describe_machine(device: str = "cpu") -> dict[str, str]:
     """What the times belong to: processor and GPU, versions, threads, load and allocator."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
-        "processor": names[0] if names else platform.processor() or platform.machine(),
+        "processor": processor_name(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "back ends": ", ".join(kernels.backends()),
@@ -139,6 +128,11 @@ def describe_machine(device: str = "cpu") -> dict[str, str]:
         "allocator": ", ".join(f"{k}={os.environ.get(k, 'unset')}" for k in ALLOCATOR),
         **(describe_gpu() if device == "cuda" else {}),
     }
+
+
+def write_record(path: str, found: dict[str, Any]) -> None:
+    """Write what a command measured, for the pages that read it."""
+    Path(path).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def with_kept_memory(module: str) -> None:
@@ -158,12 +152,8 @@ def run_case(
 ) -> Report:
     """Check, time and count one case.
 
-    Args:
-        case: what is computed.
-        rounds: how often all variants run.
-        compiled: whether `torch.compile` is among them.
-        peers: whether the norms of another package are.
-        graphs: whether CUDA graphs of the calls are timed, so that launches do not count.
+    `compiled` adds `torch.compile`, `peers` another package, and `graphs` times CUDA graphs of the
+    calls, so that launches do not count.
 
     Raises:
         ArithmeticError: a variant of this package is wrong, so that its time says nothing.
@@ -189,7 +179,7 @@ def run_case(
     times = measure(timed, rounds=rounds, block=BLOCKS[case.device], clock=clock)
     if case.device == "cuda" and not graphs:
         launches = {name: launch_share(call, clock=clock) for name, call in timed.items()}
-    made["torch"] = torch_itself(case)
+    made["torch"] = Variant(case.bound(F))
     saved, peak = (
         {name: count(case, made[name].function) for name in ("torch", *errors)}
         for count in (count_saved, count_peak)

@@ -20,13 +20,7 @@ ALLOWED_CONTROL = 0.10
 
 
 class Ratio(NamedTuple):
-    """A median of paired ratios.
-
-    Attributes:
-        median: over the rounds.
-        low: lower end of an interval that holds the true median in 95 of 100 runs.
-        high: upper end.
-    """
+    """A median of paired ratios; the interval holds the true one in 95 of 100 runs."""
 
     median: float
     low: float
@@ -38,20 +32,12 @@ def measure(
     *,
     rounds: int = 15,
     block: float = 4e-3,
-    seed: int = 0,
     clock: Clock = time.process_time,
 ) -> dict[str, list[float]]:
-    """Seconds for one call of each variant, in each round.
+    """Seconds for one call of each variant, a number a round: the same index is the same round.
 
-    Args:
-        variants: what to call.
-        rounds: how often all of them run.
-        block: seconds that a variant runs in a round, at least; short calls are repeated.
-        seed: of the order within the rounds.
-        clock: counts seconds; of this process, so that others do not count.
-
-    Returns:
-        for each variant, a number a round; the same index is the same round.
+    Short calls are repeated until they take `block` seconds. The clock is that of the process, so
+    that others do not count.
 
     Raises:
         ValueError: fewer than five rounds, or no variant.
@@ -60,7 +46,7 @@ def measure(
         raise ValueError(f"rounds: got {rounds} for {len(variants)} variants; expected 5 or more")
     repeats = {name: _repeats(call, block, clock) for name, call in variants.items()}
     times: dict[str, list[float]] = {name: [] for name in variants}
-    order = random.Random(seed)
+    order = random.Random(0)
     names = list(variants)
     collecting = gc.isenabled()
     gc.disable()
@@ -101,6 +87,6 @@ def paired_ratio(times: list[float], base: list[float]) -> Ratio:
     return Ratio(statistics.median(ratios), ratios[skip], ratios[n - 1 - skip])
 
 
-def control_error(times: Mapping[str, list[float]], base: str, control: str = CONTROL) -> float:
+def control_error(times: Mapping[str, list[float]], base: str) -> float:
     """How far the base is from itself: 0.03 is 3 %."""
-    return abs(paired_ratio(times[control], times[base]).median - 1)
+    return abs(paired_ratio(times[CONTROL], times[base]).median - 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -10,9 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from normlab import kernels, layers
-from normlab.book.bench.cases import DTYPES, FUSED, Case
+from normlab.book.bench.cases import DTYPES, EPS, FUSED, Case
 from normlab.book.bench.devices import captured, copies_of
-from normlab.book.bench.peers import find_peers
 from normlab.book.bench.timing import CONTROL
 from normlab.norms import NORMS
 
@@ -28,12 +29,7 @@ class Variant(NamedTuple):
 
 
 def modules(case: Case) -> dict[str, Any]:
-    """The modules of this package that have the norm of a case, the slowest first.
-
-    Example:
-        >>> list(modules(Case("batch_norm", "float32", (8, 4), device="cuda")))
-        ['composition']
-    """
+    """The modules of this package that have the norm of a case, the slowest first."""
     faster = reversed(list(kernels.backends().items()))
     return {"composition": layers, **{n: module for n, module in faster if _knows(module, case)}}
 
@@ -49,17 +45,24 @@ def _knows(module: Any, case: Case) -> bool:
     )
 
 
-def torch_itself(case: Case) -> Variant:
-    """What the others are compared with."""
-    return Variant(case.bound(F))
+def find_peers(case: Case) -> dict[str, Callable[..., Any]]:
+    """Liger's layer norm or RMS norm as f(x, weight[, bias]) under its name; it needs a GPU."""
+    # in place would write the gradient of the input over the one from above, which is used again
+    fixed = {"layer_norm": {}, "rms_norm": {"in_place": False}}.get(case.norm)
+    is_installed = importlib.util.find_spec("liger_kernel") is not None
+    if case.device != "cuda" or fixed is None or not is_installed:
+        return {}
+    liger = importlib.import_module("liger_kernel.transformers.functional")
+    function = getattr(liger, f"liger_{case.norm}")
+    return {"Liger": lambda *tensors: function(*tensors, EPS, **fixed)}
 
 
 def functions(case: Case, *, compiled: bool = False, peers: bool = False) -> dict[str, Variant]:
     """All that computes the case but torch itself and a copy, by name.
 
-    `compiled` adds `torch.compile` of the composition, which is slow to make, and `peers` the
-    norms of another package. A norm with its neighbor is one call of the fastest back end, beside
-    two calls.
+    `compiled` adds `torch.compile` of the composition, which is slow to make, and `peers` Liger
+    Kernel where it is installed. A norm with its neighbor is one call of the fastest back end,
+    beside two.
     """
     found = modules(case)
     made = {name: Variant(case.bound(module), True) for name, module in found.items()}
@@ -143,17 +146,11 @@ def _in_turn(case: Case, make: Callable[[int], Call], graphs: bool) -> Call:
 def make_variants(
     case: Case, calls: Mapping[str, Call] | None = None, *, graphs: bool = False
 ) -> dict[str, Call]:
-    """The base "torch" twice, what is compared with it, and a copy.
-
-    Args:
-        case: what is computed.
-        calls: what is compared; None for the back ends.
-        graphs: whether CUDA graphs are replayed.
-    """
+    """The base "torch" twice, what is compared with it (by default the back ends), and a copy."""
     if calls is None:
         made = functions(case).items()
         calls = {name: make_call(case, variant, graphs=graphs) for name, variant in made}
-    base = torch_itself(case)
+    base = Variant(case.bound(F))
     return {
         "torch": make_call(case, base, graphs=graphs),
         CONTROL: make_call(case, base, graphs=graphs),

@@ -2,10 +2,15 @@
 
 Each file re-creates one algorithm of torch 2.13 in words of our own; only `flat_loops` models no
 kernel, but has the plain loops that the kernels refine. Nothing here imports torch, so that
-comparing the two is evidence. Two arguments describe the machine code: `lanes`, the float32 values
-in a vector register, and `fused`, whether a multiply and an add round once. On x86 both builds of
-these kernels use registers of 8; the AVX2 build, which runs on AVX-512 machines, too, fuses, and
-the build that ATEN_CPU_CAPABILITY=default selects does not.
+comparing the two is evidence.
+
+Values are float32; where the argument `dtype` says that torch stores 16 bits, they are values that
+these can store. Rows are (rows, n), and images (N, C, ...); a weight that is None is 1, and a bias
+0. `mean` and `rstd` are those that the forward pass saves, `eps` has the units of x², and variances
+are divided by n. Two arguments describe the machine code: `lanes`, the float32 values in a vector
+register, and `fused`, whether a multiply and an add round once. On x86 both builds of these kernels
+use registers of 8; the AVX2 build, which runs on AVX-512 machines, too, fuses, and the build that
+ATEN_CPU_CAPABILITY=default selects does not.
 
 The headers named under "Source" ship in the wheel of 2.13.0 and were read there. The .cpp files do
 not; they were read at other commits, and that 2.13.0 still does the same rests on the comparison
@@ -14,7 +19,6 @@ of results, which the tests make.
 
 from normlab.book.kernel_models.batch_passes import (
     BatchStatistics,
-    batch_input_gradient,
     batch_statistics,
     batch_transform,
 )
@@ -26,8 +30,10 @@ from normlab.book.kernel_models.group_paths import (
 )
 from normlab.book.kernel_models.layer_backward import (
     BackwardCoefficients,
+    add_buffers,
     backward_coefficients,
     input_gradient,
+    weight_gradient_buffers,
 )
 from normlab.book.kernel_models.layer_forward import (
     LayerNormRows,
@@ -39,7 +45,6 @@ from normlab.book.kernel_models.rounding import fused_multiply_add, round_to
 from normlab.book.kernel_models.row_statistics import RowMoments, reciprocal_std, row_moments
 from normlab.book.kernel_models.single_row import backward_row, forward_row
 from normlab.book.kernel_models.vector_sums import add_lanes, sum_in_lanes
-from normlab.book.kernel_models.weight_buffers import add_buffers, weight_gradient_buffers
 
 __all__ = [
     "BackwardCoefficients",
@@ -51,7 +56,6 @@ __all__ = [
     "add_lanes",
     "backward_coefficients",
     "backward_row",
-    "batch_input_gradient",
     "batch_statistics",
     "batch_transform",
     "centered_second_pass",

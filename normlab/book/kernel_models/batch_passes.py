@@ -8,16 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from normlab.book.kernel_models.rounding import fused_multiply_add
-from normlab.book.kernel_models.vector_sums import sum_in_lanes
 
 
 class BatchStatistics(NamedTuple):
-    """What the forward kernel saves, float32.
-
-    Attributes:
-        mean: (C,); units of x.
-        invstd: (C,), 1 / sqrt(var + eps) with the biased variance; units 1/x.
-    """
+    """Mean and 1 / sqrt(var + eps) of each channel, float32 of shape (C,)."""
 
     mean: np.ndarray
     invstd: np.ndarray
@@ -35,33 +29,20 @@ def batch_statistics(
 ) -> BatchStatistics:
     """Mean in one pass, squared differences from the rounded mean in a second.
 
-    A contiguous input is added up channel by channel in float64. A channels_last input is added
-    up position by position, a vector of channels at a time, in float32; and so is an input with
-    one value in each plane, such as (N, C), for which the two formats are the same memory.
+    A contiguous input is added up channel by channel in float64. A channels_last input is added up
+    position by position, a vector of channels at a time, in float32; and so is an input with one
+    value in each plane, such as (N, C), for which the two formats are the same memory.
 
-    Args:
-        x: float32 of shape (N, C, ...).
-        eps: units of x².
-        channels_last: the memory format of x in torch.
-        fused: the float32 pass rounds a square and its addition once.
+    The mean is rounded to float32 before the second pass, and so is each squared difference of the
+    float64 pass. It is the sum of one thread: with more, the float32 pass adds up parts.
 
     Raises:
         ValueError: x has fewer than two axes, or a size of 0.
-
-    Conventions:
-        biased variance; the mean is rounded to float32 before the second pass, and so is each
-        squared difference of the float64 pass. One thread: with more, the float32 pass adds up
-        parts.
 
     Source:
         torch 2.13.0, aten/src/ATen/native/cpu/batch_norm_kernel.cpp,
         `batch_norm_cpu_collect_stats_contiguous_impl` and `..._channels_last_impl`; `InvStd` in
         aten/src/ATen/native/Normalization.cpp.
-
-    Example:
-        >>> mean, invstd = batch_statistics([[[1.0, 3.0]], [[5.0, 7.0]]], eps=0.0)
-        >>> mean, invstd**-2
-        (array([4.], dtype=float32), array([5.], dtype=float32))
     """
     planes = _planes("x", x)
     values = planes.transpose(1, 0, 2).reshape(planes.shape[1], -1)  # (C, N * L)
@@ -92,70 +73,12 @@ def batch_transform(
 
     .. math:: y = x \alpha + \beta, \qquad \alpha = r w, \qquad \beta = b - \mu \alpha
 
-    Args:
-        x: float32 of shape (N, C, ...).
-        statistics: of each channel.
-        weight: (C,), or None for 1.
-        bias: (C,), or None for 0.
-        fused: multiply and add round once.
-
     Source:
         torch 2.13.0, aten/src/ATen/native/cpu/batch_norm_kernel.cpp,
         `batch_norm_cpu_collect_linear_and_constant_terms`.
-
-    Example:
-        >>> batch_transform([[3.0]], BatchStatistics(np.float32([1]), np.float32([0.5])))
-        array([[1.]], dtype=float32)
     """
     planes = _planes("x", x)
     alpha = statistics.invstd * np.asarray(1 if weight is None else weight, dtype=np.float32)
     beta = fused_multiply_add(-statistics.mean, alpha, 0.0 if bias is None else bias, fused=fused)
     y = fused_multiply_add(planes, alpha[:, None], beta[:, None], fused=fused)
     return y.reshape(np.shape(x))
-
-
-def batch_input_gradient(
-    dy: ArrayLike,
-    x: ArrayLike,
-    statistics: BatchStatistics,
-    weight: ArrayLike | None = None,
-    *,
-    lanes: int = 8,
-    fused: bool = True,
-) -> np.ndarray:
-    r"""The gradient by a contiguous input in training mode.
-
-    .. math:: dx = \Bigl(dy - \overline{dy} - (x - \mu)\, k\Bigr)\, r w, \qquad
-              k = \frac{r^2}{n} \sum (x - \mu)\, dy
-
-    Planes are added up in float32 vectors, the planes of a channel in float64.
-
-    Args:
-        dy: float32 of the shape of x.
-        x: float32 of shape (N, C, ...).
-        statistics: as saved by the forward pass.
-        weight: (C,), or None for 1.
-        lanes: float32 values in a vector register.
-        fused: multiply and add round once.
-
-    Source:
-        torch 2.13.0, aten/src/ATen/native/cpu/batch_norm_kernel.cpp,
-        `batch_norm_cpu_backward_contiguous_impl`.
-
-    Example:
-        >>> statistics = BatchStatistics(np.float32([0]), np.float32([1]))
-        >>> batch_input_gradient([[[1.0, 0.0]]], [[[-1.0, 1.0]]], statistics)
-        array([[[0., 0.]]], dtype=float32)
-    """
-    dy_planes, planes = _planes("dy", dy), _planes("x", x)
-    n = planes.shape[0] * planes.shape[2]
-    centered = planes - statistics.mean[:, None]
-    total = sum_in_lanes(dy_planes, lanes=lanes, fused=fused).sum(0, dtype=np.float64)
-    dot = sum_in_lanes(centered, dy_planes, lanes=lanes, fused=fused).sum(0, dtype=np.float64)
-    invstd = statistics.invstd
-    k = (dot.astype(np.float32) * invstd * invstd / np.float32(n))[:, None]
-    mean_dy = (total / n).astype(np.float32)[:, None]
-    dx = fused_multiply_add(-centered, k, dy_planes - mean_dy, fused=fused) * invstd[:, None]
-    if weight is not None:
-        dx = dx * np.asarray(weight, dtype=np.float32)[:, None]
-    return dx.reshape(np.shape(x))

@@ -11,13 +11,7 @@ Row = Sequence[float]
 def layer_norm_loops(
     x: Row, weight: Row, bias: Row, eps: float = 1e-5
 ) -> tuple[list[float], list[float], list[float]]:
-    """LayerNorm of rows that lie one behind the other.
-
-    Args:
-        x: rows · C numbers.
-        weight: C numbers.
-        bias: C numbers.
-        eps: units of x².
+    """LayerNorm of rows of C = len(weight) numbers that lie one behind the other.
 
     Returns:
         y, rows · C numbers, and mean and rstd, one number for each row.
@@ -47,19 +41,8 @@ def layer_norm_backward_loops(
 ) -> tuple[list[float], list[float], list[float]]:
     """The gradients, from what :func:`layer_norm_loops` was given and gave.
 
-    Args:
-        dy: rows · C numbers.
-        x: rows · C numbers.
-        weight: C numbers.
-        mean: one number for each row.
-        rstd: one number for each row.
-
     Returns:
         dx, rows · C numbers, and dweight and dbias, C numbers each.
-
-    Example:
-        >>> layer_norm_backward_loops([1.0, 0.0], [1.0, 3.0], [1.0, 1.0], [2.0], [1.0])
-        ([0.0, 0.0], [-1.0, 0.0], [1.0, 0.0])
     """
     size = len(weight)
     dx, dweight, dbias = [0.0] * len(x), [0.0] * size, [0.0] * size

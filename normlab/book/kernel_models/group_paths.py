@@ -15,12 +15,7 @@ LARGE_PLANE = 1024  # values in a plane from which on the kernel adds up channel
 
 
 class GroupStatistics(NamedTuple):
-    """What the forward kernel saves, float32.
-
-    Attributes:
-        mean: (N, num_groups); units of x.
-        rstd: (N, num_groups), 1 / sqrt(var + eps); units 1/x.
-    """
+    """Mean and 1 / sqrt(var + eps) of each group, float32 of shape (N, num_groups)."""
 
     mean: np.ndarray
     rstd: np.ndarray
@@ -74,27 +69,17 @@ def group_statistics(
 ) -> GroupStatistics:
     r"""Statistics of each group, by two algorithms that the memory format chooses between.
 
-    Contiguous: the groups are rows, and :func:`row_moments` takes their moments. Channels last:
-    one pass adds up x and x², and
+    Contiguous: the groups are rows, and :func:`row_moments` takes their moments. Channels last: one
+    pass adds up x and x², and
 
     .. math:: \sigma^2 = \max\Bigl(0, \; \tfrac1n \sum x^2 - \mu^2\Bigr)
 
-    which cancels when the mean is large beside the standard deviation.
-
-    Args:
-        x: float32 of shape (N, C, ...).
-        num_groups: divides C.
-        eps: units of x².
-        channels_last: the memory format of x in torch.
-        lanes: float32 values in a vector register.
-        fused: multiply and add round once.
+    which cancels when the mean is large beside the standard deviation. Planes of one value count as
+    contiguous. With more than one thread, the sums of large channels_last planes are taken in
+    parts.
 
     Raises:
         ValueError: x has fewer than two axes or a size of 0; `num_groups` does not divide C.
-
-    Conventions:
-        divisor n; `eps` is added in float64. Planes of one value count as contiguous. One thread:
-        with more, the sums of large channels_last planes are taken in parts.
 
     Source:
         torch 2.13.0, aten/src/ATen/native/cpu/group_norm_kernel.cpp,
@@ -140,20 +125,8 @@ def group_transform(
 
     A contiguous input without weight and bias is centered first, :math:`y = (x - \mu)\, r`.
 
-    Args:
-        x: float32 of shape (N, C, ...).
-        statistics: of each group.
-        weight: (C,), or None for 1.
-        bias: (C,), or None for 0.
-        channels_last: the memory format of x in torch.
-        fused: multiply and add round once.
-
     Source:
         torch 2.13.0, aten/src/ATen/native/cpu/group_norm_kernel.cpp.
-
-    Example:
-        >>> group_transform([[3.0]], GroupStatistics(np.float32([[1]]), np.float32([[0.5]])))
-        array([[1.]], dtype=float32)
     """
     planes = _planes(x, statistics.mean.shape[1])
     channels = planes.shape[1] // statistics.mean.shape[1]

@@ -12,13 +12,7 @@ from normlab.book.kernel_models.row_statistics import reciprocal_std, row_moment
 
 
 class LayerNormRows(NamedTuple):
-    """What the forward kernel writes.
-
-    Attributes:
-        y: (rows, n), rounded to the stored dtype.
-        mean: (rows,), before it is rounded for storage.
-        rstd: (rows,), before it is rounded for storage.
-    """
+    """The y of the kernel, rounded to the stored dtype, and mean and rstd before such rounding."""
 
     y: np.ndarray
     mean: np.ndarray
@@ -45,21 +39,10 @@ def centered_second_pass(
 
     .. math:: y = \bigl((x - \mu)\, r\bigr)\, w + b
 
-    Args:
-        x: float32 of shape (rows, n).
-        mean: (rows,).
-        rstd: (rows,).
-        weight: (n,); None leaves no product to round, so scale and bias fuse.
-        bias: (n,).
-        fused: the last multiply and add round once.
+    A weight that is None leaves no product to round, so that scale and bias fuse.
 
     Source:
         torch 2.13.0, aten/src/ATen/native/cpu/layer_norm_kernel.cpp, `LayerNormSecondPass`.
-
-    Example:
-        >>> y = centered_second_pass([[1e6]], [1e6], [316.0], [2.0], [3.0])
-        >>> y.item()
-        3.0
     """
     m, r = _columns(mean, rstd)
     centered = np.asarray(x, dtype=np.float32) - m
@@ -84,22 +67,8 @@ def shifted_second_pass(
     The product r μ is rounded to float32 before it is subtracted from x r, which was not: for a
     large mean what is left is the rounding error.
 
-    Args:
-        x: float32 of shape (rows, n), values that the 16-bit dtype can store.
-        mean: (rows,).
-        rstd: (rows,).
-        weight: (n,).
-        bias: (n,).
-        fused: each multiply and add round once.
-
     Source:
         torch 2.13.0, aten/src/ATen/native/cpu/layer_norm_kernel.cpp.
-
-    Example:
-        >>> eps = np.float32(1e-5)
-        >>> y = shifted_second_pass([[999424.0]], [999424.0], [1 / np.sqrt(eps)], [2.0], [3.0])
-        >>> y.item() == 3.0
-        False
     """
     m, r = _columns(mean, rstd)
     x_hat = fused_multiply_add(x, r, -r * m, fused=fused)
@@ -116,22 +85,10 @@ def layer_norm_rows(
     lanes: int = 8,
     fused: bool = True,
 ) -> LayerNormRows:
-    """The whole forward kernel of LayerNorm over the last axis.
-
-    Args:
-        x: float32 of shape (rows, n); for a 16-bit `dtype`, values that it can store.
-        weight: (n,), or None for 1.
-        bias: (n,), or None for 0.
-        eps: units of x².
-        dtype: how torch stores x and y.
-        lanes: float32 values in a vector register.
-        fused: multiply and add round once.
+    """The whole forward kernel of LayerNorm over the last axis; all arithmetic is in float32.
 
     Raises:
         ValueError: x is not two-dimensional, or has no columns.
-
-    Conventions:
-        divisor n; `eps` inside the root, rounded to float32; statistics in float32.
 
     Source:
         torch 2.13.0, aten/src/ATen/native/cpu/layer_norm_kernel.cpp, `LayerNormKernelImpl`.

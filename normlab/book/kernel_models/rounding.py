@@ -13,22 +13,10 @@ StoredDtype = Literal["float32", "bfloat16", "float16"]
 def fused_multiply_add(
     a: ArrayLike, b: ArrayLike, c: ArrayLike, *, fused: bool = True
 ) -> np.ndarray:
-    """The float32 value of a * b + c, rounded once as one instruction does, or twice.
+    """The float32 value of a * b + c, rounded once as one instruction does, or twice without FMA.
 
-    Args:
-        a: float32 factor.
-        b: float32 factor.
-        c: float32 summand.
-        fused: round once; False rounds the product, too, as machine code without FMA does.
-
-    Returns:
-        float32. The product of two float32 values is exact in float64; the sum there rounds to
-        53 bits before it rounds to 24, which changes about one result in 2**29.
-
-    Example:
-        >>> third = np.float32(1) / np.float32(3)
-        >>> float(fused_multiply_add(third, 3, -1)), float(third * np.float32(3) - 1)
-        (2.9802322387695312e-08, 0.0)
+    The product of two float32 values is exact in float64; the sum there rounds to 53 bits before it
+    rounds to 24, which changes about one result in 2**29.
     """
     a, b, c = (np.asarray(v, dtype=np.float32) for v in (a, b, c))
     if fused:
@@ -37,11 +25,7 @@ def fused_multiply_add(
 
 
 def round_to(x: ArrayLike, dtype: StoredDtype) -> np.ndarray:
-    """Round float32 values to what `dtype` can store, ties to even, and keep them as float32.
-
-    Args:
-        x: values; finite, and within the range of `dtype`.
-        dtype: "float32", "bfloat16" or "float16".
+    """Round float32 values in the range of `dtype` to what it can store, ties to even, as float32.
 
     Raises:
         ValueError: another `dtype`.

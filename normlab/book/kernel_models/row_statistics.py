@@ -13,12 +13,7 @@ CHUNK = 16  # vectors that one Welford recurrence runs over before it is merged
 
 
 class RowMoments(NamedTuple):
-    """Float32 moments of each row.
-
-    Attributes:
-        mean: (rows,); units of x.
-        var: (rows,), divisor n; units of x².
-    """
+    """Mean and variance, with divisor n, of each row: float32 of shape (rows,)."""
 
     mean: np.ndarray
     var: np.ndarray
@@ -77,7 +72,7 @@ def _tail(values: np.ndarray, fused: bool) -> _Moments:
 def row_moments(
     x: ArrayLike, *, dtype: StoredDtype = "float32", lanes: int = 8, fused: bool = True
 ) -> RowMoments:
-    """Mean and biased variance of each row, in the order of operations of torch's CPU kernels.
+    """Mean and variance of each row, in float32 and in the order of torch's CPU kernels.
 
     1. Each lane runs Welford's recurrence over 16 vectors. A 16-bit load fills two vectors, with
        a recurrence each.
@@ -85,17 +80,8 @@ def row_moments(
     3. The values that fill no vector go through a recurrence of their own.
     4. The lanes are merged into that, one after the other.
 
-    Args:
-        x: float32 of shape (rows, n); for a 16-bit `dtype`, values that it can store.
-        dtype: how torch stores x.
-        lanes: float32 values in a vector register.
-        fused: multiply and add round once.
-
     Raises:
         ValueError: x is not two-dimensional, or has no columns.
-
-    Conventions:
-        divisor n; all arithmetic in float32, whatever `dtype` is.
 
     Source:
         torch 2.13.0, aten/src/ATen/native/cpu/moments_utils.h, `RowwiseMoments`; the merging of
@@ -141,18 +127,11 @@ def row_moments(
 def reciprocal_std(var: ArrayLike, eps: float, *, in_float64: bool = False) -> np.ndarray:
     """1 / sqrt(var + eps) with the roundings of the LayerNorm kernel, or of the GroupNorm kernel.
 
-    Args:
-        var: float32; units of x².
-        eps: units of x².
-        in_float64: GroupNorm adds `eps` as a float64, and so divides in float64 before it rounds;
-            LayerNorm rounds `eps` to float32 first.
+    GroupNorm adds `eps` as a float64, and so divides `in_float64` before it rounds; LayerNorm
+    rounds `eps` to float32 first.
 
     Source:
         torch 2.13.0, aten/src/ATen/native/cpu/layer_norm_kernel.cpp and group_norm_kernel.cpp.
-
-    Example:
-        >>> float(reciprocal_std(4.0, 0.0))
-        0.5
     """
     real = np.float64 if in_float64 else np.float32
     var = np.asarray(var, dtype=np.float32).astype(real)

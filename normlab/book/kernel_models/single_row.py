@@ -12,22 +12,10 @@ from collections.abc import Callable, Sequence
 def forward_row(
     x: Sequence[float], weight: Sequence[float], bias: Sequence[float], eps: float
 ) -> tuple[list[float], float, float]:
-    """Normalize one row in two passes.
-
-    Args:
-        x: n values.
-        weight: n values.
-        bias: n values.
-        eps: units of x².
-
-    Returns:
-        y, mean and rstd.
+    """Normalize one row in two passes, in float64; gives y, mean and rstd.
 
     Raises:
         ValueError: the arguments differ in length.
-
-    Conventions:
-        divisor n; `eps` inside the root; every number in float64.
 
     Source:
         torch 2.13.0, `RowwiseMoments` and `LayerNormSecondPass`; the recurrence is
@@ -60,25 +48,10 @@ def backward_row(
 ) -> list[float]:
     """Give dx of one row, and add the row's share to dweight and dbias in place.
 
-    Args:
-        dy: n values.
-        x: n values.
-        weight: n values.
-        mean: as the forward pass saved it.
-        rstd: as the forward pass saved it.
-        dweight: n sums so far; changed.
-        dbias: n sums so far; changed.
-        store: what memory makes of a sum; torch keeps the sums in the dtype of x.
+    `store` is what memory makes of a sum: torch keeps the sums in the dtype of x.
 
     Source:
         torch 2.13.0, `layer_norm_backward_frame`.
-
-    Example:
-        >>> dweight, dbias = [0.0, 0.0], [0.0, 0.0]
-        >>> backward_row([1.0, 0.0], [1.0, 3.0], [1.0, 1.0], 2.0, 1.0, dweight, dbias)
-        [0.0, 0.0]
-        >>> dweight, dbias
-        ([-1.0, 0.0], [1.0, 0.0])
     """
     n = len(x)
     ds = db = 0.0

@@ -11,11 +11,9 @@ from normlab.book.kernel_models.rounding import StoredDtype, fused_multiply_add
 def add_lanes(register: ArrayLike, *, halves: bool = True) -> np.ndarray:
     """Add the values of a vector register, which are the last axis.
 
-    Args:
-        register: float32 of shape (..., lanes).
-        halves: add the upper half to the lower half until one value is left, as the AVX2 build
-            does; False adds one after the other, as code without AVX does, and any build for a
-            row that does not fill a load.
+    With `halves`, the upper half is added to the lower half until one value is left, as the AVX2
+    build does. Otherwise one after the other, as code without AVX does, and any build for a row
+    that does not fill a load.
 
     Source:
         torch 2.13.0, aten/src/ATen/cpu/vec/functional_base.h, `vec_reduce_all`.
@@ -44,28 +42,13 @@ def sum_in_lanes(
 ) -> np.ndarray:
     """Sum x, or x * y, over the last axis in vector registers: lane by lane, then across.
 
-    Lane k adds the values k, k + lanes, k + 2 lanes, … in order; a 16-bit load fills two
-    registers, which are added at the end, before :func:`add_lanes`.
-
-    Args:
-        x: float32 of shape (rows, n).
-        y: float32 of shape (rows, n) or (n,); None sums x itself.
-        dtype: how torch stores the values.
-        lanes: float32 values in a register.
-        fused: AVX2: lanes are added in halves, and in the last vector, where values are missing,
-            the compiler fuses the product and its addition.
-
-    Shape:
-        returns (rows,).
+    Lane k adds the values k, k + lanes, k + 2 lanes, … in order; a 16-bit load fills two registers,
+    which are added at the end, before :func:`add_lanes`. The AVX2 build, which `fused` says, adds
+    lanes in halves and fuses product and sum in a last vector where values are missing.
 
     Source:
         torch 2.13.0, aten/src/ATen/cpu/vec/functional_base.h and functional_bfloat16.h,
         `map2_reduce_all`.
-
-    Example:
-        >>> rows = np.float32([[1e8, 1, -1e8, 1]])
-        >>> float(sum_in_lanes(rows, lanes=2)[0]), float(sum_in_lanes(rows, lanes=1)[0])
-        (2.0, 1.0)
     """
     x = np.asarray(x, dtype=np.float32)
     y = np.broadcast_to(np.float32(1) if y is None else np.asarray(y, dtype=np.float32), x.shape)

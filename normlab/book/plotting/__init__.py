@@ -1,14 +1,16 @@
 """Draws on given axes and returns them; never trains.
 
 `import normlab` does not import this package, so the package works without matplotlib's start-up
-time. Only :func:`make_axes` and :func:`make_family_figure` create figures.
+time. Only :func:`make_axes` and :func:`make_family_figure` create figures. A group or a sample that
+is named as a norm wears the color, the line style and the marker of that norm; `styles` changes
+that of a group, as in :func:`group_styles`.
 """
 
 from normlab.book.plotting.blocks import plot_block, plot_placement
 from normlab.book.plotting.curves import plot_curves, plot_sweep
 from normlab.book.plotting.descent import plot_descent
 from normlab.book.plotting.devices import plot_division
-from normlab.book.plotting.diagrams import make_family_figure, plot_norm_family, plot_shared_cells
+from normlab.book.plotting.diagrams import make_family_figure, plot_shared_cells
 from normlab.book.plotting.distributions import plot_histograms, plot_percentiles_over_steps
 from normlab.book.plotting.dots import plot_clouds, plot_moved, plot_rows
 from normlab.book.plotting.labels import share_legend, write_legend
@@ -18,8 +20,6 @@ from normlab.book.plotting.planes import plot_plane
 from normlab.book.plotting.speed import plot_launches, plot_percents, plot_roofline
 from normlab.book.plotting.style import (
     NORM_COLORS,
-    NORM_LINESTYLES,
-    NORM_MARKERS,
     PLACEMENT_STYLES,
     group_styles,
     make_axes,
@@ -29,8 +29,6 @@ from normlab.book.plotting.style import (
 
 __all__ = [
     "NORM_COLORS",
-    "NORM_LINESTYLES",
-    "NORM_MARKERS",
     "PLACEMENT_STYLES",
     "group_styles",
     "make_axes",
@@ -48,7 +46,6 @@ __all__ = [
     "plot_launches",
     "plot_matrix",
     "plot_moved",
-    "plot_norm_family",
     "plot_percentiles_over_steps",
     "plot_percents",
     "plot_placement",

@@ -1,4 +1,4 @@
-"""Write the picture of the family: `python -m normlab.book.plotting OUT.png [--layout tokens]`."""
+"""Write the picture of the family: `python -m normlab.book.plotting OUT.png`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ def main() -> None:
     """Write the figure "which cells share a mean" as a PNG with a white panel."""
     parser = argparse.ArgumentParser("python -m normlab.book.plotting", description=main.__doc__)
     parser.add_argument("out", help="file to write, OUT.png")
-    parser.add_argument("--layout", choices=("channels", "tokens"), default="channels")
     arguments = parser.parse_args()
     matplotlib.use("Agg")
     use_style()
-    figure = make_family_figure(arguments.layout)
+    figure = make_family_figure("channels")
     Path(arguments.out).write_bytes(encode_png(figure, dpi=180))
 
 

@@ -27,11 +27,8 @@ _COLOR = "#0072b2"  # of the norms and the skip of a block that is drawn from it
 def plot_placement(ax: Axes, placement: Placement) -> Axes:
     """Draw attention and feed-forward network of one layer, read from the bottom to the top.
 
-    The way on the left is the skip, the way on the right the branch; the norms are filled.
-
-    Args:
-        ax: drawn on and returned; its title becomes the name and the formula.
-        placement: of the norms. Pre-LN ends with the norm that closes the whole stack.
+    The way on the left is the skip, the way on the right the branch; the norms are filled. Pre-LN
+    ends with the norm that closes the whole stack.
 
     Raises:
         ValueError: there is no such placement.
@@ -60,13 +57,8 @@ def plot_placement(ax: Axes, placement: Placement) -> Axes:
 def plot_block(ax: Axes, steps: Sequence[Step], *, title: str = "") -> Axes:
     """Draw one residual block from what it did, read from the bottom to the top.
 
-    The way on the left is the skip, the way on the right the branch; the norms are filled. Nothing
-    is known here but the steps, so the picture is that of the code that ran.
-
-    Args:
-        ax: drawn on and returned; the block's formula stands under its title.
-        steps: from :func:`normlab.residual.trace_block`.
-        title: name of the block.
+    It looks as in :func:`plot_placement`. Nothing is known here but the steps, from
+    :func:`normlab.residual.trace_block`, so the picture is that of the code that ran.
 
     Raises:
         ValueError: the steps have no sum or several, or no branch.

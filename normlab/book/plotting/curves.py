@@ -33,29 +33,22 @@ def plot_curves(
     ylabel: str = "",
     styles: Styles | None = None,
 ) -> Axes:
-    """Draw one line per group and the spread of its seeds.
+    """Draw one line per group, its center, and the spread of its seeds.
+
+    A "band" reaches from the lowest to the highest seed; thin "lines" are one per seed.
+
+    A diverged run is a value that is not finite. Center and band are those of the finite seeds as
+    long as more than half are finite; from there on the line stops at a cross. On a logarithmic y
+    axis, values that are not positive are left out.
 
     Args:
-        ax: drawn on and returned.
+        ax: drawn on and returned. Set its limits before the call, so that "direct" labels, at the
+            right ends of the lines, find their places.
         x: (points,).
-        groups: name -> (seeds, points), or (points,) for one run. A group named as a norm wears
-            that norm's style.
-        center: what the thick line shows at each point.
-        spread: "band" from the lowest to the highest seed, or thin "lines", one per seed.
-        labels: "direct" writes names at the right ends of the lines. Set limits of `ax`
-            before the call, so that the names find their places.
-        log_x: logarithmic x axis.
-        log_y: logarithmic y axis; values that are not positive are then left out.
-        xlabel: label of the x axis.
-        ylabel: label of the y axis.
-        styles: group -> changes of its style, as in :func:`~normlab.book.plotting.group_styles`.
+        groups: name -> (seeds, points), or (points,) for one run.
 
     Raises:
         ValueError: no group, or a group whose points do not fit `x`.
-
-    Conventions:
-        A diverged run is a value that is not finite. Center and band are those of the finite
-        seeds as long as more than half are finite; from there on the line stops at a cross.
     """
     points, runs = _validate(x, groups)
     _set_scales(ax, log_x, log_y, xlabel, ylabel)
@@ -99,29 +92,22 @@ def plot_sweep(
 ) -> Axes:
     """Draw the result of a sweep: a marker per setting and group, with the spread of the seeds.
 
+    A failed run is a value that is not finite. A setting where at least half of the seeds failed
+    has no marker on the line; wherever any seed failed, a cross in the group's color stands below
+    the top edge, one row per group that has any. On a logarithmic y axis, values that are not
+    positive are left out.
+
     Args:
         ax: drawn on and returned.
         x: (points,), the settings: learning rates, batch sizes, depths.
         groups: name -> (seeds, points), or (points,) for one run.
-        center: what the markers show.
         spread: as in :func:`plot_curves`, or "bars": a thin bar from the lowest to the highest
             seed, and the groups of a setting side by side, where bands would hide each other;
             the axis then has its ticks at the settings.
-        labels: as in :func:`plot_curves`.
-        log_x: logarithmic x axis.
-        log_y: logarithmic y axis; values that are not positive are then left out.
-        xlabel: label of the x axis.
-        ylabel: label of the y axis.
-        styles: group -> changes of its style, as in :func:`~normlab.book.plotting.group_styles`.
         failed: what a run did whose value is not finite, for the key.
 
     Raises:
         ValueError: no group, or a group whose points do not fit `x`.
-
-    Conventions:
-        A failed run is a value that is not finite. A setting where at least half of the
-        seeds failed has no marker on the line; wherever any seed failed, a cross in the
-        group's color stands below the top edge, one row per group that has any.
     """
     points, runs = _validate(x, groups)
     _set_scales(ax, log_x, log_y, xlabel, ylabel)

@@ -8,16 +8,12 @@ from numpy.typing import ArrayLike
 
 
 def plot_descent(ax: Axes, hessian: ArrayLike, path: ArrayLike, *, title: str = "") -> Axes:
-    """Draw steps of gradient descent toward the origin, where the loss is smallest.
+    """Draw steps of gradient descent toward the origin, where the loss wᵀ H w / 2 is smallest.
 
-    Args:
-        ax: drawn on and returned; one unit is as long on both axes.
-        hessian: H, (2, 2), of the loss wᵀ H w / 2; symmetric and positive definite.
-        path: weights w after 0, 1, ... steps, (steps + 1, 2).
-        title: title of the panel.
+    H is `hessian`, (2, 2), and `path` the weights w after 0, 1, ... steps, (steps + 1, 2).
 
     Raises:
-        ValueError: shapes that do not fit, or an H that is not positive definite.
+        ValueError: shapes that do not fit, or an H that is not symmetric and positive definite.
     """
     h, w = np.asarray(hessian, dtype=np.float64), np.asarray(path, dtype=np.float64)
     if h.shape != (2, 2) or not np.allclose(h, h.T) or np.linalg.eigvalsh(h)[0] <= 0:

@@ -14,13 +14,9 @@ _INSIDE, _CROSSES = "#222222", "#b2182b"
 def plot_division(ax: Axes, owners: ArrayLike, statistic: ArrayLike) -> Axes:
     """Draw which device holds each cell, and frame the cells that share one statistic.
 
-    The number of the device stands in each cell. The frame is black where one device holds all
+    `owners` has the number of the device of each cell, which stands in it, and `statistic` is true
+    in a rectangle of cells; both are (rows, columns). The frame is black where one device holds all
     of its cells, and red and dashed where several do.
-
-    Args:
-        ax: drawn on and returned.
-        owners: (rows, columns), number of the device that holds each cell.
-        statistic: (rows, columns), true in a rectangle of cells.
 
     Raises:
         ValueError: no matrices of one shape, or a statistic that is no rectangle.

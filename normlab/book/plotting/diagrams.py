@@ -5,7 +5,6 @@ Every color is read off :func:`normlab.norms.label_cells`; nothing here knows wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -31,7 +30,6 @@ def plot_shared_cells(
     name: str,
     shape: Sequence[int],
     *,
-    num_groups: int | None = None,
     normalized_ndim: int = 1,
     highlight: int = 0,
     parameters: int | None = None,
@@ -41,11 +39,10 @@ def plot_shared_cells(
 
     Args:
         ax: drawn on and returned.
-        name: a key of :data:`normlab.norms.NORMS`.
+        name: a key of :data:`normlab.norms.NORMS`, of a norm without groups.
         shape: two axes draw a table, in whose cells stand the numbers of their means; three
             draw a block: first axis into the page, second to the right, third downward. Of
             more than three, the third and the following are drawn as one.
-        num_groups: groups of channels, for norms over groups.
         normalized_ndim: length of `normalized_shape`, for norms of kind "shape".
         highlight: number of the mean whose cells are filled.
         parameters: number of a weight; the cells that it multiplies are marked with a dot.
@@ -56,7 +53,7 @@ def plot_shared_cells(
         ValueError: fewer than two axes, an empty one, or a `highlight` or `parameters` that
             numbers no cell.
     """
-    labels = label_cells(name, shape, num_groups=num_groups, normalized_ndim=normalized_ndim)
+    labels = label_cells(name, shape, normalized_ndim=normalized_ndim)
     weights = None
     if parameters is not None:
         weights = label_parameters(name, shape, normalized_ndim=normalized_ndim)
@@ -70,8 +67,8 @@ def plot_shared_cells(
 class _Panel:
     """One picture of the family.
 
-    `order` leads from the drawn axes to those that the norm reads: a norm of shapes reads
-    trailing axes, so channels go last for it; a norm of channels reads axis 1.
+    `order` leads from the drawn axes to those that the norm reads: a norm of shapes reads trailing
+    axes, so channels go last for it; a norm of channels reads axis 1.
     """
 
     name: str
@@ -106,36 +103,29 @@ _NAMES: dict[Layout, tuple[str, str, str]] = {
 }
 
 
-def plot_norm_family(
-    axes: Sequence[Axes], shape: Sequence[int], num_groups: int, *, layout: Layout = "channels"
-) -> Sequence[Axes]:
-    """Draw the same tensor once per norm: which cells share a mean.
+def make_family_figure(layout: Layout, shape: Sequence[int] | None = None) -> Figure:
+    """Make the figure "which cells share a mean": the same tensor once per norm, and a heading.
 
-    The panels are batch, layer over a sample, layer over the features of one position (or
-    token), instance, group and, where there is a sixth, RMS over the same cells as the third.
+    The panels are batch, layer over a sample, layer over the features of one position (or token),
+    instance, group and RMS over the same cells as the third.
 
     Args:
-        axes: five or six; drawn on and returned.
-        shape: (N, C, positions) for "channels", also (N, C, H, W), whose positions are drawn
-            as one axis; (N, T, D) for "tokens".
-        num_groups: groups of channels of the group norm.
-        layout: what the axes mean. Norms of channels read tokens as (N, D, T), the layout
-            that torch expects of them.
+        layout: what the axes mean. Norms of channels read tokens as (N, D, T), as torch expects.
+        shape: (N, C, positions), or (N, T, D) for "tokens". By default all counts of means differ.
 
     Raises:
-        ValueError: other than five or six axes, a wrong number of axes in `shape`, or a
-            `num_groups` that does not divide the channels.
+        ValueError: a `shape` of other than three axes.
     """
-    if len(axes) not in (5, 6):
-        raise ValueError(f"axes: got {len(axes)}; expected 5 or 6, one per panel")
-    if len(shape) < 3 or (layout == "tokens" and len(shape) > 3):
+    if shape is None:
+        shape = (4, 6, 5) if layout == "channels" else (4, 5, 6)
+    if len(shape) != 3:
         raise ValueError(f"shape: got {tuple(shape)}; expected (N, C, positions) or (N, T, D)")
-    drawn = (shape[0], shape[1], math.prod(shape[2:]))
-    for ax, panel in zip(axes, _PANELS[layout], strict=False):
+    figure, axes = make_axes(6, columns=3, height=5.4)
+    for ax, panel in zip(axes, _PANELS[layout], strict=True):
         labels = label_cells(
             panel.name,
-            [drawn[axis] for axis in panel.order],
-            num_groups=num_groups if NORMS[panel.name].grouped else None,
+            [shape[axis] for axis in panel.order],
+            num_groups=2 if NORMS[panel.name].grouped else None,
             normalized_ndim=panel.normalized_ndim,
         ).transpose(panel.order)  # swapping two axes is its own inverse
         _draw(ax, panel.name, labels, 0, None, None, _NAMES[layout])
@@ -143,21 +133,6 @@ def plot_norm_family(
         ax.set_title(label[0].upper() + label[1:], fontweight="bold", fontsize=13, pad=35)
         text = f"{panel.count} = {_count(panel.name, labels)}\n{panel.title}"
         ax.text(0.5, 1.0, text, transform=ax.transAxes, ha="center", va="bottom", fontsize=11)
-    return axes
-
-
-def make_family_figure(layout: Layout, shape: Sequence[int] | None = None) -> Figure:
-    """Make the figure "which cells share a mean": six panels and a heading.
-
-    Args:
-        layout: as in :func:`plot_norm_family`.
-        shape: as in :func:`plot_norm_family`; by default (4, 6, 5), or (4, 5, 6) for "tokens",
-            so that all counts of means differ.
-    """
-    if shape is None:
-        shape = (4, 6, 5) if layout == "channels" else (4, 5, 6)
-    figure, axes = make_axes(6, columns=3, height=5.4)
-    plot_norm_family(axes, shape, 2, layout=layout)
     figure.suptitle("Same tensor: the filled cells share one mean", fontsize=14)
     return figure
 

@@ -22,19 +22,11 @@ def plot_histograms(
 ) -> Axes:
     """Draw histograms as steps over common bins, so that none hides another.
 
-    Args:
-        ax: drawn on and returned.
-        samples: name -> array of any shape. A norm's name brings that norm's style.
-        bins: number of bins, the same for all samples.
-        bounds: lowest and highest edge; by default the range of all samples together.
-        xlabel: label of the x axis.
+    Heights are densities over *all* values of a sample. Bins lie between `bounds`, by default over
+    the range of all samples; values outside are missing from the area, which is then below one.
 
     Raises:
         ValueError: no sample, an empty one, or one with values that are not finite.
-
-    Conventions:
-        Heights are densities over *all* values of a sample, so values outside `bounds` are
-        missing from the area: it is then below one.
     """
     if not samples:
         raise ValueError("samples: got none; expected at least one")
@@ -76,7 +68,6 @@ def plot_percentiles_over_steps(
         steps: (points,).
         percentiles: percentile -> (points,), for example `{15: low, 50: middle, 85: high}`.
         name: the norm, or a group's name, that sets color and line style.
-        ylabel: label of the y axis.
 
     Raises:
         ValueError: no percentile, one outside 0 to 100, or points that do not fit `steps`.

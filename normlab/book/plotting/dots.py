@@ -24,13 +24,7 @@ def plot_rows(
 ) -> Axes:
     """Draw a row for each group, first on top: a marker for each seed, a bar at their median.
 
-    Args:
-        ax: drawn on and returned.
-        groups: name -> (seeds,). A norm's name brings that norm's style.
-        log_x: logarithmic x axis.
-        ticks: of the x axis, written as plain numbers.
-        xlabel: label of the x axis.
-        styles: group -> changes of its style, as in :func:`~normlab.book.plotting.group_styles`.
+    A group is an array (seeds,). `ticks` of the x axis are written as plain numbers.
 
     Raises:
         ValueError: no group, or one without values, with values that are not finite, or that a
@@ -73,12 +67,8 @@ def plot_clouds(
 ) -> Axes:
     """Draw clouds of points over each other, in the given order, and a cross at the target.
 
-    Args:
-        ax: drawn on and returned.
-        clouds: name -> x and y of its points, (points,) each.
-        target: where all points would lie, if there were no noise.
-        xlabel: label of the x axis.
-        ylabel: label of the y axis.
+    A cloud is x and y of its points, (points,) each; the target is where all would lie without
+    noise.
 
     Raises:
         ValueError: no cloud, or x and y that do not fit each other.
@@ -110,11 +100,7 @@ def plot_moved(
 ) -> Axes:
     """Draw values above what a layer makes of them, and as dashed rings where both were before.
 
-    Args:
-        ax: drawn on and returned.
-        before: inputs and outputs at first, (samples,) each.
-        after: inputs and outputs now.
-        color: of the dots and of the lines that join them.
+    `before` and `after` are inputs and outputs of the layer, (samples,) each.
 
     Raises:
         ValueError: the four do not have one shape (samples,).

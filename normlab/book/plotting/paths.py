@@ -17,11 +17,8 @@ def plot_call_path(
 ) -> Axes:
     """Draw a column of boxes, one per call, joined by arrows.
 
-    Args:
-        ax: drawn on and returned.
-        steps: outermost first; (function, where it stands, kind). Where it stands is written
-            below the name of the function.
-        colors: kind -> fill of its boxes. Kinds differ in lightness too, for print.
+    A step is (function, where it stands, kind), outermost first. The colors fill the boxes by kind;
+    they differ in lightness too, for print.
 
     Raises:
         ValueError: there is no step, or a kind without color.

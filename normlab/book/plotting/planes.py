@@ -21,11 +21,8 @@ _ARROW: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1.0, "zo
 def plot_plane(ax: Axes, x_hat: ArrayLike, dy: ArrayLike, dx: ArrayLike) -> Axes:
     """Draw a standardized token of three features with the gradients above and below the norm.
 
-    Args:
-        ax: drawn on and returned.
-        x_hat: (3,), on the circle of radius √3.
-        dy: (3,); its mean stands upright on the plane and is not seen.
-        dx: (3,), for a standard deviation of 1.
+    `x_hat` lies on the circle of radius √3. The mean of `dy` stands upright on the plane and is not
+    seen. `dx` is that for a standard deviation of 1.
 
     Raises:
         ValueError: one of the three does not have three features.

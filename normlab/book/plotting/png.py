@@ -20,8 +20,8 @@ def encode_png(
 ) -> bytes:
     """Bytes of a PNG with a palette of 256 colors at most; the figure keeps its canvas.
 
-    The file names no program version, so the same pixels are the same bytes. `tight` cuts the
-    empty margin away.
+    The file names no program version, so the same pixels are the same bytes. `tight` cuts the empty
+    margin away.
     """
     canvas, buffer = figure.canvas, io.BytesIO()
     try:

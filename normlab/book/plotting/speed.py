@@ -18,10 +18,10 @@ def plot_roofline(
     operations_per_second: float,
     points: Mapping[str, tuple[float, float]],
 ) -> Axes:
-    """Draw what a processor can do at most, and what some functions did.
+    """Draw what a processor can do at most, and what some functions did; both axes are logarithmic.
 
     Args:
-        ax: drawn on and returned; both axes become logarithmic.
+        ax: drawn on and returned.
         bytes_per_second: the slope of the roof, where memory is the limit.
         operations_per_second: its height, where arithmetic is.
         points: name -> (operations for each byte, operations a second).
@@ -48,10 +48,6 @@ def plot_roofline(
 def plot_percents(ax: Axes, percents: Mapping[str, Mapping[str, float]]) -> Axes:
     """Draw a row for each case and a mark for each variant, at its percent of a copy's speed.
 
-    Args:
-        ax: drawn on and returned.
-        percents: case -> variant -> percent; every case has the same variants.
-
     Raises:
         ValueError: cases with different variants, or none.
     """
@@ -76,10 +72,8 @@ def plot_launches(
 ) -> Axes:
     """Draw a band of rows for each case, with two marks a variant: with its launches and without.
 
-    Args:
-        ax: drawn on and returned.
-        launched: case -> variant -> percent of a copy's speed, launches included: hollow marks.
-        replayed: the same cases and variants without launches: filled marks.
+    Both tables lead from case to variant to percent of a copy's speed; marks are hollow where
+    launches are included.
 
     Raises:
         ValueError: cases or variants that differ, or none.

@@ -32,13 +32,14 @@ class GroupStyle(NormStyle):
     marker: str
 
 
-NORM_COLORS: dict[str, str] = {"none": "#4d4d4d", **{n: r.color for n, r in NORMS.items()}}
-NORM_LINESTYLES: dict[str, LineStyle] = {
-    "none": (0, (1.0, 1.2)),
-    **{n: r.linestyle for n, r in NORMS.items()},
+_NORM_STYLES: dict[str, GroupStyle] = {
+    "none": GroupStyle(color="#4d4d4d", linestyle=(0, (1.0, 1.2)), label="no norm", marker="P"),
+    **{
+        name: GroupStyle(color=n.color, linestyle=n.linestyle, label=n.label, marker=n.marker)
+        for name, n in NORMS.items()
+    },
 }
-NORM_MARKERS: dict[str, str] = {"none": "P", **{n: r.marker for n, r in NORMS.items()}}
-_LABELS = {"none": "no norm", **{n: r.label for n, r in NORMS.items()}}
+NORM_COLORS: dict[str, str] = {name: style["color"] for name, style in _NORM_STYLES.items()}
 
 # Where the norm of a residual block stands; the same in every chapter.
 PLACEMENT_STYLES: dict[str, GroupStyle] = {
@@ -109,15 +110,12 @@ def norm_style(name: str) -> NormStyle:
 
     Raises:
         ValueError: `name` is no norm of this book.
-
-    Example:
-        >>> norm_style("rms_norm")["label"]
-        'RMS norm'
     """
-    if name not in NORM_COLORS:
-        known = ", ".join(map(repr, NORM_COLORS))
+    if name not in _NORM_STYLES:
+        known = ", ".join(map(repr, _NORM_STYLES))
         raise ValueError(f"name: got {name!r}; expected one of {known}")
-    return NormStyle(color=NORM_COLORS[name], linestyle=NORM_LINESTYLES[name], label=_LABELS[name])
+    style = _NORM_STYLES[name]
+    return NormStyle(color=style["color"], linestyle=style["linestyle"], label=style["label"])
 
 
 def group_styles(
@@ -125,11 +123,8 @@ def group_styles(
 ) -> dict[str, GroupStyle]:
     """Styles of the groups of an experiment: norms and placements by name, others by order.
 
-    Args:
-        names: names of the groups; a key of :data:`NORM_COLORS` or of :data:`PLACEMENT_STYLES`
-            wears the style of that norm or placement.
-        overrides: group -> what to change, for example
-            `{"post-LN": {"color": NORM_COLORS["layer_norm"]}}`.
+    `overrides` says for a group what to change, for example `{"post-LN": {"color":
+    NORM_COLORS["layer_norm"]}}`.
 
     Raises:
         ValueError: more than six groups of other names, an override for a group that is not
@@ -146,7 +141,8 @@ def group_styles(
                 f"styles: {group!r} changes {', '.join(sorted(unknown))}; "
                 "expected color, linestyle, label or marker"
             )
-    others = [name for name in names if name not in {*NORM_COLORS, *PLACEMENT_STYLES}]
+    known = _NORM_STYLES | PLACEMENT_STYLES
+    others = [name for name in names if name not in known]
     if len(others) > len(_OTHER_COLORS):
         raise ValueError(
             f"groups: {len(others)} that are no norm or placement; at most {len(_OTHER_COLORS)} "
@@ -154,10 +150,8 @@ def group_styles(
         )
     styles: dict[str, GroupStyle] = {}
     for name in names:
-        if name in NORM_COLORS:
-            style = GroupStyle(**norm_style(name), marker=NORM_MARKERS[name])
-        elif name in PLACEMENT_STYLES:
-            style = PLACEMENT_STYLES[name].copy()
+        if name in known:
+            style = known[name].copy()
         else:
             i = others.index(name)
             style = GroupStyle(
@@ -180,18 +174,10 @@ def make_axes(
     share_x: bool = False,
     share_y: bool = False,
 ) -> tuple[Figure, list[Axes]]:
-    """Make a figure with `n` panels, in rows of `columns`, read left to right.
+    """Make a figure with `n` panels, in rows of `columns`, read left to right, and give both.
 
-    Args:
-        n: number of panels; cells of the last row beyond it stay empty.
-        columns: panels in a row; up to two by default.
-        width: of the figure, in inches. At 6.4 the type has its intended size.
-        height: of the figure, in inches; 3.6 for one row and 3.0 for each of several.
-        share_x: panels have one x axis.
-        share_y: panels have one y axis.
-
-    Returns:
-        The figure and the list of its `n` axes.
+    Sizes are in inches: at a width of 6.4 the type has its intended size, and the height is by
+    default 3.6 for one row and 3.0 for each of several.
 
     Raises:
         ValueError: `n` or `columns` is below one.

@@ -50,13 +50,10 @@ _WRAPPERS = re.compile(
 
 @dataclass(frozen=True)
 class CallPath:
-    """How torch came to an error in C++.
+    """How torch came to an error in C++: what it says, and the line of C++ that raised it.
 
-    Attributes:
-        message: what the error says.
-        location: where it was raised; a line of the release's C++ source.
-        functions: that were running, outermost first, without namespaces of no name, templates,
-            arguments and the dispatcher's wrappers.
+    `functions` were running, outermost first, without namespaces of no name, templates, arguments
+    and the dispatcher's wrappers.
     """
 
     message: str
@@ -67,9 +64,7 @@ class CallPath:
 def trace_errors(*programs: str) -> tuple[CallPath, ...]:
     """Run programs that fail in C++, in one process of their own, and read how they got there.
 
-    Args:
-        programs: Python statements that raise an error of torch; they may use `torch` and `F`.
-            :data:`PROVOCATIONS` has some.
+    The programs are Python statements that may use `torch` and `F`; :data:`PROVOCATIONS` has some.
 
     Raises:
         ValueError: a program fails otherwise, or not at all.
@@ -80,10 +75,7 @@ def trace_errors(*programs: str) -> tuple[CallPath, ...]:
 
 
 def read_error(program: str) -> str:
-    """Run a program that fails in C++, in a process of its own, and give the error as it stands.
-
-    Args:
-        program: a Python statement that raises an error of torch; it may use `torch` and `F`.
+    """Give the error of a program as :func:`trace_errors` takes, as it stands.
 
     Raises:
         ValueError: the program fails otherwise, or not at all.
@@ -131,12 +123,10 @@ def _short_name(signature: str) -> str:
 
 
 def describe_path(path: CallPath) -> tuple[tuple[str, str, str], ...]:
-    """Say of each function of a path where it stands and what it is for.
+    """Say of each function of a path where it stands and what it is for: (function, where, kind).
 
-    Returns:
-        (function, where, kind) for each, outermost first. `kind` is "binding", "dispatcher",
-        "autograd" or "function"; `where` is a source file for a function, as far as the library
-        keeps it.
+    `kind` is "binding", "dispatcher", "autograd" or "function"; `where` is a source file for a
+    function, as far as the library keeps it.
     """
     steps = []
     for function in path.functions:

@@ -18,24 +18,13 @@ _HOLDS_DOCSTRING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def source_of(definition: Definition, *, docstring: bool = False) -> str:
-    """Source of a function, method or class of normlab, dedented.
+    """Source of a function, method or class of normlab, dedented, as it stands in the file.
 
-    Args:
-        definition: what to read.
-        docstring: keep the docstrings, its own and those of its methods.
-
-    Returns:
-        The source as it stands in the file, comments and blank lines included, without a
-        newline at the end.
+    Docstrings, its own and those of its methods, are cut out unless `docstring` keeps them.
 
     Raises:
         TypeError: `definition` has no source of its own; pass a function, method or class.
         ValueError: `definition` is not defined in normlab.
-
-    Example:
-        >>> from normlab.norms import label_cells
-        >>> print(source_of(label_cells).splitlines()[0])
-        def label_cells(
     """
     definition = inspect.unwrap(definition)
     if not (inspect.isfunction(definition) or inspect.isclass(definition)):
@@ -55,10 +44,8 @@ def source_of(definition: Definition, *, docstring: bool = False) -> str:
 def show(definition: Definition, *more: Definition, docstring: bool = False) -> None:
     """Display the source of functions, methods or classes of normlab, highlighted.
 
-    Args:
-        definition: what to show.
-        more: shown below it, each under the name of its module.
-        docstring: keep the docstrings; the API pages print them anyway.
+    Each stands under the name of its module. `docstring` keeps the docstrings, which the API pages
+    print anyway.
 
     Raises:
         TypeError: an argument is no function, method or class.
@@ -75,10 +62,7 @@ def show(definition: Definition, *more: Definition, docstring: bool = False) -> 
 def show_change(before: Definition, after: Definition, *, around: int = 2) -> None:
     """Display what a function of normlab changes in another, new lines behind a plus.
 
-    Args:
-        before: what was there.
-        after: what is there now; that its name is another is not shown.
-        around: how many equal lines stand before and behind a change.
+    `around` equal lines stand before and behind a change. That the name is another is not shown.
 
     Raises:
         TypeError: an argument is no function, method or class.

@@ -31,11 +31,8 @@ _REGISTERED = re.compile(r"^(\w+)[^:]*: (?:fallthrough )?registered at (.+):(\d+
 class Operator:
     """An entry of `native_functions.yaml`.
 
-    Attributes:
-        schema: name, arguments and results.
-        kernels: dispatch key -> C++ function; empty for an operator that is one function for all
-            keys, called as the operator is.
-        location: of the entry.
+    `kernels` leads from a dispatch key to a C++ function; it is empty for an operator that is one
+    function for all keys, called as the operator is.
     """
 
     schema: str
@@ -51,12 +48,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Derivative:
-    """An entry of `derivatives.yaml`.
-
-    Attributes:
-        formulas: names of arguments or results -> C++ expression.
-        location: of the entry.
-    """
+    """An entry of `derivatives.yaml`: C++ formulas by the names of arguments or results."""
 
     formulas: dict[str, str]
     location: Location
@@ -75,9 +67,8 @@ class Derivative:
 class Registration:
     """What the dispatcher holds for one key.
 
-    Attributes:
-        file: that registers it, from the root of the repository; generated files lie in `build`.
-        kind: "kernel", or why the kernel of another key serves.
+    `file` registers it, and lies in `build` where it is generated; `kind` is "kernel", or why the
+    kernel of another key serves.
     """
 
     file: str
@@ -85,10 +76,7 @@ class Registration:
 
 
 def read_operator(name: str) -> Operator:
-    """Schema and kernels of an operator, as `native_functions.yaml` declares them.
-
-    Args:
-        name: with its overload where it has one, for example "native_layer_norm".
+    """Schema and kernels of an operator, with its overload where it has one.
 
     Raises:
         MissingInTorchError: no operator has this name.
@@ -107,10 +95,7 @@ def read_operator(name: str) -> Operator:
 
 
 def read_derivative(name: str) -> Derivative:
-    """Derivative of an operator, as `derivatives.yaml` declares it.
-
-    Args:
-        name: with its overload where it has one, for example "native_layer_norm".
+    """Derivative of an operator, with its overload where it has one.
 
     Raises:
         MissingInTorchError: the operator has no entry, so its derivative is that of the operators
@@ -127,9 +112,6 @@ def read_derivative(name: str) -> Derivative:
 
 def read_dispatch_table(name: str) -> dict[str, Registration]:
     """Which registration the dispatcher uses for each key, in this build of torch.
-
-    Args:
-        name: without overload for "default", for example "native_layer_norm".
 
     Raises:
         MissingInTorchError: no operator has this name, or torch does not show its tables.
@@ -152,9 +134,7 @@ def read_dispatch_table(name: str) -> dict[str, Registration]:
 def run_default_kernel(name: str, *arguments: Any) -> Any:
     """Run the kernel that serves backends without one of their own, on CPU tensors.
 
-    Args:
-        name: of an operator, without overload for "default".
-        arguments: of the operator, all of them, in order.
+    The arguments are all those of the operator, in order.
 
     Raises:
         MissingInTorchError: the operator has no such kernel.
@@ -186,7 +166,7 @@ def _read_entry(
     """Fields of one entry of a list, each as text, and where the entry stands.
 
     The lists have two levels of indentation and no other YAML in them, so they are read without a
-    parser, in a hundredth of the second that one takes.
+    parser, which would take a second.
     """
     lines = _read_lines(path)
     opening = f"- {key}: {name}("

@@ -33,10 +33,7 @@ def read_findings(
 ) -> Iterator[Finding]:
     """The findings of a notebook or a page of Markdown, with the numbers that it stores.
 
-    Args:
-        page: the file.
-        names: of the findings that are wanted; all by default.
-        bind: put numbers in the place of their names.
+    Only those of `names`, if they are given; `bind` puts numbers in the place of their names.
 
     Raises:
         KeyError: a sentence names a number that no cell of the page binds.
@@ -67,11 +64,7 @@ def read_findings(
 
 
 def quote(*names: str, book: str | Path = ".") -> None:
-    """Display findings by the sentences of the chapters that show them.
-
-    Args:
-        names: of the findings.
-        book: the folder of the notebooks.
+    """Display findings by the sentences of the chapters that show them, in the folder `book`.
 
     Raises:
         ValueError: there is no such finding.

@@ -22,23 +22,19 @@ from normlab.book.sources.wheel import MissingInTorchError, torch_folder
 class Compiled:
     """What the library has under one identifier.
 
-    Attributes:
-        symbols: number of symbols with it; 0 where there is no such function, or where the
-            compiler put it whole into its callers.
-        files: source files that these symbols were compiled from, as far as the library says.
-            Kernels are compiled once per instruction set, which their names then end with.
+    The number of its symbols is 0 where there is no such function, or where the compiler put it
+    whole into its callers. The source files are those that the library tells; kernels are compiled
+    once per instruction set, which the names of their files then end with.
     """
 
     symbols: int
     files: tuple[str, ...]
 
 
-def find_compiled(*identifiers: str, library: str = "torch_cpu") -> dict[str, Compiled]:
-    """What a library of torch holds under some C++ identifiers, and from which source files.
+def find_compiled(*identifiers: str) -> dict[str, Compiled]:
+    """What torch's library for CPUs holds under some C++ names, and from which source files.
 
-    Args:
-        identifiers: whole names without namespace, for example "LayerNormKernelImpl".
-        library: "torch_cpu", or "torch_cuda" in a build that has it.
+    Identifiers are whole and without namespace, for example "LayerNormKernelImpl".
 
     Raises:
         ValueError: one of them is no identifier.
@@ -47,7 +43,7 @@ def find_compiled(*identifiers: str, library: str = "torch_cpu") -> dict[str, Co
     for identifier in identifiers:
         if not re.fullmatch(r"[A-Za-z_]\w*", identifier):
             raise ValueError(f"identifiers: got {identifier!r}; expected a bare C++ name")
-    path = torch_folder() / "lib" / f"lib{library}.so"
+    path = torch_folder() / "lib" / "libtorch_cpu.so"
     return {identifier: _find(str(path), identifier) for identifier in identifiers}
 
 

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Table:
-    """What :func:`tabulate` gives: HTML on a page, text in a terminal, whatever pandas is set to.
-
-    Attributes:
-        cells: the text of each cell, with the names of rows and columns.
-    """
+    """The text of each cell: HTML on a page, text in a terminal, whatever pandas is set to."""
 
     cells: pd.DataFrame
 

@@ -14,12 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 @dataclass(frozen=True)
 class Call:
-    """One call inside another.
-
-    Attributes:
-        name: of the operator or the node of the graph.
-        depth: 0 for what was called directly.
-    """
+    """A call of an operator or a node of the graph; its depth is 0 where it was called directly."""
 
     name: str
     depth: int
@@ -114,11 +109,9 @@ def decompose(
 ) -> tuple[str, ...]:
     """The graph of operators that `call` computes, one line each, without what is not used.
 
-    Args:
-        call: a function of the inputs; it may call `torch.autograd.grad`.
-        inputs: example inputs.
-        operators: names of operators that are written out in simpler ones, by torch's own
-            decompositions, for example "native_layer_norm".
+    `call` is a function of the example inputs; it may call `torch.autograd.grad`. The named
+    `operators`, for example "native_layer_norm", are written out in simpler ones by torch's own
+    decompositions.
 
     Raises:
         ValueError: torch has no decomposition for one of `operators`.

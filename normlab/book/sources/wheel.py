@@ -29,13 +29,7 @@ class MissingInTorchError(LookupError):
 
 @dataclass(frozen=True)
 class Location:
-    """A place in PyTorch's repository.
-
-    Attributes:
-        path: of the file, from the root of the repository.
-        line: from 1.
-        name: what stands there.
-    """
+    """A place in PyTorch's repository: path from its root, line from 1, and what stands there."""
 
     path: str
     line: int
@@ -52,9 +46,6 @@ def torch_release() -> str:
 
 def locate(definition: type | Callable[..., Any]) -> Location:
     """Where a function, method or class of torch that is written in Python stands.
-
-    Args:
-        definition: for example `torch.nn.LayerNorm.forward`.
 
     Raises:
         TypeError: `definition` has no Python source, as `torch.layer_norm`, which is compiled.
@@ -80,16 +71,17 @@ def locate(definition: type | Callable[..., Any]) -> Location:
 
 
 def locate_header(header: str, text: str) -> Location:
-    """Where `text` first stands in a C++ header that ships with torch.
-
-    Args:
-        header: path below `torch/include`, for example "ATen/native/DispatchStub.h".
-        text: searched line by line, as it is.
+    """Where `text` first stands in a line of a C++ header, a path below `torch/include`.
 
     Raises:
         MissingInTorchError: this torch ships no such header, or it does not hold `text`.
     """
-    for number, content in enumerate(_read_header(header).splitlines(), start=1):
+    file = torch_folder() / "include" / header
+    if not file.is_file():
+        remedy = "only headers ship in a wheel; read other C++ files in its repository"
+        raise MissingInTorchError(f"include/{header}", remedy)
+    lines = file.read_text(encoding="utf-8").splitlines()
+    for number, content in enumerate(lines, start=1):
         if text in content:
             top, _, rest = header.partition("/")
             return Location(f"{_HEADERS.get(top, top)}/{rest}", number, text)
@@ -114,11 +106,3 @@ def torch_folder() -> Path:
 def path_in_repository(path: str) -> str:
     """A path without the folder in which torch was built or installed."""
     return re.sub(r"^.*/(?:pytorch|site-packages)/", "", path)
-
-
-def _read_header(header: str) -> str:
-    file = torch_folder() / "include" / header
-    if not file.is_file():
-        remedy = "only headers ship in a wheel; read other C++ files in its repository"
-        raise MissingInTorchError(f"include/{header}", remedy)
-    return file.read_text(encoding="utf-8")

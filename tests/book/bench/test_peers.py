@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normlab.book.bench import Case, peers
-from normlab.book.bench.peers import find_peers
+from normlab.book.bench import Case, variants
+from normlab.book.bench.variants import find_peers
 
 
 class Liger:
@@ -41,7 +41,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         return SimpleNamespace() if name == "liger_kernel" else None
 
     monkeypatch.setattr(importlib.util, "find_spec", find)
-    monkeypatch.setattr(peers.importlib, "import_module", lambda _: Liger)
+    monkeypatch.setattr(variants.importlib, "import_module", lambda _: Liger)
 
 
 @pytest.mark.usefixtures("installed")

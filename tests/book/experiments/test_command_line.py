@@ -2,7 +2,9 @@
 
 import importlib
 import json
+import re
 import typing
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -21,6 +23,14 @@ def test_lists_every_experiment_with_its_question(capsys):
         question = importlib.import_module(module).__doc__.strip().partition("\n")[0]
         assert f"  {name} " in listed
         assert question in listed
+
+
+def test_every_experiment_is_run_or_read_on_a_page():
+    book = Path(__file__).parents[3] / "book"
+    pages = (json.loads(path.read_text(encoding="utf-8")) for path in book.glob("*.ipynb"))
+    cells = (cell for page in pages for cell in page["cells"] if cell["cell_type"] == "code")
+    code = "\n".join("".join(cell["source"]) for cell in cells)
+    assert set(EXPERIMENTS) <= set(re.findall(r"\w+", code))
 
 
 def status_and_error(arguments, capsys):

@@ -9,7 +9,7 @@ import pytest
 from normlab.book.experiments.fast_norms.gpu import LARGE, SHAPES, collect
 from normlab.book.experiments.fast_norms.limits import PASSED, Limits, place
 from normlab.book.experiments.fast_norms.steps import SHAPES as SHAPES_OF_STEPS
-from normlab.book.experiments.fast_norms.steps import TRIED, Steps, read_call, span
+from normlab.book.experiments.fast_norms.steps import TRIED, Steps, span
 from normlab.book.experiments.fast_norms.times import Record, Times
 
 PATH = Path(__file__).resolve().parents[3] / "book" / "_data" / "kernel_times.json"
@@ -156,13 +156,6 @@ def test_a_gain_is_over_the_step_before():
     left = steps.ratio("side by side", "bfloat16", SHAPES_OF_STEPS[2])
     kept = steps.ratio("blocks", "bfloat16", SHAPES_OF_STEPS[2])
     assert steps.gains("side by side")[5] == pytest.approx(left / kept)
-
-
-def test_less_in_a_call_takes_less():
-    found = read_call(PATH.with_name("call_costs.json"), (64, 768))
-    ratios = [part["ratio"] for part in found.values()]
-    assert next(iter(found)) == "torch" and ratios[0] == 1
-    assert ratios[1] > 1 > ratios[-2] > ratios[-1] > 0
 
 
 def test_a_span_of_numbers():

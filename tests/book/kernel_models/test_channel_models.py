@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from normlab.book.kernel_models import (
-    batch_input_gradient,
     batch_statistics,
     batch_transform,
     group_statistics,
     group_transform,
 )
 from normlab.book.kernel_models import group_paths as group_module
-from normlab.reference import batch_norm, batch_norm_backward, group_norm
+from normlab.reference import batch_norm, group_norm
 
 UNIT = 2.0**-24
 SHAPES = [(5, 6), (5, 6, 1), (3, 6, 7), (2, 6, 9, 5), (1, 12, 33, 33)]
@@ -19,9 +18,9 @@ SHAPES = [(5, 6), (5, 6, 1), (3, 6, 7), (2, 6, 9, 5), (1, 12, 33, 33)]
 
 def _numbers(shape, mean=0.5):
     rng = np.random.default_rng(sum(shape))
-    x, dy = rng.standard_normal((2, *shape)).astype(np.float32)
+    x = rng.standard_normal(shape).astype(np.float32)
     weight, bias = rng.uniform(0.5, 2.0, (2, shape[1])).astype(np.float32)
-    return x + np.float32(mean), dy, weight, bias
+    return x + np.float32(mean), weight, bias
 
 
 def _bound(terms, largest):
@@ -33,20 +32,17 @@ def _bound(terms, largest):
 @pytest.mark.parametrize("channels_last", [True, False])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_batch_norm_is_right(shape, channels_last, fused):
-    x, dy, weight, bias = _numbers(shape)
-    y, cache = batch_norm(x, None, None, weight, bias, True)
+    x, weight, bias = _numbers(shape)
+    y, _ = batch_norm(x, None, None, weight, bias, True)
     statistics = batch_statistics(x, channels_last=channels_last, fused=fused)
     terms = x.size // shape[1]
     found = batch_transform(x, statistics, weight, bias, fused=fused)
     assert np.abs(found - y).max() <= _bound(terms, 2 * np.abs(y).max())
-    exact = batch_norm_backward(dy, cache).dx
-    dx = batch_input_gradient(dy, x, statistics, weight, fused=fused)
-    assert np.abs(dx - exact).max() <= _bound(terms, 4 * np.abs(exact).max())
 
 
 def test_batch_sums_are_float64_only_for_planes():
     """Far from 0 the two ways differ by what a float32 sum of many terms loses."""
-    rows, _, _, _ = _numbers((20000, 3), mean=50)
+    rows, _, _ = _numbers((20000, 3), mean=50)
     planes = np.ascontiguousarray(rows.T)[None]
     exact = rows.astype(np.float64).mean(0)
     by_row = np.abs(batch_statistics(rows).mean - exact).max()
@@ -61,7 +57,7 @@ def test_batch_sums_are_float64_only_for_planes():
 @pytest.mark.parametrize("given", ["both", "weight", "bias", "none"])
 @pytest.mark.parametrize("shape", SHAPES[1:])
 def test_group_norm_is_right(shape, given, channels_last, fused):
-    x, _, weight, bias = _numbers(shape)
+    x, weight, bias = _numbers(shape)
     weight = weight if given in ("both", "weight") else None
     bias = bias if given in ("both", "bias") else None
     for num_groups in (1, 2, 6):
@@ -77,7 +73,7 @@ def test_group_norm_is_right(shape, given, channels_last, fused):
 
 
 def test_channels_last_cancels_and_contiguous_does_not():
-    x, _, _, _ = _numbers((8, 4, 8, 8), mean=1e4)
+    x, _, _ = _numbers((8, 4, 8, 8), mean=1e4)
     exact = (1 / np.sqrt(x.astype(np.float64).reshape(8, 2, -1).var(-1) + 1e-5)).ravel()
     contiguous = group_statistics(x, 2).rstd.ravel()
     channels_last = group_statistics(x, 2, channels_last=True).rstd.ravel()
@@ -86,14 +82,14 @@ def test_channels_last_cancels_and_contiguous_does_not():
 
 
 def test_a_negative_variance_becomes_0():
-    noise, _, _, _ = _numbers((8, 4, 8, 8), mean=0)
+    noise, _, _ = _numbers((8, 4, 8, 8), mean=0)
     x = np.float32(1e4) + np.float32(0.01) * noise
     rstd = group_statistics(x, 2, channels_last=True).rstd
     assert (rstd == np.float32(1 / np.sqrt(1e-5))).sum() >= 4
 
 
 def test_planes_of_one_value_count_as_contiguous():
-    x, _, _, _ = _numbers((20, 60, 1, 1))
+    x, _, _ = _numbers((20, 60, 1, 1))
     contiguous = group_statistics(x, 5)
     channels_last = group_statistics(x, 5, channels_last=True)
     np.testing.assert_array_equal(contiguous.rstd, channels_last.rstd)
@@ -102,7 +98,7 @@ def test_planes_of_one_value_count_as_contiguous():
 
 
 def test_large_planes_take_the_other_sums(monkeypatch):
-    x, _, _, _ = _numbers((2, 40, 32, 32))
+    x, _, _ = _numbers((2, 40, 32, 32))
     expected = group_statistics(x, 2, channels_last=True)
     monkeypatch.setattr(group_module, "LARGE_PLANE", 1025)
     other = group_statistics(x, 2, channels_last=True)

@@ -20,11 +20,6 @@ def ax() -> Axes:
     return Figure(figsize=(6.4, 3.6)).add_subplot()
 
 
-@pytest.fixture
-def six_axes() -> list[Axes]:
-    return list(Figure(figsize=(6.4, 6)).subplots(2, 3).flat)
-
-
 @pytest.fixture(autouse=True)
 def pyplot_is_left_alone() -> Iterator[None]:
     figures = plt.get_fignums()

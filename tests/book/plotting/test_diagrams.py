@@ -16,7 +16,6 @@ from PIL import Image
 from normlab.book.plotting import (
     NORM_COLORS,
     make_family_figure,
-    plot_norm_family,
     plot_shared_cells,
 )
 from normlab.norms import label_cells, label_parameters
@@ -28,7 +27,6 @@ TABLES: list[Any] = [
     ("batch_norm", (3, 5), {}),
     ("layer_norm", (3, 5), {}),
     ("rms_norm", (3, 5), {}),
-    ("group_norm", (3, 6), {"num_groups": 2}),
     ("layer_norm", (3, 5), {"normalized_ndim": 2}),
 ]
 BLOCKS: list[Any] = [
@@ -36,7 +34,6 @@ BLOCKS: list[Any] = [
     ("layer_norm", (4, 6, 5), {}),
     ("layer_norm", (4, 6, 5), {"normalized_ndim": 2}),
     ("instance_norm", (4, 6, 5), {}),
-    ("group_norm", (4, 6, 5), {"num_groups": 3}),
     ("rms_norm", (4, 6, 5), {}),
 ]
 
@@ -90,7 +87,7 @@ def test_a_block_shows_the_cells_on_its_faces(
         assert dark(ax, name).sum() == (visible(labels) == highlight).sum()
 
 
-@pytest.mark.parametrize(("name", "shape", "more"), [BLOCKS[0], BLOCKS[3], BLOCKS[4]])
+@pytest.mark.parametrize(("name", "shape", "more"), [BLOCKS[0], BLOCKS[3]])
 def test_the_front_face_is_the_first_sample(
     ax: Any, name: str, shape: tuple[int, int, int], more: Any
 ) -> None:
@@ -125,7 +122,6 @@ def test_neighbors_of_different_means_differ_in_color(
         ("layer_norm", {"normalized_ndim": 2}, "layer norm\n4 means"),
         ("layer_norm", {"normalized_ndim": 3}, "layer norm\n1 mean"),
         ("rms_norm", {}, "RMS norm\n24 mean squares"),
-        ("group_norm", {"num_groups": 2}, "group norm\n8 means"),
     ],
 )
 def test_the_title_counts_the_means(ax: Any, name: str, more: Any, title: str) -> None:
@@ -181,37 +177,38 @@ TOKENS = ["D = 6 means", "N = 4 means", "N·T = 20 means", "N·D = 24 means", "N
     ],
 )
 def test_the_family_counts_its_means(
-    six_axes: list[Any], layout: Any, shape: tuple[int, int, int], counts: list[str]
+    layout: Any, shape: tuple[int, int, int], counts: list[str]
 ) -> None:
-    assert plot_norm_family(six_axes, shape, 2, layout=layout) is six_axes
-    written = [ax.texts[-1].get_text().splitlines()[0] for ax in six_axes]
+    panels = make_family_figure(layout, shape).axes
+    plt.close("all")
+    written = [ax.texts[-1].get_text().splitlines()[0] for ax in panels]
     assert written == counts
 
 
-def test_the_family_darkens_the_right_number_of_faces(six_axes: list[Any]) -> None:
-    plot_norm_family(six_axes, (4, 6, 5), 2)
-    names = ["batch_norm", "layer_norm", "layer_norm", "instance_norm", "group_norm", "rms_norm"]
-    # Written out by hand. Front + top + right side: a channel 5 + 4 + 0, a sample 30 + 6 + 5,
-    # a position of a sample 6 + 6 + 1, a channel of a sample 5 + 1, a group of one 15 + 3.
-    counts = [int(dark(ax, name).sum()) for ax, name in zip(six_axes, names, strict=True)]
-    assert counts == [9, 41, 13, 6, 18, 13]
+NAMES = ["batch_norm", "layer_norm", "layer_norm", "instance_norm", "group_norm", "rms_norm"]
 
 
-def test_the_family_of_tokens_darkens_the_right_number_of_faces(six_axes: list[Any]) -> None:
-    plot_norm_family(six_axes, (4, 5, 6), 2, layout="tokens")
-    names = ["batch_norm", "layer_norm", "layer_norm", "instance_norm", "group_norm", "rms_norm"]
-    # A feature 5 + 20 + 4, a sequence 30 + 5 + 6, a token 6 + 1, a feature of a sequence
-    # 5 + 5 + 1, a group of one 15 + 5 + 3.
-    counts = [int(dark(ax, name).sum()) for ax, name in zip(six_axes, names, strict=True)]
-    assert counts == [29, 41, 7, 11, 23, 7]
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        # Written out by hand. Front + top + right side: a channel 5 + 4 + 0, a sample 30 + 6 + 5,
+        # a position of a sample 6 + 6 + 1, a channel of a sample 5 + 1, a group of one 15 + 3.
+        ("channels", [9, 41, 13, 6, 18, 13]),
+        # A feature 5 + 20 + 4, a sequence 30 + 5 + 6, a token 6 + 1, a feature of a sequence
+        # 5 + 5 + 1, a group of one 15 + 5 + 3.
+        ("tokens", [29, 41, 7, 11, 23, 7]),
+    ],
+)
+def test_the_family_darkens_the_right_number_of_faces(layout: Any, expected: list[int]) -> None:
+    panels = make_family_figure(layout).axes
+    plt.close("all")
+    counts = [int(dark(ax, name).sum()) for ax, name in zip(panels, NAMES, strict=True)]
+    assert counts == expected
 
 
-def test_the_family_takes_five_axes_or_six(six_axes: list[Any]) -> None:
-    plot_norm_family(six_axes[:5], (4, 6, 5), 2)
-    with pytest.raises(ValueError, match="got 4; expected 5 or 6"):
-        plot_norm_family(six_axes[:4], (4, 6, 5), 2)
-    with pytest.raises(ValueError, match="shape"):
-        plot_norm_family(six_axes, (4, 6), 2)
+def test_the_family_is_drawn_for_three_axes() -> None:
+    with pytest.raises(ValueError, match=r"shape: got \(4, 6\); expected"):
+        make_family_figure("channels", (4, 6))
 
 
 @pytest.mark.parametrize("layout", ["channels", "tokens"])

@@ -22,7 +22,7 @@ from normlab.book.plotting.style import NORM_COLORS
 def draw() -> Figure:
     figure = Figure(figsize=(3, 3), dpi=100)
     ax: Any = figure.add_subplot()
-    plot_shared_cells(ax, "group_norm", (3, 4, 5), num_groups=2)
+    plot_shared_cells(ax, "instance_norm", (3, 4, 5))
     return figure
 
 

@@ -51,14 +51,10 @@ def test_no_two_colors_of_a_figure_look_alike(vision: str) -> None:
 
 
 def test_every_norm_has_a_color_a_line_style_and_a_marker_of_its_own() -> None:
-    tables: list[dict[str, object]] = [
-        dict(plotting.NORM_COLORS),
-        dict(plotting.NORM_LINESTYLES),
-        dict(plotting.NORM_MARKERS),
-    ]
-    for table in tables:
-        assert set(table) == {"none", *NORMS}
-        assert len({str(value) for value in table.values()}) == len(table)
+    assert set(plotting.NORM_COLORS) == {"none", *NORMS}
+    styles = plotting.group_styles(plotting.NORM_COLORS)
+    for part in ("color", "linestyle", "marker"):
+        assert len({str(style[part]) for style in styles.values()}) == len(styles)
 
 
 def test_norm_style_unpacks_into_plot(ax: Any) -> None:

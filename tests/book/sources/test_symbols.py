@@ -58,8 +58,3 @@ def test_a_library_without_symbols_is_reported_as_such(
         library.write_bytes(content)
     with pytest.raises(MissingInTorchError, match="symbol table .*; wheels for Linux keep it"):
         find_compiled("layer_norm_cpu")
-
-
-def test_a_library_of_another_build_is_missing(library: Path) -> None:
-    with pytest.raises(MissingInTorchError, match="symbol table in libtorch_none.so"):
-        find_compiled("layer_norm_cuda", library="torch_none")

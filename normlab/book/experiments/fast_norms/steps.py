@@ -1,7 +1,4 @@
-"""The recorded steps of the ladder, and the parts of a call.
-
-`python -m normlab.book.bench.ladder` and `python -m normlab.book.bench.calls` write the records.
-"""
+"""The recorded steps of the ladder: `python -m normlab.book.bench.ladder` writes them."""
 
 from __future__ import annotations
 
@@ -67,19 +64,6 @@ class Steps:
                     return case
                 break
         raise KeyError(f"case: got {dtype} {shape}; the record concludes nothing about it")
-
-
-def read_call(path: Path | str, shape: tuple[int, int]) -> dict[str, dict[str, float]]:
-    """What a call takes with less and less in it, of the record of `normlab.book.bench.calls`."""
-    record = json.loads(Path(path).read_text(encoding="utf-8"))
-    (case,) = (case for case in record["calls"] if tuple(case["shape"]) == shape)
-    return {part["name"]: part for part in case["parts"]}
-
-
-def read_threads(path: Path | str) -> dict[str, dict[str, dict[str, float]]]:
-    """Of the same record, what a second thread gains: norm -> variant -> `speedup` and `equal`."""
-    record = json.loads(Path(path).read_text(encoding="utf-8"))
-    return {case["case"].split()[0]: case["by"] for case in record["threads"]}
 
 
 def span(values: Iterable[float], digits: int = 2) -> str:

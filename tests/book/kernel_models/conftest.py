@@ -1,0 +1,6 @@
+"""Make the comparison importable without packages of tests."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
