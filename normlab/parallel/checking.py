@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 import torch
@@ -14,6 +15,7 @@ from normlab.checks.probing import ForeignFunction, ForeignModule, ForeignNorm
 from normlab.checks.report import CheckFailed, Failure, Report
 from normlab.checks.tolerances import error_budget, max_error
 from normlab.norms import NORMS
+from normlab.parallel.changes import record, subtract_squares, sum_shares
 from normlab.parallel.division import (
     HEAD_DIM,
     Divided,
@@ -27,7 +29,7 @@ from normlab.parallel.division import (
 from normlab.parallel.gradients import reduce_norm_gradients
 from normlab.parallel.mistakes import MISTAKES
 from normlab.parallel.processes import Processes, RankFailed
-from normlab.parallel.symptoms import Summands, split_parameter_gradient
+from normlab.parallel.simulation import simulate
 
 _LIMIT = 1e-12
 _EPS = 1e-3  # of functions
@@ -217,21 +219,22 @@ def _compare(
         return
     number = torch.finfo(division.x.dtype).eps if eps is None else eps
     possible = {n: m for n, m in MISTAKES.items() if exact.over in m.over}
-    outputs = ((n, m.output(exact, number)) for n, m in possible.items() if m.output)
+    outputs = ((n, simulate(m, exact, number).y) for n, m in possible.items())
     yield ("output", *_verdict(y, right.y, outputs))
     if not _near(y, right.y):
         return
     gradients = (
-        (n, gradient(exact, right.dx, number))
+        (n, simulate(replace(m, moments=moments), exact, number).dx)
         for n, m in possible.items()
-        for gradient in m.input_gradients
+        # a norm may send mean and deviations in turn or at once, and their gradients differ
+        for moments in (m.moments, subtract_squares)
     )
     yield ("input gradient", *_verdict(dx, right.dx, gradients))
     for name in ("dweight", "dbias"):
         if getattr(answers[0].values, name) is not None:
             yield _compare_parameter(name, exact, answers, right, number)
     if right.running_mean is not None and answers[0].values.running_mean is not None:
-        yield _compare_running(exact, answers, right)
+        yield _compare_running(exact, answers, right, number)
 
 
 def _near(got: Tensor, right: Tensor, singles: Sequence[Tensor] = ()) -> bool:
@@ -256,43 +259,45 @@ def _verdict(
     return "it differs from that of one process, by no mistake that is known here", None
 
 
-def _summed(given: Summands, *names: str) -> Iterator[tuple[str, Tensor]]:
-    """Mistakes, and the gradient that each gives."""
-    known = ((name, MISTAKES[name].summed) for name in names)
-    return ((name, summed(given)) for name, summed in known if summed)
-
-
 def _compare_parameter(
     name: str, whole: Division, answers: Sequence[Answer], right: Values, eps: float
 ) -> tuple[str, str, str | None]:
     check = {"dweight": "weight gradient", "dbias": "bias gradient"}[name]
     expected: Tensor = getattr(right, name)
-    parts = [getattr(a.values, name) for a in answers]
-    if not answers[0].reduced:
-        together = torch.cat(parts) if whole.axis == 1 else torch.stack(parts).sum(0)
-        given = Summands(expected, parts, 0)
-        return check, *_verdict(together, expected, _summed(given, "averaged", "reduced_twice"))
-    mine = [split_parameter_gradient(whole, r, eps)[name == "dbias"] for r in range(len(parts))]
-    for rank, got in enumerate(parts):
-        sentence, mistake = _verdict(
-            got, expected, _summed(Summands(expected, mine, rank), *MISTAKES)
-        )
+    got = [getattr(a.values, name) for a in answers]
+    if answers[0].reduced:
+        parts = _split_parameter_gradient(name, whole, eps)
+        names = [n for n, m in MISTAKES.items() if m.gradients is not sum_shares]
+    else:
+        parts, names = [expected / len(got)] * len(got), ["averaged", "reduced_twice"]
+        got = [torch.cat(got) if whole.axis == 1 else torch.stack(got).sum(0)]
+    for rank, one in enumerate(got):
+        wrong = ((n, MISTAKES[n].gradients(parts)[rank]) for n in names)
+        sentence, mistake = _verdict(one, expected, wrong)
         if sentence:
-            return check, f"on rank {rank}: {sentence}", mistake
+            where = f"on rank {rank}: " if answers[0].reduced else ""
+            return check, where + sentence, mistake
     return check, "", None
 
 
+def _split_parameter_gradient(name: str, whole: Division, eps: float) -> list[Tensor]:
+    """What each process's own samples or tokens give to the gradient of weight or bias."""
+    x_hat = one_process(whole, eps, affine=False).y
+    cells = whole.dy * x_hat if name == "dweight" else whole.dy
+    return [part.sum(0) for part in cells.split(whole.shards)]
+
+
 def _compare_running(
-    whole: Division, answers: Sequence[Answer], right: Values
+    whole: Division, answers: Sequence[Answer], right: Values, eps: float
 ) -> tuple[str, str, str | None]:
     def joined(values: Values) -> Tensor:
         assert values.running_mean is not None and values.running_var is not None
         return torch.cat([values.running_mean, values.running_var])
 
+    recorded = {n: m for n, m in MISTAKES.items() if m.record is not record}
     for rank, one in enumerate(answers):
-        found = ((n, m.running(whole, rank, right)) for n, m in MISTAKES.items() if m.running)
-        known = ((n, torch.cat(statistics)) for n, statistics in found if statistics)
-        sentence, mistake = _verdict(joined(one.values), joined(right), known)
+        wrong = ((n, simulate(m, whole, eps).running[rank]) for n, m in recorded.items())
+        sentence, mistake = _verdict(joined(one.values), joined(right), wrong)
         if sentence:
             return "running statistics", f"on rank {rank}: {sentence}", mistake
     return "running statistics", "", None
