@@ -19,8 +19,6 @@ RIGHT = [
     (functools.partial(parallel.SyncBatchNorm, eps=1e-2, momentum=None), "batch_norm"),
     (parallel.rms_norm, "rms_norm"),
     (parallel.layer_norm, "layer_norm"),
-    (parallel.SequenceParallelLayerNorm, "layer_norm"),
-    (parallel.SequenceParallelRMSNorm, "rms_norm"),
     (nn.LayerNorm, "layer_norm"),
     (layers.RMSNorm, "rms_norm"),
     (functools.partial(mutants.wrong_sync_batch_norm, ""), "batch_norm"),
