@@ -130,14 +130,6 @@ def subtract_squares(shares: Shares, axis: int, sums: Change, centered: bool) ->
     return _pack(means, [s - m.square() for s, m in zip(squares, means, strict=True)], counts)
 
 
-def divide_by_own_count(shares: Shares, axis: int, sums: Change, centered: bool) -> list[Found]:
-    """The backward of a mean divides by the count of the process."""
-    counts = _count(shares, axis, sums)
-    factors = [n / max(1, x.shape[axis]) for n, x in zip(counts, shares, strict=True)]
-    scaled = [x.detach() + f * (x - x.detach()) for f, x in zip(factors, shares, strict=True)]
-    return subtract_squares(scaled, axis, sums, centered)
-
-
 # What a batch norm records, of its input and of what it normalizes with.
 
 

@@ -31,6 +31,8 @@ from normlab.parallel.mistakes import MISTAKES
 from normlab.parallel.processes import Processes, RankFailed
 from normlab.parallel.simulation import simulate
 
+Finding = tuple[str, str, str | None]  # check, what is wrong or "", and the mistake
+_WAITED = ("skips_collective", "sends_in_evaluation")
 _LIMIT = 1e-12
 _EPS = 1e-3  # of functions
 # of what torch does not have either, there is no form for several processes
@@ -97,16 +99,24 @@ def check_parallel(
         )
     if world_size < 2:
         raise ValueError(f"world_size: got {world_size}; expected 2 or more")
-    report = Report(like)
+    cases, checks, failures = 0, dict[str, None](), dict[str, Failure]()
     pool = processes or Processes(world_size, time_limit=60, patience=5)
     try:
         for division in make_divisions(like, over, pool.world_size):
-            report.cases += 1
-            if not _examine(layer, division, reduce, pool, report):
+            cases, waited = cases + 1, False
+            for check, sentence, mistake in _examine(layer, division, reduce, pool, {*failures}):
+                checks[check] = None
+                known = failures.get(check)
+                if sentence and (known is None or (mistake and known.mistake is None)):
+                    failures.pop(check, None)
+                    failures[check] = Failure(check, f"with {division}: {sentence}", mistake)
+                waited = waited or mistake in _WAITED
+            if waited:
                 break
     finally:
         if processes is None:
             pool.close()
+    report = Report(like, checks=[*checks], failures=[*failures.values()], cases=cases)
     if raise_on_failure and not report.passed:
         raise CheckFailed(str(report))
     return report
@@ -161,50 +171,36 @@ def evaluate(layer: Any, whole: Division) -> torch.Size | None:
 
 
 def _examine(
-    layer: Any, division: Division, reduce: Callable[..., Any], pool: Processes, report: Report
-) -> bool:
-    """Run one division; whether the next one is worth running."""
+    layer: Any,
+    division: Division,
+    reduce: Callable[[nn.Module], Any],
+    pool: Processes,
+    failed: set[str],
+) -> Iterator[Finding]:
+    """What one division shows, given the checks that failed in those before it."""
     name = getattr(getattr(layer, "func", layer), "__name__", type(layer).__name__)
-    _note(report, "runs", division, "", None)
     try:
         answers = pool.run(answer, layer, division, reduce)
         alone = pool.run(evaluate, layer, division) if division.over == "samples" else []
     except (RankFailed, TimeoutError) as error:
-        waited = isinstance(error, TimeoutError) or bool(error.waited and error.finished)
-        in_evaluation = "in evaluate" in str(error)
-        kind = "sends_in_evaluation" if in_evaluation else "skips_collective"
-        kind = kind if waited else "raises"
-        _note(report, "runs", division, f"{name}: {MISTAKES[kind].says}. {error}", kind)
-        return not waited
-    if division.offset and report.failures:
-        return True  # what is wrong around zero says nothing new around a large mean
-    failed = {f.check for f in report.failures}
-    for check, message, mistake in _compare(division, answers):
-        if check == "running statistics" and "output" in failed:
-            continue  # wrong statistics are wrong when recorded, too
-        _note(report, check, division, message, mistake)
-    if alone and "output" in report.checks and not division.offset:
+        kind = "raises"
+        if isinstance(error, TimeoutError) or (error.waited and error.finished):
+            kind = _WAITED["in evaluate" in str(error)]
+        yield "runs", f"{name}: {MISTAKES[kind].says}. {error}", kind
+        return
+    yield "runs", "", None
+    if division.offset and failed:
+        return  # what is wrong around zero says nothing new around a large mean
+    for finding in _compare(division, answers):
+        # wrong statistics are wrong when recorded, too
+        if finding[0] != "running statistics" or "output" not in failed:
+            yield finding
+    if alone and not division.offset:
         same = alone[0] == answers[0].values.y.shape
-        _note(report, "evaluation", division, "" if same else "another shape", None)
-    return True
+        yield "evaluation", "" if same else "another shape", None
 
 
-def _note(
-    report: Report, check: str, division: Division, message: str, mistake: str | None
-) -> None:
-    """Record a check and its first failure, or the first that names a mistake."""
-    if check not in report.checks:
-        report.checks.append(check)
-    before = [f for f in report.failures if f.check == check]
-    if message and (not before or (mistake is not None and before[0].mistake is None)):
-        report.failures[:] = [f for f in report.failures if f.check != check]
-        report.failures.append(Failure(check, f"with {division}: {message}", mistake))
-
-
-def _compare(
-    division: Division, answers: Sequence[Answer]
-) -> Iterator[tuple[str, str, str | None]]:
-    """Each check, with a sentence and the mistake where it fails."""
+def _compare(division: Division, answers: Sequence[Answer]) -> Iterator[Finding]:
     exact, eps = double(division), answers[0].eps
     right = one_process(exact, eps)
     y, dx = (
@@ -261,7 +257,7 @@ def _verdict(
 
 def _compare_parameter(
     name: str, whole: Division, answers: Sequence[Answer], right: Values, eps: float
-) -> tuple[str, str, str | None]:
+) -> Finding:
     check = {"dweight": "weight gradient", "dbias": "bias gradient"}[name]
     expected: Tensor = getattr(right, name)
     got = [getattr(a.values, name) for a in answers]
@@ -289,7 +285,7 @@ def _split_parameter_gradient(name: str, whole: Division, eps: float) -> list[Te
 
 def _compare_running(
     whole: Division, answers: Sequence[Answer], right: Values, eps: float
-) -> tuple[str, str, str | None]:
+) -> Finding:
     def joined(values: Values) -> Tensor:
         assert values.running_mean is not None and values.running_var is not None
         return torch.cat([values.running_mean, values.running_var])

@@ -31,10 +31,6 @@ def _centered(norm: Norm) -> bool:
     return norm.centered
 
 
-def _none(norm: Norm) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class ParallelMistake:
     """One way to get a norm over several processes wrong; see :mod:`normlab.parallel.changes`."""
@@ -122,12 +118,6 @@ MISTAKES = {
         "the statistics are taken as constants. Let the gradient pass through the collective",
         over=_DIVIDED_MEANS,
         sums=changes.sum_without_gradient,
-    ),
-    "local_count": ParallelMistake(
-        "the mean in the backward divides by this process's count. Divide by the count of all",
-        over=_DIVIDED_MEANS,
-        moments=changes.divide_by_own_count,
-        wrong_norm=_none,
     ),
     "spread_missing": ParallelMistake(
         "the variances are averaged, which leaves out how far the means of the shares differ. "
