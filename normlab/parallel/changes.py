@@ -8,24 +8,17 @@ everything, so that the check finds the values of a mistake by making it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from normlab.parallel.collectives import group_size, sum_over_group
+from normlab.parallel.moments import Moments
 
 Shares = Sequence[Tensor]
 Change = Callable[[Shares], Shares]
-
-
-class Found(NamedTuple):
-    """Statistics as one process knows them."""
-
-    mean: Tensor
-    var: Tensor  #: biased
-    cells: float  #: how many they are of
 
 
 # Sums, which statistics and gradients are made of.
@@ -83,25 +76,24 @@ def _make_mean(axis: int, sums: Change, counts: Shares) -> Change:
     return mean
 
 
-def _find(shares: Shares, mean: Change, counts: Shares, centered: bool) -> list[Found]:
+def _find(shares: Shares, mean: Change, counts: Shares, centered: bool) -> list[Moments]:
     means = mean(shares) if centered else [x.new_zeros(()) for x in shares]
     variances = mean([(x - m).square() for x, m in zip(shares, means, strict=True)])
     return _pack(means, variances, counts)
 
 
-def _pack(means: Shares, variances: Shares, counts: Shares) -> list[Found]:
-    triples = zip(means, variances, counts, strict=True)
-    return [Found(mean, var, float(n)) for mean, var, n in triples]
+def _pack(means: Shares, variances: Shares, counts: Shares) -> list[Moments]:
+    return [Moments(*of_one) for of_one in zip(counts, means, variances, strict=True)]
 
 
-def find_moments(shares: Shares, axis: int, sums: Change, centered: bool) -> list[Found]:
+def find_moments(shares: Shares, axis: int, sums: Change, centered: bool) -> list[Moments]:
     """Right, if `sums` is; in float64, so that only the mistake is wrong."""
     shares = [x.double() for x in shares]
     counts = _count(shares, axis, sums)
     return _find(shares, _make_mean(axis, sums, counts), counts, centered)
 
 
-def average_moments(shares: Shares, axis: int, sums: Change, centered: bool) -> list[Found]:
+def average_moments(shares: Shares, axis: int, sums: Change, centered: bool) -> list[Moments]:
     """Each process counts the same, however few cells it has."""
     shares = [x.double() for x in shares]
 
@@ -112,7 +104,7 @@ def average_moments(shares: Shares, axis: int, sums: Change, centered: bool) -> 
     return _find(shares, mean, _count(shares, axis, sums), centered)
 
 
-def average_spreads(shares: Shares, axis: int, sums: Change, centered: bool) -> list[Found]:
+def average_spreads(shares: Shares, axis: int, sums: Change, centered: bool) -> list[Moments]:
     """Deviations are those from the mean of a process."""
     shares = [x.double() for x in shares]
     counts = _count(shares, axis, sums)
@@ -121,7 +113,7 @@ def average_spreads(shares: Shares, axis: int, sums: Change, centered: bool) -> 
     return _pack(mean(shares), mean([d.square() for d in own]), counts)
 
 
-def subtract_squares(shares: Shares, axis: int, sums: Change, centered: bool) -> list[Found]:
+def subtract_squares(shares: Shares, axis: int, sums: Change, centered: bool) -> list[Moments]:
     """The mean of squares minus the square of the mean, in the input's dtype."""
     counts = _count(shares, axis, sums)
     mean = _make_mean(axis, sums, counts)
@@ -133,22 +125,22 @@ def subtract_squares(shares: Shares, axis: int, sums: Change, centered: bool) ->
 # What a batch norm records, of its input and of what it normalizes with.
 
 
-def record(input: Tensor, found: Found) -> Found:
+def record(input: Tensor, found: Moments) -> Moments:
     """The variance has Bessel's correction."""
-    return found._replace(var=found.var * (found.cells / max(1.0, found.cells - 1)))
+    return found._replace(var=found.var * found.n / (found.n - 1).clamp(min=1))
 
 
-def record_own(input: Tensor, found: Found) -> Found:
+def record_own(input: Tensor, found: Moments) -> Moments:
     """Statistics of this process."""
     return record(input, *find_moments([input], 0, keep_own, True))
 
 
-def record_with_own_count(input: Tensor, found: Found) -> Found:
+def record_with_own_count(input: Tensor, found: Moments) -> Moments:
     """Bessel's correction for the cells of this process."""
-    return record(input, found._replace(cells=len(input)))
+    return record(input, found._replace(n=found.n.new_tensor(len(input))))
 
 
-def record_biased(input: Tensor, found: Found) -> Found:
+def record_biased(input: Tensor, found: Moments) -> Moments:
     """No correction."""
     return found
 

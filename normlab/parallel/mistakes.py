@@ -13,8 +13,9 @@ from torch import Tensor
 
 from normlab.norms import Norm
 from normlab.parallel import changes
-from normlab.parallel.changes import Change, Found, Shares
+from normlab.parallel.changes import Change, Shares
 from normlab.parallel.division import Divided
+from normlab.parallel.moments import Moments
 
 _DIVIDED_MEANS: tuple[Divided, ...] = ("samples", "features", "all heads")
 _SUMMED: tuple[Divided, ...] = ("tokens", "heads")
@@ -39,8 +40,8 @@ class ParallelMistake:
     _: KW_ONLY
     over: tuple[Divided, ...] = ()  #: what is divided where it can be made
     sums: Change = changes.sum_shares  #: over all processes
-    moments: Callable[[Shares, int, Change, bool], list[Found]] = changes.find_moments
-    record: Callable[[Tensor, Found], Found] = changes.record
+    moments: Callable[[Shares, int, Change, bool], list[Moments]] = changes.find_moments
+    record: Callable[[Tensor, Moments], Moments] = changes.record
     skips_empty: bool = False  #: a process without samples joins no collective
     sends_in_evaluation: bool = False
     #: axes of the (N, heads, T, head_dim) of a process that one statistic is over

@@ -13,17 +13,11 @@ from normlab.parallel.collectives import Group, gather_from_group, sum_over_grou
 
 
 class Moments(NamedTuple):
-    """Count, mean and biased variance, equal on all processes.
+    """Count, mean and biased variance of the cells of all processes, in float64."""
 
-    Attributes:
-        n: float64 scalar, cells behind each mean.
-        mean: float64, with size 1 along the reduced axes.
-        var: the same.
-    """
-
-    n: Tensor
-    mean: Tensor
-    var: Tensor
+    n: Tensor  #: a scalar
+    mean: Tensor  #: with size 1 along the reduced axes
+    var: Tensor  #: the same
 
 
 def merge_moments(counts: Tensor, means: Tensor, squares: Tensor) -> tuple[Tensor, Tensor, Tensor]:

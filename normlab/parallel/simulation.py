@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from normlab.norms import NORMS
-from normlab.parallel.changes import Found, Shares, keep_own
+from normlab.parallel.changes import Shares, keep_own
 from normlab.parallel.division import MOMENTUM, Division, scalar
 from normlab.parallel.mistakes import ParallelMistake
+from normlab.parallel.moments import Moments
 
 
 class Simulated(NamedTuple):
@@ -24,7 +25,7 @@ class Simulated(NamedTuple):
 
 def standardize(
     mistake: ParallelMistake, shares: Shares, axis: int, eps: float, centered: bool
-) -> tuple[Shares, list[Found]]:
+) -> tuple[Shares, list[Moments]]:
     """Shares by statistics over an axis of all, and these statistics."""
     found = mistake.moments(shares, axis, mistake.sums, centered)
     pairs = zip(shares, found, strict=True)
@@ -42,7 +43,7 @@ def simulate(mistake: ParallelMistake, whole: Division, eps: float) -> Simulated
     centered, axis = NORMS[whole.like].centered, 0 if whole.over == "samples" else 1
     parts = [whole.share(rank) for rank in range(len(whole.shards))]
     shares = [part.x.clone().requires_grad_() for part in parts]
-    found: list[Found] = []
+    found: list[Moments] = []
     if mistake.head_axes is not None:
         x_hats: Shares = [
             p.collect(standardize_heads(p.arrange(x), mistake.head_axes, eps, centered))
@@ -61,9 +62,8 @@ def simulate(mistake: ParallelMistake, whole: Division, eps: float) -> Simulated
     dx = torch.cat(torch.autograd.grad(loss, shares), whole.axis)
     running = []
     if NORMS[whole.like].has_running:
-        pairs = zip(shares, found, strict=True)
-        recorded = (mistake.record(x, f) for x, f in pairs)
-        running = [
-            torch.cat([MOMENTUM * r.mean[0], 1 + MOMENTUM * (r.var[0] - 1)]) for r in recorded
-        ]
+        for x, of_one in zip(shares, found, strict=True):
+            recorded = mistake.record(x, of_one)
+            after = MOMENTUM * recorded.mean[0], 1 + MOMENTUM * (recorded.var[0] - 1)
+            running.append(torch.cat(after).detach())
     return Simulated(torch.cat(ys, whole.axis).detach(), dx, running)
