@@ -214,7 +214,7 @@ def _compare(division: Division, answers: Sequence[Answer]) -> Iterator[Finding]
         yield ("output", *(("", None) if near else named))
         return
     number = torch.finfo(division.x.dtype).eps if eps is None else eps
-    possible = {n: m for n, m in MISTAKES.items() if exact.over in m.over}
+    possible = {n: m for n, m in MISTAKES.items() if m.fits(exact.like, exact.over)}
     outputs = ((n, simulate(m, exact, number).y) for n, m in possible.items())
     yield ("output", *_verdict(y, right.y, outputs))
     if not _near(y, right.y):

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from torch import Tensor
 
-from normlab.norms import Norm
+from normlab.norms import NORMS
 from normlab.parallel import changes
 from normlab.parallel.changes import Change, Shares
 from normlab.parallel.division import Divided
@@ -26,10 +26,6 @@ _COPIED: tuple[tuple[str, Divided], ...] = (
     ("layer_norm", "tokens"),
     ("rms_norm", "tokens"),
 )
-
-
-def _centered(norm: Norm) -> bool:
-    return norm.centered
 
 
 @dataclass(frozen=True)
@@ -48,8 +44,12 @@ class ParallelMistake:
     head_axes: tuple[int, ...] | None = None
     weights: Change = changes.keep_own  #: those of a QK norm
     gradients: Change = changes.sum_shares  #: those of weight and bias, after the backward pass
-    wrong_norm: Callable[[Norm], bool] = lambda norm: True  #: whether there is a wrong norm with it
+    in_means: bool = False  #: whether only a norm that subtracts a mean can have it
     met: Mapping[tuple[str, Divided], str] = field(default_factory=dict)  #: where
+
+    def fits(self, like: str, over: Divided) -> bool:
+        """Whether such a norm can have it."""
+        return over in self.over and (NORMS[like].centered or not self.in_means)
 
 
 #: `Failure.mistake` of a report -> the mistake
@@ -125,14 +125,14 @@ MISTAKES = {
         "Add n_r (mean_r - mean)^2 for each share",
         over=_DIVIDED_MEANS,
         moments=changes.average_spreads,
-        wrong_norm=_centered,
+        in_means=True,
     ),
     "cancellation": ParallelMistake(
         "exact around zero and wrong around 1e4 in float32: the mean of squares minus the square "
         "of the mean cancels. Send squared deviations from each share's own mean",
         over=_DIVIDED_MEANS,
         moments=changes.subtract_squares,
-        wrong_norm=_centered,
+        in_means=True,
     ),
     "running_local": ParallelMistake(
         "the running statistics follow this process's share, not the whole batch",

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from normlab.layers import LayerNorm, RMSNorm
-from normlab.norms import NORMS
 from normlab.parallel.division import Divided
 from normlab.parallel.gradients import reduce_norm_gradients
 from normlab.parallel.mistakes import MISTAKES, ParallelMistake
@@ -143,11 +142,10 @@ def parallel_mutants() -> Iterator[ParallelMutant]:
     """Every wrong norm over several processes, with the name that it must fail under."""
     for (like, over), norm in _NORMS.items():
         for name, mistake in MISTAKES.items():
-            if over in mistake.over and mistake.wrong_norm(NORMS[like]):
-                layer = norm if over == "tokens" else functools.partial(norm, name)
-                copied = over in ("tokens", "heads")
-                reduce = (
-                    functools.partial(reduce_wrongly, name) if copied else reduce_norm_gradients
-                )
-                source = mistake.met.get((like, over), CONSTRUCTED)
-                yield ParallelMutant(like, over, name, layer, reduce, source)
+            if not mistake.fits(like, over):
+                continue
+            layer = norm if over == "tokens" else functools.partial(norm, name)
+            copied = over in ("tokens", "heads")
+            reduce = functools.partial(reduce_wrongly, name) if copied else reduce_norm_gradients
+            source = mistake.met.get((like, over), CONSTRUCTED)
+            yield ParallelMutant(like, over, name, layer, reduce, source)
