@@ -2,9 +2,13 @@ r"""Learning rates that start small: linear warmup, then constant, or a decay.
 
 Each schedule is stepped once after each update: :func:`linear_then_cosine` consists of torch's own
 classes and saves its settings, the others are a :class:`torch.optim.lr_scheduler.LambdaLR`, which
-does not. The learning rate of the optimizer is the peak. With updates :math:`t = 1, 2, \dots`,
-update :math:`t` of a warmup of :math:`w` steps uses :math:`t/w` of the peak: the first is small
-but not zero, and update :math:`w` is the first at the peak.
+does not. The learning rate of the optimizer is the peak, of each parameter group its own. With
+updates :math:`t = 1, 2, \dots`, update :math:`t` of a warmup of :math:`w` steps uses :math:`t/w` of
+the peak: the first is small but not zero, and update :math:`w` is the first at the peak.
+
+`warmup_steps` is w, and 0, where it is allowed, starts at the peak; `total_steps` is n, the updates
+that are planned. A number of steps that is no integer raises a TypeError; one that is too small, a
+warmup longer than the training, or a learning rate that is negative or not finite a ValueError.
 """
 
 from __future__ import annotations
@@ -58,13 +62,6 @@ def _check(optimizer: Optimizer, warmup_steps: int, total_steps: int | None, lea
             )
 
 
-def _check_final_factor(final_factor: float) -> None:
-    if not 0 <= final_factor <= 1:
-        raise ValueError(
-            f"final_factor: got {final_factor}; expected a share of the peak, between 0 and 1"
-        )
-
-
 def _warm_up(optimizer: Optimizer, warmup_steps: int, after: Callable[[int], float]) -> LambdaLR:
     """Linear warmup to 1, then `after(t)` for updates t beyond the warmup."""
 
@@ -82,25 +79,10 @@ def constant(
 
     .. math:: \eta_t = \eta \min(1, t/w)
 
-    Args:
-        optimizer: its learning rate is the peak, of each parameter group its own.
-        warmup_steps: w; 0 starts at the peak.
-        total_steps: updates that are planned; given, a longer warmup is refused.
-
-    Raises:
-        TypeError: a number of steps is no integer.
-        ValueError: a negative number of steps, a warmup longer than the training, or a
-            negative learning rate in the optimizer.
-
     Example:
         >>> import torch
         >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=8.0)
-        >>> schedule, rates = constant(optimizer, warmup_steps=4), []
-        >>> for _ in range(6):
-        ...     rates.append(optimizer.param_groups[0]["lr"])
-        ...     optimizer.step()
-        ...     schedule.step()
-        >>> rates
+        >>> next_rates(constant(optimizer, warmup_steps=4), 6)
         [2.0, 4.0, 6.0, 8.0, 8.0, 8.0]
     """
     _check(optimizer, warmup_steps, total_steps, 0)
@@ -114,15 +96,8 @@ def inverse_square_root(
 
     .. math:: \eta_t = \eta \min\!\left(t/w, \sqrt{w/t}\right)
 
-    Args:
-        optimizer: its learning rate is the peak; :func:`transformer_peak` gives the paper's.
-        warmup_steps: w, at least 1: it also sets the pace of the decay.
-        total_steps: updates that are planned; given, a longer warmup is refused.
-
-    Raises:
-        TypeError: a number of steps is no integer.
-        ValueError: `warmup_steps` is below 1 or longer than the training, or the optimizer has
-            a negative learning rate.
+    w is at least 1: it also sets the pace of the decay. :func:`transformer_peak` gives the paper's
+    peak.
 
     Source:
         vaswani2017attention, Eq. 3, divided by its largest value.
@@ -132,17 +107,9 @@ def inverse_square_root(
 
 
 def transformer_peak(width: int, warmup_steps: int) -> float:
-    r"""Largest learning rate of the Transformer's schedule.
+    r"""Largest learning rate of the Transformer's schedule, for tokens of `width` features.
 
     .. math:: \max_t \; d^{-1/2} \min(t^{-1/2}, t\, w^{-3/2}) = (d\, w)^{-1/2}
-
-    Args:
-        width: d, features of a token.
-        warmup_steps: w.
-
-    Raises:
-        TypeError: an argument is no integer.
-        ValueError: an argument is below 1.
 
     Source:
         vaswani2017attention, Eq. 3.
@@ -156,32 +123,13 @@ def transformer_peak(width: int, warmup_steps: int) -> float:
     return 1.0 / math.sqrt(width * warmup_steps)
 
 
-def linear_decay(
-    optimizer: Optimizer, *, warmup_steps: int, total_steps: int, final_factor: float = 0.0
-) -> LambdaLR:
-    r"""Warm up linearly, then fall linearly.
+def linear_decay(optimizer: Optimizer, *, warmup_steps: int, total_steps: int) -> LambdaLR:
+    r"""Warm up linearly, then fall linearly; update n + 1 would be the first at 0.
 
-    .. math:: \eta_t = \eta \, (f + (1 - f)(1 - p)), \qquad
-              p = \frac{t - \max(w, 1)}{n + 1 - \max(w, 1)}
-
-    Args:
-        optimizer: its learning rate is the peak.
-        warmup_steps: w; 0 starts at the peak.
-        total_steps: n; update n + 1 would be the first at `final_factor`.
-        final_factor: f, the share of the peak where the fall ends.
-
-    Raises:
-        TypeError: a number of steps is no integer.
-        ValueError: a negative number of steps, a warmup longer than the training, a
-            `final_factor` outside 0 to 1, or a negative learning rate in the optimizer.
+    .. math:: \eta_t = \eta \, (1 - p), \qquad p = \frac{t - \max(w, 1)}{n + 1 - \max(w, 1)}
     """
     _check(optimizer, warmup_steps, total_steps, 0)
-    _check_final_factor(final_factor)
-    return _warm_up(
-        optimizer,
-        warmup_steps,
-        lambda t: final_factor + (1 - final_factor) * (1 - _progress(t, warmup_steps, total_steps)),
-    )
+    return _warm_up(optimizer, warmup_steps, lambda t: 1 - _progress(t, warmup_steps, total_steps))
 
 
 def cosine_decay(
@@ -193,21 +141,16 @@ def cosine_decay(
               p = \frac{t - \max(w, 1)}{n + 1 - \max(w, 1)}
 
     Args:
-        optimizer: its learning rate is the peak.
-        warmup_steps: w; 0 starts at the peak.
-        total_steps: n; update n + 1 would be the first at `final_factor`.
-        final_factor: f, the share of the peak where the fall ends.
-
-    Raises:
-        TypeError: a number of steps is no integer.
-        ValueError: a negative number of steps, a warmup longer than the training, a
-            `final_factor` outside 0 to 1, or a negative learning rate in the optimizer.
+        final_factor: f, the share of the peak, 0 to 1, that update n + 1 would be the first at.
 
     Source:
         loshchilov2017sgdr, Eq. 5, without restarts.
     """
     _check(optimizer, warmup_steps, total_steps, 0)
-    _check_final_factor(final_factor)
+    if not 0 <= final_factor <= 1:
+        raise ValueError(
+            f"final_factor: got {final_factor}; expected a share of the peak, between 0 and 1"
+        )
 
     def fall(t: int) -> float:
         half_cosine = (1 + math.cos(math.pi * _progress(t, warmup_steps, total_steps))) / 2
@@ -225,20 +168,10 @@ def _progress(t: int, warmup_steps: int, total_steps: int) -> float:
 def linear_then_cosine(
     optimizer: Optimizer, *, warmup_steps: int, total_steps: int
 ) -> SequentialLR:
-    """Warm up linearly, then fall along half a cosine, by torch's own classes.
+    """The rates of :func:`cosine_decay` by torch's own classes, whose state holds the settings.
 
-    The rates are those of :func:`cosine_decay`; the state dict of this one holds the settings.
-
-    Args:
-        optimizer: its learning rate is the peak. Build the schedule before you load a state of
-            either: building it sets the rate of the optimizer to that of the first update.
-        warmup_steps: w, at least 2; update w is the first at the peak.
-        total_steps: n; update n + 1 would be the first at 0.
-
-    Raises:
-        TypeError: a number of steps is no integer.
-        ValueError: `warmup_steps` is below 2 or longer than the training, or the optimizer has
-            a negative learning rate.
+    w is at least 2. Build the schedule before you load a state, of it or of the optimizer:
+    building it sets the rate of the optimizer to that of the first update.
 
     Source:
         loshchilov2017sgdr, Eq. 5, without restarts.
@@ -252,15 +185,7 @@ def linear_then_cosine(
 def next_rates(schedule: LRScheduler, updates: int) -> list[float]:
     """Learning rates of the next updates, of the first parameter group; takes those updates.
 
-    Args:
-        schedule: stepped, with its optimizer, `updates` times.
-        updates: how many.
-
-    Example:
-        >>> import torch
-        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=8.0)
-        >>> next_rates(constant(optimizer, warmup_steps=4), 5)
-        [2.0, 4.0, 6.0, 8.0, 8.0]
+    Schedule and optimizer are stepped.
     """
     rates = []
     for _ in range(updates):

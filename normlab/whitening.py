@@ -3,6 +3,10 @@ r"""Whitening: a linear map after which the features of a batch have the identit
 With the covariance :math:`\Sigma` of the batch, :math:`y = W (x - \mu)` is white when
 :math:`W \Sigma W^\top = I`. That leaves a rotation free, so there are several whitenings; the
 functions here compute their matrices. Decorrelated features are in general not independent.
+
+A covariance is (C, C), symmetric and, but for Newton-Schulz, of full rank; a matrix is (C, C).
+A covariance that is not floating point raises a TypeError; one that is not square, not finite or
+of too low a rank a ValueError.
 """
 
 from __future__ import annotations
@@ -30,36 +34,19 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 
 class Whitened(NamedTuple):
-    """What :func:`whiten` returns.
+    """What :func:`whiten` returns."""
 
-    Attributes:
-        y: (N, C), the whitened batch, `(x - mean) @ matrix.T`.
-        mean: (C,), of the batch.
-        matrix: (C, C).
-    """
-
-    y: Tensor
-    mean: Tensor
-    matrix: Tensor
+    y: Tensor  #: (N, C), the whitened batch, `(x - mean) @ matrix.T`
+    mean: Tensor  #: (C,), of the batch
+    matrix: Tensor  #: (C, C)
 
 
 def make_covariance(x: Tensor) -> Tensor:
-    r"""Covariance of the features of a batch.
+    r"""Covariance (C, C) of the features of a batch x (N, C), of rank at most N - 1.
 
     .. math:: \Sigma = \frac1N \sum_n (x_n - \mu) (x_n - \mu)^\top
 
-    Args:
-        x: batch.
-
-    Shape:
-        x (N, C); returns (C, C), symmetric, of rank at most N - 1.
-
-    Raises:
-        TypeError: `x` is not real floating point.
-        ValueError: `x` is not (N, C) with N and C at least 1.
-
-    Conventions:
-        divisor N, as in batch norm.
+    The divisor is N, as in batch norm.
 
     Example:
         >>> make_covariance(torch.tensor([[0.0, 0.0], [2.0, 4.0]]))
@@ -74,19 +61,8 @@ def make_covariance(x: Tensor) -> Tensor:
 def pca_matrix(covariance: Tensor) -> Tensor:
     r"""Rotate onto the principal axes, then scale each: :math:`\Lambda^{-1/2} U^\top`.
 
-    Args:
-        covariance: symmetric and positive definite.
-
-    Shape:
-        covariance (C, C); returns (C, C).
-
-    Raises:
-        TypeError: `covariance` is not real floating point.
-        ValueError: it is not square, not finite, or not of full rank.
-
-    Conventions:
-        axes by falling variance; the largest component of each axis is positive. Where two
-        variances are equal their axes are arbitrary, and so is the gradient.
+    Axes by falling variance; the largest component of each axis is positive. Where two variances
+    are equal their axes are arbitrary, and so is the gradient.
     """
     values, vectors = _spectrum(covariance)
     values, vectors = values.flip(0), vectors.flip(1)
@@ -98,13 +74,9 @@ def pca_matrix(covariance: Tensor) -> Tensor:
 def zca_matrix(covariance: Tensor) -> Tensor:
     r"""The symmetric whitening matrix, :math:`\Sigma^{-1/2} = U \Lambda^{-1/2} U^\top`.
 
-    Of all whitenings it moves the data least in the mean square.
-
-    Args, shape and errors are those of :func:`pca_matrix`.
-
-    Conventions:
-        the gradient is that of the eigendecomposition, which is not finite where two variances
-        are equal; :func:`newton_schulz_matrix` has no such points.
+    Of all whitenings it moves the data least in the mean square. The gradient is that of the
+    eigendecomposition, which is not finite where two variances are equal;
+    :func:`newton_schulz_matrix` has no such points.
 
     Source:
         huang2018decorrelated, Section 3.
@@ -117,11 +89,7 @@ def cholesky_matrix(covariance: Tensor) -> Tensor:
     r"""The lower triangular whitening matrix, :math:`L^{-1}` with :math:`\Sigma = L L^\top`.
 
     The first feature is only scaled; each later one loses what the earlier ones predict of it.
-
-    Args, shape and errors are those of :func:`pca_matrix`.
-
-    Conventions:
-        differentiable wherever it is defined.
+    Differentiable wherever it is defined.
     """
     _spectrum(covariance.detach())  # a factor of a singular matrix may exist by rounding
     factor = torch.linalg.cholesky(covariance)
@@ -136,23 +104,9 @@ def newton_schulz_matrix(covariance: Tensor, *, steps: int = 5) -> Tensor:
         M_k = \tfrac12 (3 I - Z_k Y_k), \quad Y_{k+1} = Y_k M_k, \quad Z_{k+1} = M_k Z_k
 
     with :math:`Y_0 = \Sigma / \operatorname{tr} \Sigma` and :math:`Z_0 = I`; then
-    :math:`Z_k / \sqrt{\operatorname{tr} \Sigma}` tends to the ZCA matrix.
-
-    Args:
-        covariance: symmetric and positive semi-definite, with a positive trace. Rank failure
-            does not stop it: directions without variance are scaled by at most
-            :math:`1.5^{steps}`.
-        steps: number of iterations.
-
-    Shape:
-        covariance (C, C); returns (C, C).
-
-    Raises:
-        TypeError: `covariance` is not real floating point, or `steps` is not an integer.
-        ValueError: it is not square, not finite or has no positive trace, or `steps` < 0.
-
-    Conventions:
-        differentiable everywhere, by autograd through the steps.
+    :math:`Z_k / \sqrt{\operatorname{tr} \Sigma}` tends to the ZCA matrix. The covariance needs a
+    positive trace and no full rank: directions without variance are scaled by at most
+    :math:`1.5^{steps}`. Differentiable everywhere, by autograd through the steps.
 
     Source:
         higham1997stable; applied to activations in the form of
@@ -173,11 +127,7 @@ def uncoupled_newton_schulz_matrix(covariance: Tensor, *, steps: int = 5) -> Ten
 
     Kept as a specimen: once it has converged, an error grows by the factor
     :math:`|1 - (\sqrt\kappa + \kappa) / 2|` in every further step, for the condition number
-    :math:`\kappa` of the covariance. A few steps are safe; use
-    :func:`newton_schulz_matrix` for more.
-
-    Args, shape and errors are those of :func:`newton_schulz_matrix`; after a divergence the
-    entries are not finite.
+    :math:`\kappa` of the covariance, until entries are not finite.
 
     Source:
         huang2019iterative, Algorithm 1.
@@ -189,30 +139,18 @@ def uncoupled_newton_schulz_matrix(covariance: Tensor, *, steps: int = 5) -> Ten
 
 
 def whiten(x: Tensor, method: Method = "zca", *, eps: float = 0.0, steps: int = 5) -> Whitened:
-    r"""Whiten a batch with its own mean and covariance.
+    r"""Whiten a batch x (N, C) with its own mean and covariance, differentiably.
 
     .. math:: y = W (x - \mu), \qquad W (\Sigma + \epsilon I) W^\top = I
 
     Args:
-        x: batch.
-        method: "pca", "zca", "cholesky", or "newton_schulz", which is approximate.
-        eps: added to the diagonal of the covariance.
+        method: "newton_schulz" is approximate.
+        eps: added to the diagonal of the covariance; units of x².
         steps: of the Newton-Schulz iteration; the other methods take none.
 
-    Shape:
-        x (N, C); returns (N, C), (C,) and (C, C).
-
     Raises:
-        TypeError: `x` is not real floating point, or `steps` is not an integer.
-        ValueError: `x` is not (N, C), `eps` is negative, the method is unknown, or an exact
-            method with `eps` = 0 meets a covariance that cannot have full rank (N at most C) or
-            does not have it.
-
-    Units:
-        `eps` has the units of x².
-
-    Conventions:
-        statistics of the batch with divisor N; differentiable through them.
+        ValueError: `eps` is negative, the method is unknown, or an exact method with `eps` = 0
+            meets a covariance that cannot have full rank (N at most C) or does not have it.
 
     Example:
         >>> x = torch.tensor([[0.0, 0.0], [2.0, 2.0], [2.0, 0.0], [4.0, 2.0]])

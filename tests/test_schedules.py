@@ -1,5 +1,6 @@
 """The schedules, read off a real optimizer that takes real steps."""
 
+import functools
 import math
 import pickle
 
@@ -65,12 +66,10 @@ def test_inverse_square_root_is_equation_3_of_the_transformer_paper():
 def test_linear_decay_is_two_of_torchs_in_sequence():
     def torchs(optimizer):
         up = LinearLR(optimizer, start_factor=1 / 4, total_iters=3)
-        down = LinearLR(optimizer, start_factor=1.0, end_factor=0.1, total_iters=9)
+        down = LinearLR(optimizer, start_factor=1.0, end_factor=0.0, total_iters=9)
         return SequentialLR(optimizer, [up, down], milestones=[3])
 
-    ours = rates(
-        lambda o: schedules.linear_decay(o, warmup_steps=4, total_steps=12, final_factor=0.1), 15
-    )
+    ours = rates(lambda o: schedules.linear_decay(o, warmup_steps=4, total_steps=12), 15)
     assert ours == pytest.approx(rates(torchs, 15))
 
 
@@ -89,9 +88,13 @@ def test_decays_waste_no_update_and_stay_down(decay):
     got = rates(lambda o: decay(o, warmup_steps=3, total_steps=8), 20)
     assert all(rate > 0 for rate in got[:8])
     assert got[8:] == pytest.approx([0.0] * 12, abs=1e-15)
-    kept = rates(lambda o: decay(o, warmup_steps=3, total_steps=8, final_factor=0.25), 20)
-    assert kept[8:] == pytest.approx([0.075] * 12)
     assert got[2] == pytest.approx(0.3)  # update w is at the peak
+
+
+def test_the_cosine_ends_at_a_share_of_the_peak():
+    build = functools.partial(schedules.cosine_decay, warmup_steps=3, total_steps=8)
+    kept = rates(lambda o: build(o, final_factor=0.25), 20)
+    assert kept[8:] == pytest.approx([0.075] * 12)
     assert kept[2] == pytest.approx(0.3)
 
 
@@ -201,8 +204,7 @@ def test_a_bad_learning_rate_is_refused(bad):
 def test_other_errors():
     with pytest.raises(ValueError, match="^warmup_steps: got 0; expected 1 or more"):
         schedules.inverse_square_root(make_optimizer(), warmup_steps=0)
-    for decay in DECAYS:
-        with pytest.raises(ValueError, match=r"^final_factor: got 1.5; expected a share"):
-            decay(make_optimizer(), warmup_steps=1, total_steps=2, final_factor=1.5)
+    with pytest.raises(ValueError, match=r"^final_factor: got 1.5; expected a share"):
+        schedules.cosine_decay(make_optimizer(), warmup_steps=1, total_steps=2, final_factor=1.5)
     with pytest.raises(ValueError, match="^width: got 0"):
         schedules.transformer_peak(0, 10)

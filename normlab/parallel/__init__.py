@@ -7,45 +7,31 @@ the gradients of the shared weights backward).
 
 from normlab.parallel.batch import SyncBatchNorm, sync_batch_norm
 from normlab.parallel.checking import check_parallel
-from normlab.parallel.collectives import (
-    gather_from_group,
-    group_size,
-    share_with_group,
-    sum_over_group,
-)
+from normlab.parallel.collectives import gather_from_group, group_size, sum_over_group
 from normlab.parallel.conversion import convert_sync_batchnorm
 from normlab.parallel.features import layer_norm, rms_norm
 from normlab.parallel.gradients import find_partial_gradients, reduce_norm_gradients
-from normlab.parallel.moments import Moments, group_moments, merge_moments
+from normlab.parallel.heads import ParallelQKNorm
+from normlab.parallel.moments import merge_moments
 from normlab.parallel.mutants import ParallelMutant, parallel_mutants
 from normlab.parallel.processes import Processes, RankFailed
-from normlab.parallel.tokens import (
-    ParallelQKNorm,
-    SequenceParallelLayerNorm,
-    SequenceParallelRMSNorm,
-)
 
 __all__ = [
-    "Moments",
     "ParallelMutant",
     "ParallelQKNorm",
     "Processes",
     "RankFailed",
-    "SequenceParallelLayerNorm",
-    "SequenceParallelRMSNorm",
     "SyncBatchNorm",
     "check_parallel",
     "convert_sync_batchnorm",
     "find_partial_gradients",
     "gather_from_group",
-    "group_moments",
     "group_size",
     "layer_norm",
     "merge_moments",
     "parallel_mutants",
     "reduce_norm_gradients",
     "rms_norm",
-    "share_with_group",
     "sum_over_group",
     "sync_batch_norm",
 ]

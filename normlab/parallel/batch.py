@@ -109,18 +109,9 @@ class SyncBatchNorm(KeepsGroup, RunningNorm):
     """Module around :func:`sync_batch_norm`, with the signature of :class:`torch.nn.SyncBatchNorm`.
 
     It runs on any device that the backend of the group serves; gloo serves a CPU. Without running
-    statistics evaluation uses the batch, too, that of this process alone.
-
-    Args:
-        num_features: C.
-        eps: keeps the root away from zero; units of x².
-        momentum: weight of the new batch; None for the plain average over all batches.
-        affine: learn a weight (and bias) per channel.
-        track_running_stats: keep running statistics.
-        process_group: the processes that share the batch; None for all.
-        device: of parameters and buffers.
-        dtype: of parameters and buffers.
-        bias: learn a bias; without effect if `affine` is False.
+    statistics evaluation uses the batch, too, that of this process alone. A `momentum` of None
+    gives the plain average over all batches, a `process_group` of None is that of all processes,
+    and `bias` has no effect if `affine` is False.
     """
 
     def __init__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 import torch
@@ -14,6 +15,7 @@ from normlab.checks.probing import ForeignFunction, ForeignModule, ForeignNorm
 from normlab.checks.report import CheckFailed, Failure, Report
 from normlab.checks.tolerances import error_budget, max_error
 from normlab.norms import NORMS
+from normlab.parallel.changes import record, subtract_squares, sum_shares
 from normlab.parallel.division import (
     HEAD_DIM,
     Divided,
@@ -27,8 +29,10 @@ from normlab.parallel.division import (
 from normlab.parallel.gradients import reduce_norm_gradients
 from normlab.parallel.mistakes import MISTAKES
 from normlab.parallel.processes import Processes, RankFailed
-from normlab.parallel.symptoms import Summands, split_parameter_gradient
+from normlab.parallel.simulation import simulate
 
+Finding = tuple[str, str, str | None]  # check, what is wrong or "", and the mistake
+_WAITED = ("skips_collective", "sends_in_evaluation")
 _LIMIT = 1e-12
 _EPS = 1e-3  # of functions
 # of what torch does not have either, there is no form for several processes
@@ -95,16 +99,24 @@ def check_parallel(
         )
     if world_size < 2:
         raise ValueError(f"world_size: got {world_size}; expected 2 or more")
-    report = Report(like)
+    cases, checks, failures = 0, dict[str, None](), dict[str, Failure]()
     pool = processes or Processes(world_size, time_limit=60, patience=5)
     try:
         for division in make_divisions(like, over, pool.world_size):
-            report.cases += 1
-            if not _examine(layer, division, reduce, pool, report):
+            cases, waited = cases + 1, False
+            for check, sentence, mistake in _examine(layer, division, reduce, pool, {*failures}):
+                checks[check] = None
+                known = failures.get(check)
+                if sentence and (known is None or (mistake and known.mistake is None)):
+                    failures.pop(check, None)
+                    failures[check] = Failure(check, f"with {division}: {sentence}", mistake)
+                waited = waited or mistake in _WAITED
+            if waited:
                 break
     finally:
         if processes is None:
             pool.close()
+    report = Report(like, checks=[*checks], failures=[*failures.values()], cases=cases)
     if raise_on_failure and not report.passed:
         raise CheckFailed(str(report))
     return report
@@ -159,50 +171,36 @@ def evaluate(layer: Any, whole: Division) -> torch.Size | None:
 
 
 def _examine(
-    layer: Any, division: Division, reduce: Callable[..., Any], pool: Processes, report: Report
-) -> bool:
-    """Run one division; whether the next one is worth running."""
+    layer: Any,
+    division: Division,
+    reduce: Callable[[nn.Module], Any],
+    pool: Processes,
+    failed: set[str],
+) -> Iterator[Finding]:
+    """What one division shows, given the checks that failed in those before it."""
     name = getattr(getattr(layer, "func", layer), "__name__", type(layer).__name__)
-    _note(report, "runs", division, "", None)
     try:
         answers = pool.run(answer, layer, division, reduce)
         alone = pool.run(evaluate, layer, division) if division.over == "samples" else []
     except (RankFailed, TimeoutError) as error:
-        waited = isinstance(error, TimeoutError) or bool(error.waited and error.finished)
-        in_evaluation = "in evaluate" in str(error)
-        kind = "sends_in_evaluation" if in_evaluation else "skips_collective"
-        kind = kind if waited else "raises"
-        _note(report, "runs", division, f"{name}: {MISTAKES[kind].says}. {error}", kind)
-        return not waited
-    if division.offset and report.failures:
-        return True  # what is wrong around zero says nothing new around a large mean
-    failed = {f.check for f in report.failures}
-    for check, message, mistake in _compare(division, answers):
-        if check == "running statistics" and "output" in failed:
-            continue  # wrong statistics are wrong when recorded, too
-        _note(report, check, division, message, mistake)
-    if alone and "output" in report.checks and not division.offset:
+        kind = "raises"
+        if isinstance(error, TimeoutError) or (error.waited and error.finished):
+            kind = _WAITED["in evaluate" in str(error)]
+        yield "runs", f"{name}: {MISTAKES[kind].says}. {error}", kind
+        return
+    yield "runs", "", None
+    if division.offset and failed:
+        return  # what is wrong around zero says nothing new around a large mean
+    for finding in _compare(division, answers):
+        # wrong statistics are wrong when recorded, too
+        if finding[0] != "running statistics" or "output" not in failed:
+            yield finding
+    if alone and not division.offset:
         same = alone[0] == answers[0].values.y.shape
-        _note(report, "evaluation", division, "" if same else "another shape", None)
-    return True
+        yield "evaluation", "" if same else "another shape", None
 
 
-def _note(
-    report: Report, check: str, division: Division, message: str, mistake: str | None
-) -> None:
-    """Record a check and its first failure, or the first that names a mistake."""
-    if check not in report.checks:
-        report.checks.append(check)
-    before = [f for f in report.failures if f.check == check]
-    if message and (not before or (mistake is not None and before[0].mistake is None)):
-        report.failures[:] = [f for f in report.failures if f.check != check]
-        report.failures.append(Failure(check, f"with {division}: {message}", mistake))
-
-
-def _compare(
-    division: Division, answers: Sequence[Answer]
-) -> Iterator[tuple[str, str, str | None]]:
-    """Each check, with a sentence and the mistake where it fails."""
+def _compare(division: Division, answers: Sequence[Answer]) -> Iterator[Finding]:
     exact, eps = double(division), answers[0].eps
     right = one_process(exact, eps)
     y, dx = (
@@ -216,22 +214,23 @@ def _compare(
         yield ("output", *(("", None) if near else named))
         return
     number = torch.finfo(division.x.dtype).eps if eps is None else eps
-    possible = {n: m for n, m in MISTAKES.items() if exact.over in m.over}
-    outputs = ((n, m.output(exact, number)) for n, m in possible.items() if m.output)
+    possible = {n: m for n, m in MISTAKES.items() if m.fits(exact.like, exact.over)}
+    outputs = ((n, simulate(m, exact, number).y) for n, m in possible.items())
     yield ("output", *_verdict(y, right.y, outputs))
     if not _near(y, right.y):
         return
     gradients = (
-        (n, gradient(exact, right.dx, number))
+        (n, simulate(replace(m, moments=moments), exact, number).dx)
         for n, m in possible.items()
-        for gradient in m.input_gradients
+        # a norm may send mean and deviations in turn or at once, and their gradients differ
+        for moments in (m.moments, subtract_squares)
     )
     yield ("input gradient", *_verdict(dx, right.dx, gradients))
     for name in ("dweight", "dbias"):
         if getattr(answers[0].values, name) is not None:
             yield _compare_parameter(name, exact, answers, right, number)
     if right.running_mean is not None and answers[0].values.running_mean is not None:
-        yield _compare_running(exact, answers, right)
+        yield _compare_running(exact, answers, right, number)
 
 
 def _near(got: Tensor, right: Tensor, singles: Sequence[Tensor] = ()) -> bool:
@@ -256,43 +255,45 @@ def _verdict(
     return "it differs from that of one process, by no mistake that is known here", None
 
 
-def _summed(given: Summands, *names: str) -> Iterator[tuple[str, Tensor]]:
-    """Mistakes, and the gradient that each gives."""
-    known = ((name, MISTAKES[name].summed) for name in names)
-    return ((name, summed(given)) for name, summed in known if summed)
-
-
 def _compare_parameter(
     name: str, whole: Division, answers: Sequence[Answer], right: Values, eps: float
-) -> tuple[str, str, str | None]:
+) -> Finding:
     check = {"dweight": "weight gradient", "dbias": "bias gradient"}[name]
     expected: Tensor = getattr(right, name)
-    parts = [getattr(a.values, name) for a in answers]
-    if not answers[0].reduced:
-        together = torch.cat(parts) if whole.axis == 1 else torch.stack(parts).sum(0)
-        given = Summands(expected, parts, 0)
-        return check, *_verdict(together, expected, _summed(given, "averaged", "reduced_twice"))
-    mine = [split_parameter_gradient(whole, r, eps)[name == "dbias"] for r in range(len(parts))]
-    for rank, got in enumerate(parts):
-        sentence, mistake = _verdict(
-            got, expected, _summed(Summands(expected, mine, rank), *MISTAKES)
-        )
+    got = [getattr(a.values, name) for a in answers]
+    if answers[0].reduced:
+        parts = _split_parameter_gradient(name, whole, eps)
+        names = [n for n, m in MISTAKES.items() if m.gradients is not sum_shares]
+    else:
+        parts, names = [expected / len(got)] * len(got), ["averaged", "reduced_twice"]
+        got = [torch.cat(got) if whole.axis == 1 else torch.stack(got).sum(0)]
+    for rank, one in enumerate(got):
+        wrong = ((n, MISTAKES[n].gradients(parts)[rank]) for n in names)
+        sentence, mistake = _verdict(one, expected, wrong)
         if sentence:
-            return check, f"on rank {rank}: {sentence}", mistake
+            where = f"on rank {rank}: " if answers[0].reduced else ""
+            return check, where + sentence, mistake
     return check, "", None
 
 
+def _split_parameter_gradient(name: str, whole: Division, eps: float) -> list[Tensor]:
+    """What each process's own samples or tokens give to the gradient of weight or bias."""
+    x_hat = one_process(whole, eps, affine=False).y
+    cells = whole.dy * x_hat if name == "dweight" else whole.dy
+    return [part.sum(0) for part in cells.split(whole.shards)]
+
+
 def _compare_running(
-    whole: Division, answers: Sequence[Answer], right: Values
-) -> tuple[str, str, str | None]:
+    whole: Division, answers: Sequence[Answer], right: Values, eps: float
+) -> Finding:
     def joined(values: Values) -> Tensor:
         assert values.running_mean is not None and values.running_var is not None
         return torch.cat([values.running_mean, values.running_var])
 
+    recorded = {n: m for n, m in MISTAKES.items() if m.record is not record}
     for rank, one in enumerate(answers):
-        found = ((n, m.running(whole, rank, right)) for n, m in MISTAKES.items() if m.running)
-        known = ((n, torch.cat(statistics)) for n, statistics in found if statistics)
-        sentence, mistake = _verdict(joined(one.values), joined(right), known)
+        wrong = ((n, simulate(m, whole, eps).running[rank]) for n, m in recorded.items())
+        sentence, mistake = _verdict(joined(one.values), joined(right), wrong)
         if sentence:
             return "running statistics", f"on rank {rank}: {sentence}", mistake
     return "running statistics", "", None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -48,18 +47,16 @@ class _Sum(torch.autograd.Function):
 
 
 class _Share(torch.autograd.Function):
-    """The identity on tensors that are equal on all processes; their gradients are summed."""
+    """The identity on a tensor that is equal on all processes; its gradients are summed."""
 
     @staticmethod
-    def forward(ctx: Any, group: Group, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
         ctx.group = group
-        return tuple(t.view_as(t) for t in tensors)
+        return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        flat = sum_over_group(torch.cat([g.flatten() for g in grads]), ctx.group)
-        parts = flat.split([g.numel() for g in grads])
-        return None, *(p.view_as(g) for p, g in zip(parts, grads, strict=True))
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return sum_over_group(grads[0], ctx.group), None
 
 
 class KeepsGroup:
@@ -86,18 +83,15 @@ def sum_over_group(x: Tensor, group: Group = None) -> Tensor:
     return x if group_size(group) == 1 else cast(Tensor, _Sum.apply(x, group))
 
 
-def share_with_group(tensors: Sequence[Tensor], group: Group = None) -> tuple[Tensor, ...]:
-    """Use parameters of which each process has a copy: their gradients are summed over the group.
+def share_with_group(x: Tensor, group: Group = None) -> Tensor:
+    """Use a parameter of which each process has a copy: its gradients are summed over the group.
 
-    Nothing is sent forward; one all-reduce backward serves all tensors, which are of one dtype and
-    equal on all processes.
+    Nothing is sent forward, and one all-reduce backward.
 
     Source:
         shoeybi2019megatron.
     """
-    if group_size(group) == 1 or not tensors:
-        return tuple(tensors)
-    return cast("tuple[Tensor, ...]", _Share.apply(group, *tensors))
+    return x if group_size(group) == 1 else cast(Tensor, _Share.apply(x, group))
 
 
 def gather_from_group(x: Tensor, group: Group = None) -> Tensor:

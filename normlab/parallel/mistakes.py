@@ -1,7 +1,7 @@
 """Every mistake of a norm over several processes, each defined once.
 
-A definition says what is wrong and what would be right, by which values the check recognizes it,
-what a wrong norm does to make it, and where somebody met it.
+A definition says what is wrong and what would be right, what makes it, and where somebody met it.
+The check recognizes a mistake by the values that it gives.
 """
 
 from __future__ import annotations
@@ -9,19 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from normlab.norms import Norm
-from normlab.parallel import changes, symptoms
-from normlab.parallel.changes import Found, Sum
-from normlab.parallel.collectives import sum_over_group
-from normlab.parallel.division import Divided, Division, Values
-from normlab.parallel.gradients import reduce_norm_gradients
-from normlab.parallel.symptoms import Summands
-
-Output = Callable[[Division, float], Tensor]
-InputGradient = Callable[[Division, Tensor, float], Tensor]
-Running = Callable[[Division, int, Values], "tuple[Tensor, Tensor] | None"]
+from normlab.norms import NORMS
+from normlab.parallel import changes
+from normlab.parallel.changes import Change, Shares
+from normlab.parallel.division import Divided
+from normlab.parallel.moments import Moments
 
 _DIVIDED_MEANS: tuple[Divided, ...] = ("samples", "features", "all heads")
 _SUMMED: tuple[Divided, ...] = ("tokens", "heads")
@@ -34,94 +28,76 @@ _COPIED: tuple[tuple[str, Divided], ...] = (
 )
 
 
-def _centered(norm: Norm) -> bool:
-    return norm.centered
-
-
-def _none(norm: Norm) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
-class Mistake:
-    """One way to get a norm over several processes wrong."""
+class ParallelMistake:
+    """One way to get a norm over several processes wrong; see :mod:`normlab.parallel.changes`."""
 
     says: str  #: what is wrong, and what would be right
     _: KW_ONLY
     over: tuple[Divided, ...] = ()  #: what is divided where it can be made
-    #: the values that it gives; see :mod:`normlab.parallel.symptoms`
-    output: Output | None = None
-    input_gradients: tuple[InputGradient, ...] = ()
-    running: Running | None = None
-    summed: Callable[[Summands], Tensor] | None = None
-    #: what a wrong norm does differently; see :mod:`normlab.parallel.changes`
-    sums: Sum = sum_over_group
-    moments: Callable[[Tensor, int, Sum, bool], Found] = changes.find_moments
-    record: Callable[[Tensor, Found], tuple[Tensor, Tensor]] = changes.record
+    sums: Change = changes.sum_shares  #: over all processes
+    moments: Callable[[Shares, int, Change, bool], list[Moments]] = changes.find_moments
+    record: Callable[[Tensor, Moments], Moments] = changes.record
     skips_empty: bool = False  #: a process without samples joins no collective
     sends_in_evaluation: bool = False
     #: axes of the (N, heads, T, head_dim) of a process that one statistic is over
     head_axes: tuple[int, ...] | None = None
-    weights: Callable[[Tensor], Tensor] | None = None  #: changes those of a QK norm
-    reduce: Callable[[nn.Module], object] = reduce_norm_gradients
-    wrong_norm: Callable[[Norm], bool] = lambda norm: True  #: whether there is a wrong norm with it
+    weights: Change = changes.keep_own  #: those of a QK norm
+    gradients: Change = changes.sum_shares  #: those of weight and bias, after the backward pass
+    in_means: bool = False  #: whether only a norm that subtracts a mean can have it
     met: Mapping[tuple[str, Divided], str] = field(default_factory=dict)  #: where
+
+    def fits(self, like: str, over: Divided) -> bool:
+        """Whether such a norm can have it."""
+        return over in self.over and (NORMS[like].centered or not self.in_means)
 
 
 #: `Failure.mistake` of a report -> the mistake
 MISTAKES = {
-    "identity_backward": Mistake(
+    "identity_backward": ParallelMistake(
         "the gradient of a statistic is only that of this process's outputs, though all processes "
         "use it. The backward of an all-reduce is an all-reduce",
         over=_DIVIDED_MEANS,
-        input_gradients=(symptoms.of_own_outputs, symptoms.of_own_outputs_in_turn),
         sums=changes.sum_with_identity_backward,
         met=dict.fromkeys(_RMS_MEANS, "FlashAttention issue 1244 asks about this all-reduce"),
     ),
-    "heads_together": Mistake(
+    "heads_together": ParallelMistake(
         "the heads of a process are normalized together. Normalize each head by itself",
         over=("heads",),
-        output=symptoms.heads_together,
         head_axes=(1, 3),
     ),
-    "averaged": Mistake(
+    "averaged": ParallelMistake(
         "it is averaged over the processes. The gradient of a shared weight is the sum",
         over=_SUMMED,
-        summed=lambda given: given.total / len(given.parts),
-        reduce=changes.average_gradients,
+        gradients=changes.average_gradients,
         met=dict.fromkeys(_COPIED, "GPT-NeoX pull request 1259 mends it"),
     ),
-    "reduced_twice": Mistake(
+    "reduced_twice": ParallelMistake(
         "it is multiplied by the number of processes: summed over them once more than needed",
         over=(*_DIVIDED_MEANS, *_SUMMED),
-        input_gradients=(symptoms.through_statistics_twice,),
-        summed=lambda given: len(given.parts) * given.total,
         sums=changes.sum_with_two_reductions_backward,
-        reduce=changes.sum_gradients_twice,
+        gradients=changes.sum_gradients_twice,
     ),
-    "rounded_sum": Mistake(
+    "rounded_sum": ParallelMistake(
         "it is summed in bfloat16, which keeps 8 bits. Sum in float32, whatever the activations "
         "are",
         over=_SUMMED,
-        summed=symptoms.summed_in_bfloat16,
-        reduce=changes.sum_gradients_in_bfloat16,
+        gradients=changes.sum_gradients_in_bfloat16,
         met=dict.fromkeys(_COPIED, "PyTorch issue 190626"),
     ),
-    "partial": Mistake(
+    "partial": ParallelMistake(
         "it is only that of this process's share. Sum it over the processes, as "
         "reduce_norm_gradients does, before the step",
         over=_SUMMED,
-        summed=lambda given: given.parts[given.rank],
-        reduce=changes.forget_gradients,
+        gradients=changes.forget_gradients,
         met=dict.fromkeys(
             _COPIED, "NeMo RL issue 3716; Megatron-LM issue 7452; GPT-NeoX pull request 1257"
         ),
     ),
-    "local_statistics": Mistake(
+    "local_statistics": ParallelMistake(
         "each process normalizes with the statistics of its own share. Merge count, mean and "
         "squared deviations of all processes",
         over=_DIVIDED_MEANS,
-        output=symptoms.normalized_alone,
         sums=changes.keep_own,
         met={
             ("batch_norm", "samples"): (
@@ -130,84 +106,72 @@ MISTAKES = {
             **dict.fromkeys(_RMS_MEANS, "proposed in vLLM pull request 39298"),
         },
     ),
-    "count_ignored": Mistake(
+    "count_ignored": ParallelMistake(
         "the shares are averaged as if they were equal. Weight each by its count, or sum "
         "and divide by the sum of the counts",
         over=_DIVIDED_MEANS,
-        output=symptoms.merged_as_equal,
         moments=changes.average_moments,
         met=dict.fromkeys(
             _RMS_MEANS, "vLLM's RMS norm of MiniMax averages means, right for equal shares"
         ),
     ),
-    "detached_statistics": Mistake(
+    "detached_statistics": ParallelMistake(
         "the statistics are taken as constants. Let the gradient pass through the collective",
         over=_DIVIDED_MEANS,
-        input_gradients=(symptoms.detached,),
         sums=changes.sum_without_gradient,
     ),
-    "local_count": Mistake(
-        "the mean in the backward divides by this process's count. Divide by the count of all",
-        over=_DIVIDED_MEANS,
-        input_gradients=(symptoms.by_own_count,),
-        wrong_norm=_none,
-    ),
-    "spread_missing": Mistake(
+    "spread_missing": ParallelMistake(
         "the variances are averaged, which leaves out how far the means of the shares differ. "
         "Add n_r (mean_r - mean)^2 for each share",
         over=_DIVIDED_MEANS,
-        output=symptoms.merged_without_means,
         moments=changes.average_spreads,
-        wrong_norm=_centered,
+        in_means=True,
     ),
-    "cancellation": Mistake(
+    "cancellation": ParallelMistake(
         "exact around zero and wrong around 1e4 in float32: the mean of squares minus the square "
         "of the mean cancels. Send squared deviations from each share's own mean",
         over=_DIVIDED_MEANS,
         moments=changes.subtract_squares,
-        wrong_norm=_centered,
+        in_means=True,
     ),
-    "running_local": Mistake(
+    "running_local": ParallelMistake(
         "the running statistics follow this process's share, not the whole batch",
         over=("samples",),
-        running=symptoms.running_of_share,
         record=changes.record_own,
     ),
-    "running_local_count": Mistake(
+    "running_local_count": ParallelMistake(
         "Bessel's correction of the running variance uses this process's count, not that of all",
         over=("samples",),
-        running=symptoms.running_by_own_count,
         record=changes.record_with_own_count,
     ),
-    "running_var_biased": Mistake(
+    "running_var_biased": ParallelMistake(
         "the running variance is not Bessel-corrected",
         over=("samples",),
-        running=symptoms.running_biased,
         record=changes.record_biased,
     ),
-    "sends_in_evaluation": Mistake(
+    "sends_in_evaluation": ParallelMistake(
         "in evaluation it waits for other processes; nothing has to be sent",
         over=("samples",),
         sends_in_evaluation=True,
     ),
-    "skips_collective": Mistake(
+    "skips_collective": ParallelMistake(
         "a process left out a collective that the others wait in; each has to join, also one "
         "whose share is empty",
         over=("samples",),
         skips_empty=True,
     ),
-    "each_head_by_itself": Mistake(
+    "each_head_by_itself": ParallelMistake(
         "each head is normalized by itself. Take the mean square over all heads of all processes",
         over=("all heads",),
-        output=symptoms.each_head,
         head_axes=(3,),
     ),
-    "weight_misplaced": Mistake(
+    "weight_misplaced": ParallelMistake(
         "it is multiplied by weights of other heads. Give each process the weights of its own",
         over=("all heads",),
-        output=symptoms.with_first_weights,
         weights=changes.take_first_weights,
         met={("rms_norm", "all heads"): "vLLM pull request 38191; SGLang pull request 20967"},
     ),
-    "raises": Mistake("it raises for a share that a norm over several processes has to take"),
+    "raises": ParallelMistake(
+        "it raises for a share that a norm over several processes has to take"
+    ),
 }

@@ -13,17 +13,11 @@ from normlab.parallel.collectives import Group, gather_from_group, sum_over_grou
 
 
 class Moments(NamedTuple):
-    """Count, mean and biased variance, equal on all processes.
+    """Count, mean and biased variance of the cells of all processes, in float64."""
 
-    Attributes:
-        n: float64 scalar, cells behind each mean.
-        mean: float64, with size 1 along the reduced axes.
-        var: the same.
-    """
-
-    n: Tensor
-    mean: Tensor
-    var: Tensor
+    n: Tensor  #: a scalar
+    mean: Tensor  #: with size 1 along the reduced axes
+    var: Tensor  #: the same
 
 
 def merge_moments(counts: Tensor, means: Tensor, squares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -99,21 +93,16 @@ class _GroupMoments(torch.autograd.Function):
 def group_moments(x: Tensor, dims: Sequence[int], group: Group = None) -> Moments:
     r"""Count, mean and biased variance over the axes `dims` of the tensors of all processes.
 
-    A process sends its mean, its sum of squared deviations and its count: 2K + 1 numbers for K
-    means. Backward, the gradients that the cells of all processes send to the mean and to the
-    variance are summed over the group, 2K numbers, and a cell receives
+    A process sends its mean, its sum of squared deviations and its count in float64, so that none
+    is rounded: 2K + 1 numbers for K means. Backward, the gradients that the cells of all processes
+    send to the mean and to the variance are summed over the group, 2K numbers, and a cell receives
 
     .. math:: \frac{\partial \mu}{\partial x} = \frac1n, \qquad
               \frac{\partial \sigma^2}{\partial x} = \frac{2 (x - \mu)}{n}
 
-    Args:
-        x: the cells of this process, already in their accumulation dtype.
-        dims: axes that share one mean; their sizes may differ between processes and may be 0,
-            those of all other axes are equal.
-
-    Conventions:
-        what is sent is float64: no count is rounded, and no mean of float32 or 16-bit cells.
-        Every process of the group has to call this, and to call backward if one does.
+    The cells are in their accumulation dtype already. The sizes of `dims` may differ between
+    processes and may be 0. Every process of the group has to call this, and to call backward if
+    one does.
 
     Source:
         chan1983algorithms, Eq. 2.1.

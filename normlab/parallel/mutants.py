@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from normlab.layers import LayerNorm, RMSNorm
-from normlab.norms import NORMS
 from normlab.parallel.division import Divided
 from normlab.parallel.gradients import reduce_norm_gradients
-from normlab.parallel.mistakes import MISTAKES, Mistake
+from normlab.parallel.mistakes import MISTAKES, ParallelMistake
+from normlab.parallel.simulation import standardize, standardize_heads
 
 CONSTRUCTED = "constructed"
-_RIGHT = Mistake("")
+_RIGHT = ParallelMistake("")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ParallelMutant:
     source: str = CONSTRUCTED
 
 
-def _named(mistake: str) -> Mistake:
+def _named(mistake: str) -> ParallelMistake:
     return MISTAKES[mistake] if mistake else _RIGHT
 
 
@@ -64,32 +64,30 @@ def wrong_sync_batch_norm(
     wrong = _named(mistake)
     if wrong.skips_empty and not len(input):
         return input * weight + bias  # nothing to normalize; but the others wait
-    mean, var, count = running_mean, running_var, 0.0
-    if training or wrong.sends_in_evaluation:
-        mean, var, count = wrong.moments(input, 0, wrong.sums, True)
+    if not training and not wrong.sends_in_evaluation:
+        return (input - running_mean) * torch.rsqrt(running_var + eps) * weight + bias
+    (x_hat,), (found,) = standardize(wrong, [input], 0, eps, True)
     if training:
-        recorded = wrong.record(input.detach(), (mean.detach(), var.detach(), count))
-        for running, new in zip((running_mean, running_var), recorded, strict=True):
-            running.lerp_(new.flatten().to(running), momentum)
-    return ((input - mean) * torch.rsqrt(var + eps) * weight + bias).to(input.dtype)
+        recorded = wrong.record(input.detach(), found)
+        for running, new in ((running_mean, recorded.mean), (running_var, recorded.var)):
+            running.lerp_(new.detach().flatten().to(running), momentum)
+    return (x_hat * weight + bias).to(input.dtype)
 
 
 def wrong_rms_norm(
     mistake: str, input: Tensor, weight: Tensor, eps: float = 1e-5, group: Any = None
 ) -> Tensor:
     """RMS norm of (T, h) over features on all processes."""
-    wrong = _named(mistake)
-    _, square, _ = wrong.moments(input, 1, wrong.sums, False)
-    return (input * torch.rsqrt(square + eps) * weight).to(input.dtype)
+    (x_hat,), _ = standardize(_named(mistake), [input], 1, eps, False)
+    return (x_hat * weight).to(input.dtype)
 
 
 def wrong_layer_norm(
     mistake: str, input: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5, group: Any = None
 ) -> Tensor:
     """Layer norm of (T, h) over features on all processes."""
-    wrong = _named(mistake)
-    mean, var, _ = wrong.moments(input, 1, wrong.sums, True)
-    return ((input - mean) * torch.rsqrt(var + eps) * weight + bias).to(input.dtype)
+    (x_hat,), _ = standardize(_named(mistake), [input], 1, eps, True)
+    return (x_hat * weight + bias).to(input.dtype)
 
 
 class WrongQKNorm(nn.Module):
@@ -110,16 +108,21 @@ class WrongQKNorm(nn.Module):
         """Normalize (N, heads, T, head_dim)."""
         wrong = _named(self.mistake)
         if self.heads is None or wrong.head_axes is not None:
-            square = input.square().mean(wrong.head_axes or (3,), keepdim=True)
             weight = self.weight if self.heads is None else self.weight[:, None]
-            return input * torch.rsqrt(square + self.eps) * weight
-        weight = self.weight.flatten()
-        if wrong.weights is not None:
-            weight = wrong.weights(weight)
+            return standardize_heads(input, wrong.head_axes or (3,), self.eps, False) * weight
+        (weight,) = wrong.weights([self.weight.flatten()])
         tokens = input.transpose(1, 2)  # (N, T, heads, head_dim)
         joined = tokens.reshape(-1, len(weight)) if len(weight) else tokens.flatten(0, 1).flatten(1)
         y = wrong_rms_norm(self.mistake, joined, weight, self.eps)
         return y.view(tokens.shape).transpose(1, 2)
+
+
+def reduce_wrongly(mistake: str, module: nn.Module) -> None:
+    """What a training step does to the gradients of a module's weight and bias."""
+    for p in module.parameters():
+        if p.grad is not None:
+            (changed,) = _named(mistake).gradients([p.grad])
+            p.grad.copy_(changed)
 
 
 # Functions and classes of each norm by what is divided. Where each process has whole samples,
@@ -139,8 +142,10 @@ def parallel_mutants() -> Iterator[ParallelMutant]:
     """Every wrong norm over several processes, with the name that it must fail under."""
     for (like, over), norm in _NORMS.items():
         for name, mistake in MISTAKES.items():
-            if over in mistake.over and mistake.wrong_norm(NORMS[like]):
-                layer = norm if over == "tokens" else functools.partial(norm, name)
-                reduce = mistake.reduce if over in ("tokens", "heads") else reduce_norm_gradients
-                source = mistake.met.get((like, over), CONSTRUCTED)
-                yield ParallelMutant(like, over, name, layer, reduce, source)
+            if not mistake.fits(like, over):
+                continue
+            layer = norm if over == "tokens" else functools.partial(norm, name)
+            copied = over in ("tokens", "heads")
+            reduce = functools.partial(reduce_wrongly, name) if copied else reduce_norm_gradients
+            source = mistake.met.get((like, over), CONSTRUCTED)
+            yield ParallelMutant(like, over, name, layer, reduce, source)

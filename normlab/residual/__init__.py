@@ -14,19 +14,17 @@ from normlab.residual.placements import (
     ResiDual,
     SandwichNorm,
     ScaledPreNorm,
-    SiameseNorm,
     SubNorm,
     hybrid_norm,
     mix_norm,
 )
-from normlab.residual.scales import AdaLNZero, Fixup, LayerScale, ReZero, SkipInit, fixup_init_
+from normlab.residual.scales import AdaLNZero, LayerScale, ReZero
 from normlab.residual.tracing import Step, trace_block, write_formula
 
 __all__ = [
     "AdaLNZero",
     "DeepNorm",
     "DeepNormConstants",
-    "Fixup",
     "Keel",
     "LayerScale",
     "OutputNorm",
@@ -36,13 +34,10 @@ __all__ = [
     "ResiDual",
     "SandwichNorm",
     "ScaledPreNorm",
-    "SiameseNorm",
-    "SkipInit",
     "Step",
     "SubNorm",
     "deep_norm_constants",
     "deep_norm_init_",
-    "fixup_init_",
     "hybrid_norm",
     "mix_norm",
     "trace_block",

@@ -8,8 +8,33 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normlab.residual.sums import Block
-from normlab.residual.sums import branch as _branch
+
+class Block(nn.Module):
+    """A branch and one norm; each block says where the norm stands."""
+
+    def __init__(self, sublayer: nn.Module, norm: nn.Module) -> None:
+        super().__init__()
+        self.sublayer = sublayer
+        self.norm = norm
+
+
+def branch(
+    sublayer: nn.Module, x: Tensor, *args: Any, like: Tensor | None = None, **kwargs: Any
+) -> Tensor:
+    """The sublayer's output, once it can be added to the skip: to x, or to `like`."""
+    y = sublayer(x, *args, **kwargs)
+    skip = x if like is None else like
+    if not isinstance(y, Tensor):
+        raise TypeError(
+            f"sublayer: returned {type(y).__name__}; expected a tensor. Wrap a module that "
+            "returns more, such as nn.MultiheadAttention, in one that returns its first output"
+        )
+    if y.shape != skip.shape:
+        raise ValueError(
+            f"sublayer: returned shape {tuple(y.shape)} for an input of shape {tuple(skip.shape)}; "
+            "expected the same shape, or there is no residual sum"
+        )
+    return y
 
 
 class PostNorm(Block):
@@ -23,7 +48,7 @@ class PostNorm(Block):
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Apply the block."""
-        return self.norm(x + _branch(self.sublayer, x, *args, **kwargs))
+        return self.norm(x + branch(self.sublayer, x, *args, **kwargs))
 
 
 class PreNorm(Block):
@@ -39,7 +64,7 @@ class PreNorm(Block):
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Apply the block."""
-        return x + _branch(self.sublayer, self.norm(x), *args, **kwargs)
+        return x + branch(self.sublayer, self.norm(x), *args, **kwargs)
 
 
 class DeepNorm(Block):
@@ -68,7 +93,7 @@ class DeepNorm(Block):
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Apply the block."""
-        return self.norm(torch.add(_branch(self.sublayer, x, *args, **kwargs), x, alpha=self.alpha))
+        return self.norm(torch.add(branch(self.sublayer, x, *args, **kwargs), x, alpha=self.alpha))
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha:.4g}"

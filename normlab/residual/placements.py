@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from normlab.residual.sums import Block, branch
+from normlab.residual.blocks import Block, branch
 
 
 class SandwichNorm(nn.Module):
@@ -158,51 +158,6 @@ class ResiDual(Block):
         p, d = streams
         y = branch(self.sublayer, p, *args, **kwargs)
         return self.norm(p + y), d + y
-
-
-class SiameseNorm(nn.Module):
-    r"""Two streams, one normalized and one not, that share a branch; it takes and returns the pair.
-
-    .. math:: \hat p = \mathrm{norm}_p(p), \quad
-              z = F(\mathrm{norm}_z(\hat p + \mathrm{norm}_d(d))), \qquad
-              p' = \hat p + \frac{z}{\sqrt{2 l}}, \quad d' = d + z
-
-    As in the authors' code for image classification; l counts layers from 1.
-
-    Raises:
-        ValueError: `layer` is below 1.
-
-    Source:
-        li2026siamesenorm.
-    """
-
-    def __init__(
-        self,
-        sublayer: nn.Module,
-        norm_p: nn.Module,
-        norm_d: nn.Module,
-        norm_z: nn.Module,
-        *,
-        layer: int,
-    ) -> None:
-        super().__init__()
-        self.sublayer = sublayer
-        self.norm_p = norm_p
-        self.norm_d = norm_d
-        self.norm_z = norm_z
-        self.layer = _check_layer(layer)
-
-    def forward(
-        self, streams: tuple[Tensor, Tensor], *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Apply the block to the pair (p, d)."""
-        p, d = streams
-        p = self.norm_p(p)
-        z = branch(self.sublayer, self.norm_z(p + self.norm_d(d)), *args, **kwargs)
-        return p + z / math.sqrt(2 * self.layer), d + z
-
-    def extra_repr(self) -> str:
-        return f"layer={self.layer}"
 
 
 def mix_norm(layers: int, *, post: float = 0.25) -> tuple[Literal["post", "pre"], ...]:

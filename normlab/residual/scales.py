@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from normlab.layers import AdaLN, ShapeError
-from normlab.residual.sums import branch
+from normlab.residual.blocks import branch
 
 
 class LayerScale(nn.Module):
@@ -52,11 +51,10 @@ class ReZero(nn.Module):
 
     .. math:: y = x + a \, F(x), \qquad a = 0 \text{ at the start}
 
-    SkipInit is the same map, proposed for convolutional branches without batch norm. With a = 0 the
-    first step reaches a alone; the gradients in the branch are 0.
+    With a = 0 the first step reaches a alone; the gradients in the branch are 0.
 
     Source:
-        bachlechner2021rezero; de2020batch for SkipInit.
+        bachlechner2021rezero; de2020batch, for convolutional branches (SkipInit).
     """
 
     def __init__(self, sublayer: nn.Module, init: float = 0.0) -> None:
@@ -67,62 +65,6 @@ class ReZero(nn.Module):
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Apply the block."""
         return x + self.alpha * branch(self.sublayer, x, *args, **kwargs)
-
-
-SkipInit = ReZero
-
-
-class Fixup(nn.Module):
-    r"""A branch of two matrices with scalar biases, a scalar factor and no norm.
-
-    .. math:: y = x + a \, G(\phi(F(x + b_1) + b_2) + b_3) + b_4
-
-    F and G are linear or convolutional layers without bias, which :func:`fixup_init_` sets; the
-    activation is a rectifier.
-
-    Source:
-        zhang2019fixup.
-    """
-
-    def __init__(self, first: nn.Module, last: nn.Module) -> None:
-        super().__init__()
-        self.first = first
-        self.last = last
-        self.biases = nn.Parameter(torch.zeros(4))
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply the block."""
-        inner = functional.relu(self.first(x + self.biases[0]) + self.biases[1])
-        y = branch(self.last, inner + self.biases[2], like=x)
-        return x + self.scale * y + self.biases[3]
-
-
-@torch.no_grad()
-def fixup_init_(blocks: Iterable[Fixup]) -> None:
-    r"""Start the blocks of a network: the last matrix at 0, the first one small.
-
-    .. math:: W_1 \sim L^{-1/(2m - 2)} \cdot \mathrm{He}, \qquad W_2 = 0, \qquad m = 2
-
-    Args:
-        blocks: all L blocks of the network; changed in place.
-
-    Raises:
-        ValueError: there is no block, or a block's matrix is not called `weight`.
-
-    Source:
-        zhang2019fixup; he2015delving for the rule of the first matrix.
-    """
-    blocks = list(blocks)
-    if not blocks:
-        raise ValueError("blocks: got none; expected the blocks of a network")
-    for block in blocks:
-        first, last = (getattr(layer, "weight", None) for layer in (block.first, block.last))
-        if not isinstance(first, Tensor) or not isinstance(last, Tensor):
-            raise ValueError("blocks: expected linear or convolutional layers with a `weight`")
-        nn.init.kaiming_normal_(first)
-        first.mul_(len(blocks) ** -0.5)
-        last.zero_()
 
 
 class AdaLNZero(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import torch
 import torch.distributed as dist
@@ -81,7 +82,7 @@ NORMS = {
     "torch": nn.LayerNorm,
     "ours": layers.LayerNorm,
     "rms": nn.RMSNorm,
-    "sums by itself": parallel.SequenceParallelLayerNorm,
+    "sums by itself": functools.partial(parallel.ParallelQKNorm, eps=None),
 }
 
 
@@ -131,8 +132,6 @@ def copied_groups():
     own = dist.new_group([0, 1])
     model = nn.Sequential(
         parallel.SyncBatchNorm(3, process_group=own),
-        parallel.SequenceParallelLayerNorm(3, process_group=own),
-        parallel.SequenceParallelRMSNorm(3, process_group=own),
         parallel.ParallelQKNorm(3, process_group=own),
     )
     new = copy.deepcopy(model)

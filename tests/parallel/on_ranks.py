@@ -89,29 +89,6 @@ def features_rms(*args):
     return features(parallel.rms_norm, *args)
 
 
-def tokens(layer, shards, x, weight, bias, dy):
-    with torch.no_grad():
-        layer.weight.copy_(weight)
-        if bias is not None:
-            layer.bias.copy_(bias)
-    leaf = mine(x, shards, 0).requires_grad_()
-    y = layer(leaf)
-    scalar(y, mine(dy, shards, 0)).backward()
-    return Share(
-        y.detach(), leaf.grad, layer.weight.grad, None if bias is None else layer.bias.grad
-    )
-
-
-def tokens_layer(shards, x, weight, *rest):
-    layer = parallel.SequenceParallelLayerNorm(len(weight), eps=EPS, dtype=x.dtype)
-    return tokens(layer, shards, x, weight, *rest)
-
-
-def tokens_rms(shards, x, weight, *rest):
-    layer = parallel.SequenceParallelRMSNorm(len(weight), eps=EPS, dtype=x.dtype)
-    return tokens(layer, shards, x, weight, *rest)
-
-
 def query_heads(shards, x, weight, bias, dy):
     """Each head by itself; x is (N, heads, T, head_dim)."""
     layer = parallel.ParallelQKNorm(len(weight), eps=EPS, dtype=x.dtype)

@@ -38,7 +38,7 @@ def test_without_it_the_gradient_is_wrong(two):
 
 def test_a_norm_that_sums_by_itself_is_left_alone(two):
     x, dy = make()
-    _, _, right = models.gradients(x, dy, None, "torch", False)
+    _, _, right = models.gradients(x, dy, None, "rms", False)
     for partial, reduced, _, found in two.run(
         models.gradients, x, dy, (5, 3), "sums by itself", True
     ):

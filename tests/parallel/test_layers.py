@@ -93,27 +93,6 @@ def test_features_on_several_processes(two, four, function, shards):
 
 
 @pytest.mark.parametrize("shards", SHARES)
-@pytest.mark.parametrize("function", [on_ranks.tokens_layer, on_ranks.tokens_rms])
-def test_tokens_on_several_processes(two, four, function, shards):
-    x, weight, bias, dy = make((sum(shards), 6))
-    if function is on_ranks.tokens_rms:
-        bias = None
-        norm = lambda x, w: F.rms_norm(x, w.shape, w, EPS)  # noqa: E731
-    else:
-        norm = lambda x, w, b: F.layer_norm(x, w.shape, w, b, EPS)  # noqa: E731
-    right = on_ranks.differentiate(norm, x, weight, bias, dy)
-    shares = pool(shards, two, four).run(function, shards, x, weight, bias, dy)
-    y, dx = join(shares, 0)
-    assert_close(y, right.y)
-    assert_close(dx, right.dx)
-    for share in shares:
-        assert_close(share.dweight, right.dweight)
-        assert torch.equal(share.dweight, shares[0].dweight)
-        if bias is not None:
-            assert_close(share.dbias, right.dbias)
-
-
-@pytest.mark.parametrize("shards", SHARES)
 def test_heads_on_several_processes(two, four, shards):
     heads = sum(shards)
     x, weight, _, dy = make((2, heads, 3, 4), axis=3)
@@ -184,10 +163,10 @@ def test_plain(two, four, function, shards):
     assert_close(put(found), right.dweight)
 
 
-@pytest.mark.parametrize("norm", ["batch", "features_layer", "features_rms", "tokens_layer"])
+@pytest.mark.parametrize("norm", ["batch", "features_layer", "features_rms"])
 def test_a_large_mean_in_float32(two, norm):
     """At most twice the error of our layer in one process, or four units in the last place."""
-    axis = 0 if norm in ("batch", "tokens_layer") else -1
+    axis = 0 if norm == "batch" else -1
     exact = make((64, 64), offset=1e4, dtype=torch.float32)
     x, weight, bias, dy = (t.double() for t in exact)
     if norm == "features_rms":

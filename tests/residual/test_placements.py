@@ -1,17 +1,13 @@
 """Each placement is its formula, and no other placement is."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
 
-from normlab import residual
 from normlab.layers import AdaLN, RMSNorm, layer_norm
 from normlab.residual import (
     AdaLNZero,
     DeepNorm,
-    Fixup,
     Keel,
     LayerScale,
     OutputNorm,
@@ -21,9 +17,7 @@ from normlab.residual import (
     ReZero,
     SandwichNorm,
     ScaledPreNorm,
-    SiameseNorm,
     SubNorm,
-    fixup_init_,
     hybrid_norm,
     mix_norm,
 )
@@ -41,14 +35,13 @@ def parts():
 
 
 def test_blocks_are_their_formulas_and_no_others(parts):
-    f, a, b, c, x = parts
+    f, a, b, _, x = parts
     formulas = {
         "sandwich": (SandwichNorm(f, a, b)(x), x + b(f(a(x)))),
         "output": (OutputNorm(f, a)(x), x + a(f(x))),
         "scaled": (ScaledPreNorm(f, a, layer=9)(x), x + f(a(x) / 3)),
         "keel": (Keel(f, a, b, alpha=2.5)(x), b(2.5 * x + f(a(x)))),
         "sub": (SubNorm(f, nn.Linear(6, 6).double(), a, b)(x), None),
-        "siamese": (SiameseNorm(f, a, b, c, layer=2)((x, 2 * x))[0], None),
         "post": (PostNorm(f, a)(x), a(x + f(x))),
         "pre": (PreNorm(f, a)(x), x + f(a(x))),
         "deep": (DeepNorm(f, a, alpha=2.5)(x), a(2.5 * x + f(x))),
@@ -62,15 +55,11 @@ def test_blocks_are_their_formulas_and_no_others(parts):
 
 
 def test_two_streams(parts):
-    f, a, b, c, x = parts
+    f, a, _, _, x = parts
     d = 2 * x
     p_new, d_new = ResiDual(f, a)((x, d))
     torch.testing.assert_close(p_new, a(x + f(x)))
     torch.testing.assert_close(d_new, d + f(x))
-    p_new, d_new = SiameseNorm(f, a, b, c, layer=2)((x, d))
-    z = f(c(a(x) + b(d)))
-    torch.testing.assert_close(p_new, a(x) + z / 2)
-    torch.testing.assert_close(d_new, d + z)
 
 
 def test_a_norm_inside_the_branch(parts):
@@ -97,18 +86,11 @@ def test_which_layers():
     [
         (lambda: ScaledPreNorm(nn.Identity(), nn.Identity(), layer=0), ValueError, "layer.*1"),
         (lambda: ScaledPreNorm(nn.Identity(), nn.Identity(), layer=1.5), TypeError, "layer"),
-        (
-            lambda: SiameseNorm(*[nn.Identity()] * 4, layer=-1),
-            ValueError,
-            "layer",
-        ),
         (lambda: Keel(*[nn.Identity()] * 3, alpha=0.0), ValueError, "alpha"),
         (lambda: mix_norm(4, post=1.5), ValueError, "post"),
         (lambda: mix_norm(0), ValueError, "layers"),
         (lambda: hybrid_norm(True), TypeError, "layers"),
         (lambda: LayerScale(4)(torch.ones(2, 3)), ValueError, r"\(\*, 4\)"),
-        (lambda: fixup_init_([]), ValueError, "blocks"),
-        (lambda: fixup_init_([Fixup(nn.ReLU(), nn.ReLU())]), ValueError, "weight"),
         (
             lambda: OutputNorm(nn.Linear(3, 4), nn.Identity())(torch.ones(2, 3)),
             ValueError,
@@ -132,33 +114,12 @@ def test_rezero_starts_as_the_identity_and_learns_its_factor_first(parts):
     y.backward(torch.randn(3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
     assert block.alpha.grad.abs() > 0.1
     assert all(p.grad.abs().max() == 0 for p in f.parameters())
-    assert residual.SkipInit is ReZero
 
 
 def test_layer_scale(parts):
     f, a, _, _, x = parts
     block = PreNorm(nn.Sequential(f, LayerScale(6, init=0.1, dtype=torch.float64)), a)
     torch.testing.assert_close(block(x), x + 0.1 * f(a(x)))
-
-
-def test_fixup_starts_as_the_identity_with_small_first_matrices(parts):
-    *_, x = parts
-    with torch.random.fork_rng():
-        torch.manual_seed(2)
-        blocks = [Fixup(nn.Linear(256, 256, bias=False), nn.Linear(256, 256)) for _ in range(16)]
-        fixup_init_(blocks)
-    spread = blocks[3].first.weight.std().item()
-    assert spread == pytest.approx(math.sqrt(2 / 256) / 4, rel=0.02)
-    nn.init.zeros_(blocks[0].last.bias)
-    z = torch.randn(4, 256)
-    assert torch.equal(blocks[0](z), z)
-    first, last = nn.Linear(6, 5, bias=False).double(), nn.Linear(5, 6, bias=False).double()
-    block = Fixup(first, last).double()
-    with torch.no_grad():
-        block.biases.copy_(torch.tensor([0.1, 0.2, 0.3, 0.4]))
-        block.scale.fill_(2.0)
-    expected = x + 2 * last((first(x + 0.1) + 0.2).relu() + 0.3) + 0.4
-    torch.testing.assert_close(block(x), expected)
 
 
 def test_adaln_zero_starts_as_the_identity_and_only_its_gate_learns(parts):

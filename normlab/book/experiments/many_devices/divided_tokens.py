@@ -5,6 +5,7 @@ Each function runs on every process of a group.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,14 +16,13 @@ from torch.nn.functional import rms_norm
 
 from normlab.layers import RMSNorm
 from normlab.parallel import plain, reduce_norm_gradients, sum_over_group
-from normlab.parallel.mistakes import MISTAKES
-from normlab.parallel.mutants import wrong_rms_norm
+from normlab.parallel.mutants import reduce_wrongly, wrong_rms_norm
 
 REDUCTIONS: dict[str, Callable[[nn.Module], object]] = {
-    "not reduced": MISTAKES["partial"].reduce,
-    "averaged": MISTAKES["averaged"].reduce,
+    "not reduced": functools.partial(reduce_wrongly, "partial"),
+    "averaged": functools.partial(reduce_wrongly, "averaged"),
     "summed": reduce_norm_gradients,
-    "summed twice": MISTAKES["reduced_twice"].reduce,
+    "summed twice": functools.partial(reduce_wrongly, "reduced_twice"),
 }
 
 
