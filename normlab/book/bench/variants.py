@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from normlab import kernels, layers
-from normlab.book.bench.cases import DTYPES, FUSED, Case
+from normlab.book.bench.cases import DTYPES, Case
 from normlab.book.bench.devices import captured, copies_of
 from normlab.book.bench.peers import find_peers
 from normlab.book.bench.timing import CONTROL
@@ -58,12 +58,12 @@ def functions(case: Case, *, compiled: bool = False, peers: bool = False) -> dic
     """All that computes the case but torch itself and a copy, by name.
 
     `compiled` adds `torch.compile` of the composition, which is slow to make, and `peers` the
-    norms of another package. A norm with its neighbor is one call of the fastest back end, beside
-    two calls.
+    norms of another package. The norm of a sum is one call of the fastest back end, beside two
+    calls.
     """
     found = modules(case)
     made = {name: Variant(case.bound(module), True) for name, module in found.items()}
-    if case.norm in FUSED:
+    if case.adds:
         name = list(found)[-1]
         made = {"composition": made["composition"]}
         if case.device == "cpu":
