@@ -27,7 +27,7 @@ HEAVY = {
     "matplotlib": {"book.plotting"},
     "PIL": {"book.plotting"},
     "sklearn": {"book.experiments"},
-    "numba": {"kernels"},
+    "numba": {"kernels", "book.kernel_ladder"},
 }
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
 

@@ -1,8 +1,8 @@
-"""The five norms by the kernels of one back end, or the argument that it does not know.
+"""The five norms by the kernels of one back end.
 
 Each function has the arguments of its namesake in `normlab.layers` behind the kernels that compute
-it. It gives the output, or the name of an argument that is not for these kernels: then
-`normlab.kernels` calls the layer, and a back end that was called by itself raises.
+it. It raises :class:`Unknown` for an argument that is not for these kernels: then
+`normlab.kernels` calls the layer, and a back end that was called by itself says what it got.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ _PLAIN = (Tensor, nn.Parameter)
 _SEQUENCES = (tuple, list)
 
 
+class Unknown(NotImplementedError):
+    """The name of an argument that a back end does not know."""
+
+
 def layer_norm(
     kernels: Kernels,
     input: Tensor,
@@ -30,11 +34,9 @@ def layer_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Tensor | str:
-    """Layer norm, or the argument that the kernels do not know."""
+) -> Tensor:
+    """Layer norm."""
     features = features_of_rows(kernels, input, normalized_shape, weight, bias)
-    if isinstance(features, str):
-        return features
 
     def layer(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
         return layers.layer_norm(x, normalized_shape, w, b, eps)
@@ -48,11 +50,9 @@ def rms_norm(
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     eps: float | None = None,
-) -> Tensor | str:
-    """RMS norm, or the argument that the kernels do not know."""
+) -> Tensor:
+    """RMS norm."""
     features = features_of_rows(kernels, input, normalized_shape, weight)
-    if isinstance(features, str):
-        return features
     if eps is None:
         eps = torch.finfo(torch.float32).eps
 
@@ -72,20 +72,18 @@ def batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Tensor | str:
-    """Batch norm, which also moves the running statistics, or the argument that is not known."""
-    unknown = _unknown_of_channels(kernels, input, weight, bias, running_mean, running_var)
-    if unknown:
-        return unknown
-    if (running_mean is None) != (running_var is None):
-        return "running_mean" if running_mean is None else "running_var"
-    if eps <= 0:
-        return "eps"
+) -> Tensor:
+    """Batch norm in training, which also moves the running statistics."""
+    _check_channels(kernels, input, weight, bias, running_mean, running_var)
     if not training:
-        return _with_running(kernels, input, running_mean, running_var, weight, bias, eps)
+        raise Unknown("training")
+    if (running_mean is None) != (running_var is None):
+        raise Unknown("running_mean" if running_mean is None else "running_var")
+    if eps <= 0:
+        raise Unknown("eps")
     count = input.numel() // input.shape[1]
     if count == 1:
-        return "input"
+        raise Unknown("input")
 
     def layer(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
         return layers.batch_norm(x, None, None, w, b, True, 0.0, eps)
@@ -108,15 +106,13 @@ def group_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Tensor | str:
-    """Group norm, or the argument that the kernels do not know."""
-    unknown = _unknown_of_channels(kernels, input, weight, bias)
-    if unknown:
-        return unknown
+) -> Tensor:
+    """Group norm."""
+    _check_channels(kernels, input, weight, bias)
     if not isinstance(num_groups, int) or num_groups < 1 or input.shape[1] % num_groups:
-        return "num_groups"
+        raise Unknown("num_groups")
     if input.numel() == input.shape[0] * num_groups:
-        return "num_groups"  # one value in a group
+        raise Unknown("num_groups")  # one value in a group
 
     def layer(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
         return layers.group_norm(x, num_groups, w, b, eps)
@@ -134,46 +130,21 @@ def instance_norm(
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Tensor | str:
-    """Instance norm, or the argument that is not known; running statistics are not recorded."""
-    unknown = _unknown_of_channels(kernels, input, weight, bias, running_mean, running_var)
-    if unknown:
-        return unknown
+) -> Tensor:
+    """Instance norm with the statistics of the input, which are not recorded."""
+    _check_channels(kernels, input, weight, bias)
     if not use_input_stats:
-        return _with_running(kernels, input, running_mean, running_var, weight, bias, eps)
+        raise Unknown("use_input_stats")
     if running_mean is not None or running_var is not None:
-        return "running_var" if running_mean is None else "running_mean"
+        raise Unknown("running_var" if running_mean is None else "running_mean")
     channels = input.shape[1]
     if input.numel() == input.shape[0] * channels:
-        return "input"  # one position
+        raise Unknown("input")  # one position
 
     def layer(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
         return layers.instance_norm(x, None, None, w, b, True, 0.0, eps)
 
     return _call(kernels, "group_norm", layer, input, weight, bias, channels, eps)[0]
-
-
-def _with_running(
-    kernels: Kernels,
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-) -> Tensor | str:
-    """Normalize with running statistics, to which no gradient flows."""
-    if running_mean is None or running_mean.requires_grad or torch.compiler.is_compiling():
-        return "running_mean"
-    if running_var is None or running_var.requires_grad:
-        return "running_var"
-
-    def layer(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
-        return layers.batch_norm(x, running_mean, running_var, w, b, False, 0.0, eps)
-
-    mean, var = running_mean.float(), running_var.float()
-    stats = torch.stack([mean, torch.zeros_like(mean), torch.rsqrt(var + eps), var])
-    return _call(kernels, "scale", layer, input, weight, bias, stats)[0]
 
 
 def _call(
@@ -185,15 +156,16 @@ def _call(
     return apply(kernels, kernel, layer, input.resolve_neg() if input.is_neg() else input, *rest)
 
 
-def _is_unknown(kernels: Kernels, input: Tensor) -> bool:
-    """Whether these kernels cannot compute such a tensor, whatever the other arguments."""
-    return (
+def _check_input(kernels: Kernels, input: Tensor) -> None:
+    """Raise if these kernels cannot compute such a tensor, whatever the other arguments."""
+    if (
         type(input) not in _PLAIN
         or not (input.is_cpu if kernels.device == "cpu" else input.is_cuda)
         or input.dtype not in kernels.dtypes
         or input.layout is not torch.strided
         or input.numel() == 0
-    )
+    ):
+        raise Unknown("input")
 
 
 def features_of_rows(
@@ -202,64 +174,55 @@ def features_of_rows(
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-) -> int | str:
-    """Values in a row, or the name of an argument that is not for these kernels of rows."""
-    if _is_unknown(kernels, input):
-        return "input"
+) -> int:
+    """Values in a row, of arguments that are for these kernels of rows."""
+    _check_input(kernels, input)
     if not isinstance(normalized_shape, _SEQUENCES):
-        return "normalized_shape"
+        raise Unknown("normalized_shape")
     shape = tuple(normalized_shape)
     if not shape or input.shape[-len(shape) :] != shape:
-        return "normalized_shape"
+        raise Unknown("normalized_shape")
     features = 1  # `math.prod` would not do for the symbols of a compiler
     for n in shape:
         if type(n) is not int and not isinstance(n, torch.SymInt):
-            return "normalized_shape"
+            raise Unknown("normalized_shape")
         features *= n
     # of one value nothing is left but rounding, which the layer has less of
     if not 1 < features <= kernels.largest:
-        return "normalized_shape"
-    return _unknown_parameter(input, shape, (weight, bias)) or features
+        raise Unknown("normalized_shape")
+    _check_parameters(input, shape, weight, bias)
+    return features
 
 
-def _unknown_of_channels(
-    kernels: Kernels,
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-) -> str:
-    """The name of an argument that is not for these kernels of channels, or an empty one."""
-    if _is_unknown(kernels, input) or input.dim() < 2 or not hasattr(kernels.module, "batch_norm"):
-        return "input"
-    return _unknown_parameter(input, input.shape[1:2], (weight, bias, running_mean, running_var))
+def _check_channels(kernels: Kernels, input: Tensor, *parameters: Tensor | None) -> None:
+    """Raise for an argument that is not for these kernels of channels."""
+    _check_input(kernels, input)
+    if input.dim() < 2 or not hasattr(kernels.module, "batch_norm"):
+        raise Unknown("input")
+    _check_parameters(input, input.shape[1:2], *parameters)
 
 
 _NAMES = ("weight", "bias", "running_mean", "running_var")
 
 
-def _unknown_parameter(
-    input: Tensor, shape: tuple[int, ...], parameters: tuple[Tensor | None, ...]
-) -> str:
-    """The first that is no plain tensor of this shape, or of a dtype of its own."""
+def _check_parameters(input: Tensor, shape: tuple[int, ...], *parameters: Tensor | None) -> None:
+    """Raise for the first that is no plain tensor of this shape, or of a dtype of its own."""
     on_cpu, dtype = input.is_cpu, None
     for name, p in zip(_NAMES, parameters, strict=False):
         if p is None:
             continue
         if type(p) not in _PLAIN or p.shape != shape:
-            return name
+            raise Unknown(name)
         if not (p.is_cpu if on_cpu else p.device == input.device):
-            return name
+            raise Unknown(name)
         if p.dtype is not dtype:
             if dtype is not None or p.dtype not in (input.dtype, torch.float32):
-                return name
+                raise Unknown(name)
             dtype = p.dtype
-    return ""
 
 
 def by_itself(
-    norm: Callable[Concatenate[Kernels, P], Tensor | str], find: Callable[[], Kernels]
+    norm: Callable[Concatenate[Kernels, P], Tensor], find: Callable[[], Kernels]
 ) -> Callable[P, Tensor]:
     """A function of a back end: of the arguments of a layer, for what its kernels know.
 
@@ -281,16 +244,19 @@ def by_itself(
                 f"{name}: a back end called by itself knows plain calls and their backward pass, "
                 "no compiler, export, transform or mode; call it through normlab.kernels"
             )
-        found = norm(kernels, *args, **kwargs)
-        if isinstance(found, str):
-            given = signature.bind(kernels, *args, **kwargs).arguments.get(found)
+        try:
+            return norm(kernels, *args, **kwargs)
+        except Unknown as unknown:
+            (argument,) = unknown.args
+            bound = signature.bind(kernels, *args, **kwargs)
+            bound.apply_defaults()
+            given = bound.arguments[argument]
             raise NotImplementedError(
-                f"{found}: got {_describe(given)}, which the back end {kernels.name!r} does not "
-                f"know for {name}; it computes non-empty dense tensors of "
+                f"{argument}: got {_describe(given)}, which the back end {kernels.name!r} does "
+                f"not know for {name}; it computes non-empty dense tensors of "
                 f"{', '.join(map(str, kernels.dtypes))} on {kernels.device!r}. "
                 f"normlab.kernels.{name} computes the rest, or says what is wrong"
-            )
-        return found
+            ) from None
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f":func:`normlab.layers.{name}` by this back end, or a NotImplementedError."

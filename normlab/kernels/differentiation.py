@@ -12,6 +12,8 @@ from torch._C._functorch import unwrap_if_dead
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 Layer = Callable[[Tensor, Tensor | None, Any], Tensor]  # of input, weight and bias
+Needs = Sequence[bool]  # whether input, weight and bias need a gradient
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 class Kernels(NamedTuple):
@@ -21,11 +23,10 @@ class Kernels(NamedTuple):
         name: in `normlab.kernels.backends`.
         device: the type of the device that it computes on.
         module: NORM(x, weight, bias, *constants) gives y and statistics, from which
-            NORM_backward makes gradients; NORM is "layer_norm", "rms_norm", "batch_norm",
-            "group_norm" or "scale" (given statistics), as far as there is one.
+            NORM_backward makes gradients; NORM is "layer_norm", "rms_norm", "batch_norm" or
+            "group_norm", as far as there is one.
         dtypes: of the input.
         largest: number of features of a row.
-        smallest: number of elements of an input; of fewer, the layer is the faster.
         traced: whether they are operators in a graph, which know their gradients.
         note: what to do where a kernel fails.
     """
@@ -35,7 +36,6 @@ class Kernels(NamedTuple):
     module: ModuleType
     dtypes: tuple[torch.dtype, ...] = DTYPES
     largest: float = float("inf")
-    smallest: int = 0
     traced: bool = False
     note: str = "normlab.layers computes the same with torch's operations alone"
 
@@ -83,9 +83,9 @@ class _Norm(torch.autograd.Function):
         kernel += "_backward"
         dx, dweight, dbias = compute(kernels, kernel, dy, x, stats, weight, needs, *constants)
         if dweight is not None:
-            dweight = _shaped(dweight, weight.shape, weight.dtype)
+            dweight = shaped(dweight, weight.shape, weight.dtype)
         if dbias is not None:
-            dbias = _shaped(dbias, *ctx.bias)
+            dbias = shaped(dbias, *ctx.bias)
         return None, dx, dweight, dbias
 
 
@@ -93,7 +93,8 @@ class _Norm(torch.autograd.Function):
 _apply = super(torch.autograd.Function, _Norm).apply
 
 
-def _shaped(gradient: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+def shaped(gradient: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """The gradient of a parameter of this shape and dtype."""
     if gradient.dtype is not dtype:
         gradient = gradient.to(dtype)
     return gradient if gradient.shape == shape else gradient.view(shape)
@@ -103,7 +104,7 @@ def differentiable_gradients(
     layer: Layer,
     dy: Tensor | None,
     tensors: tuple[Tensor, Tensor | None, Tensor | None],
-    needs: Sequence[bool],
+    needs: Needs,
 ) -> list[Tensor | None]:
     """The gradients by torch, which can differentiate them."""
     if dy is None:

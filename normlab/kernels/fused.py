@@ -1,34 +1,33 @@
-"""A norm and its neighbor in one go: the sum before it, or the activation behind it.
+"""A residual sum and the norm behind it in one go, by the fastest back end.
 
-By the fastest back end. Forward keeps the sum alone, or the input of an activated norm alone. On
-the one processor where it was timed, the compiled sum with its norm took less time than two calls,
-because a row of the sum is normalized while it is in the cache. The chunked one took more, and so
-did the activations, since their norm is computed again: what these save is memory.
+Forward keeps the sum alone. On the one processor where it was timed, the compiled sum with its norm
+took less time than two calls, because a row of the sum is normalized while it is in the cache.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from normlab import layers
 from normlab.kernels import functions
-from normlab.kernels.calls import features_of_rows
-from normlab.kernels.chunks.pieces import wide_dtype
-from normlab.kernels.differentiation import Kernels
-from normlab.kernels.fused_differentiation import ACTIVATIONS, Activated, Added
-
-Shape = Sequence[int]
-_BIASED = {"layer_norm"}
+from normlab.kernels.calls import Unknown, features_of_rows
+from normlab.kernels.differentiation import (
+    Kernels,
+    Layer,
+    compute,
+    differentiable_gradients,
+    shaped,
+)
 
 
 def add_layer_norm(
     input: Tensor,
     residual: Tensor,
-    normalized_shape: Shape,
+    normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -60,149 +59,104 @@ def add_layer_norm(
         >>> total[0].tolist()
         [1.0, 2.0, 3.0, 4.0]
     """
-    return _add("layer_norm", input, residual, normalized_shape, weight, bias, eps)
+
+    def norm(module: Any, total: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
+        return module.layer_norm(total, normalized_shape, w, b, eps)
+
+    return _add("layer_norm", norm, input, residual, normalized_shape, weight, bias, eps)
 
 
 def add_rms_norm(
     input: Tensor,
     residual: Tensor,
-    normalized_shape: Shape,
+    normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Give the RMS norm of `input + residual`, and the sum; see :func:`add_layer_norm`."""
-    return _add("rms_norm", input, residual, normalized_shape, weight, None, eps)
 
+    def norm(module: Any, total: Tensor, w: Tensor | None, b: None) -> Tensor:
+        return module.rms_norm(total, normalized_shape, w, eps)
 
-def layer_norm_silu(
-    input: Tensor,
-    normalized_shape: Shape,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Give SiLU of the layer norm; see :func:`rms_norm_silu`."""
-    return _activate("layer_norm", "silu", input, normalized_shape, weight, bias, eps)
-
-
-def layer_norm_gelu(
-    input: Tensor,
-    normalized_shape: Shape,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Give GELU (with erf) of the layer norm; see :func:`rms_norm_silu`."""
-    return _activate("layer_norm", "gelu", input, normalized_shape, weight, bias, eps)
-
-
-def rms_norm_silu(
-    input: Tensor, normalized_shape: Shape, weight: Tensor | None = None, eps: float | None = None
-) -> Tensor:
-    r"""Give SiLU of the RMS norm.
-
-    Args:
-        input: what is normalized.
-        normalized_shape: the trailing axes that share statistics.
-        weight: factor of each feature, or None.
-        eps: added to the mean square; None for the smallest step of the dtype that computes.
-
-    Shape:
-        input and result: (\*, normalized_shape).
-
-    Returns:
-        the activations, in the input's dtype.
-
-    Conventions:
-        16-bit input is computed in float32 up to the end and rounded once. Saved for backward is
-        the input alone; its norm is computed again.
-
-    Example:
-        >>> rms_norm_silu(torch.tensor([[3.0, -3.0]]), (2,))
-        tensor([[ 0.7311, -0.2689]])
-    """
-    return _activate("rms_norm", "silu", input, normalized_shape, weight, None, eps)
-
-
-def rms_norm_gelu(
-    input: Tensor, normalized_shape: Shape, weight: Tensor | None = None, eps: float | None = None
-) -> Tensor:
-    """Give GELU (with erf) of the RMS norm; see :func:`rms_norm_silu`."""
-    return _activate("rms_norm", "gelu", input, normalized_shape, weight, None, eps)
-
-
-def _norm(
-    kernel: str,
-    x: Tensor,
-    shape: Shape,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float | None,
-) -> Tensor:
-    """The norm by torch, in the dtype of the statistics; it also says what is wrong."""
-    wide = wide_dtype(x.dtype)
-    w, b = (None if p is None else p.to(wide) for p in (weight, bias))
-    parameters = (w, b) if kernel in _BIASED else (w,)
-    norm: Callable[..., Tensor] = getattr(F, kernel)
-    return norm(x.to(wide), tuple(shape), *parameters, eps)
+    known = torch.finfo(torch.float32).eps if eps is None else eps
+    return _add("rms_norm", norm, input, residual, normalized_shape, weight, None, known)
 
 
 def _add(
     kernel: str,
+    norm: Callable[..., Tensor],
     input: Tensor,
     residual: Tensor,
-    shape: Shape,
+    shape: Sequence[int],
     weight: Tensor | None,
     bias: Tensor | None,
-    eps: float | None,
+    eps: float,
 ) -> tuple[Tensor, Tensor]:
+    """By one kernel of a processor, or as two calls; `norm(module, total, weight, bias)`."""
     if residual.shape != input.shape or residual.dtype != input.dtype:
         raise ValueError(
             f"residual: got {tuple(residual.shape)} of {residual.dtype}; expected "
             f"{tuple(input.shape)} of {input.dtype}, as input has: expand or convert it first"
         )
+    # a compiler fuses the sum into what is around it
+    if input.is_cpu and not torch.compiler.is_compiling():
+        kernels = functions.choose(input)
+        if kernels is not None:
+            try:
+                features = features_of_rows(kernels, input, shape, weight, bias)
+                features_of_rows(kernels, residual, shape)
+            except Unknown:
+                pass
+            else:
 
-    def composition(total: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
-        return _norm(kernel, total, shape, w, b, eps).to(total.dtype)
+                def layer(total: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
+                    return norm(layers, total, w, b)
 
-    kernels = _choose(input, shape, weight, bias)
-    if kernels is None or isinstance(features_of_rows(kernels, residual, shape), str):
-        total = input + residual
-        return composition(total, weight, bias), total
-    constants = math.prod(shape), _eps(eps, input)
-    return Added.apply(kernels, kernel, composition, constants, input, residual, weight, bias)
-
-
-def _activate(
-    kernel: str,
-    activation: str,
-    input: Tensor,
-    shape: Shape,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float | None,
-) -> Tensor:
-    def composition(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
-        return ACTIVATIONS[activation][0](_norm(kernel, x, shape, w, b, eps)).to(x.dtype)
-
-    kernels = _choose(input, shape, weight, bias)
-    if kernels is None:
-        return composition(input, weight, bias)
-    constants = math.prod(shape), _eps(eps, input)
-    return Activated.apply(kernels, kernel, activation, composition, constants, input, weight, bias)
+                called = kernels, kernel, layer, (features, eps)
+                return _Added.apply(called, input, residual, weight, bias)
+    total = input + residual
+    return norm(functions, total, weight, bias), total
 
 
-def _choose(
-    input: Tensor, shape: Shape, weight: Tensor | None, bias: Tensor | None
-) -> Kernels | None:
-    """The kernels of a processor that compute; a compiler fuses the composition itself."""
-    if torch.compiler.is_compiling() or not input.is_cpu:
-        return None
-    kernels = functions.choose(input)
-    if kernels is None or isinstance(features_of_rows(kernels, input, shape, weight, bias), str):
-        return None
-    return kernels
+class _Added(torch.autograd.Function):
+    """(y, total) of a sum and its norm; saved are the sum and a few numbers a row."""
 
+    @staticmethod
+    def forward(
+        ctx: Any,
+        called: tuple[Kernels, str, Layer, tuple[int, float]],
+        x: Tensor,
+        residual: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        kernels, kernel, _, constants = called
+        total, y, stats = compute(kernels, f"add_{kernel}", x, residual, weight, bias, *constants)
+        ctx.save_for_backward(weight, bias, total, stats)
+        ctx.called = called
+        ctx.set_materialize_grads(False)
+        return y, total
 
-def _eps(eps: float | None, x: Tensor) -> float:
-    return torch.finfo(wide_dtype(x.dtype)).eps if eps is None else eps
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor | None, dtotal: Tensor | None) -> tuple[Any, ...]:
+        kernels, kernel, layer, constants = ctx.called
+        weight, bias, total, stats = ctx.saved_tensors
+        _, *needs = ctx.needs_input_grad
+        wanted = needs[0] or needs[1], *needs[2:]
+        if torch.is_grad_enabled():  # somebody will differentiate this gradient again
+            dx, *more = differentiable_gradients(layer, dy, (total, weight, bias), wanted)
+            if dtotal is not None:
+                dx = dtotal if dx is None else dx + dtotal
+            return None, dx, dx, *more
+        if dy is None:
+            return None, dtotal, dtotal, None, None
+        dy = dy.resolve_neg()
+        dtotal = None if dtotal is None else dtotal.resolve_neg()
+        rest = stats, weight, wanted, *constants
+        dx, *sums = compute(kernels, f"{kernel}_backward", dy, total, *rest, beside=dtotal)
+        both = (dx if need else None for need in needs[:2])
+        parameters = (
+            None if found is None else shaped(found, p.shape, p.dtype)
+            for found, p in zip(sums, (weight, bias), strict=True)
+        )
+        return None, *both, *parameters

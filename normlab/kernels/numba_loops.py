@@ -9,7 +9,7 @@ import importlib.util
 from normlab.kernels import calls
 from normlab.kernels.differentiation import Kernels
 
-_OTHERWISE = "normlab.kernels and normlab.kernels.chunked compute without it"
+_OTHERWISE = "normlab.kernels calls the layers without it"
 
 
 @functools.cache

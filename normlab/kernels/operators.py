@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from normlab.kernels.differentiation import Kernels, compute
+from normlab.kernels import choice
+from normlab.kernels.differentiation import DTYPES, Kernels, compute
 
 
 class _Operator(NamedTuple):
@@ -49,14 +50,17 @@ _OPERATORS = {
 }
 
 
-def _fastest(x: Tensor) -> Kernels:
-    """The kernels that compute, chosen when an operator runs."""
-    # imported here, as the choice imports the operators
-    from normlab.kernels.functions import fastest
-
-    found = fastest(x.device.type, x.dtype)
-    assert found is not None  # a graph holds operators for what all back ends know
+def _find(x: Tensor) -> Kernels:
+    """The kernels that compute, asked for when an operator runs."""
+    found = choice.find(x.device.type, x.dtype)
+    assert found is not None  # a graph holds operators for `known_dtypes` alone
     return found
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def known_dtypes() -> tuple[torch.dtype, ...]:
+    """What the operators compute on this machine."""
+    return tuple(dtype for dtype in DTYPES if choice.find("cpu", dtype))
 
 
 def _register(kernel: str) -> None:
@@ -71,14 +75,14 @@ def _register(kernel: str) -> None:
         return torch.empty_like(x, memory_format=made.layout).copy_(result)
 
     def forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, *constants: Any) -> Any:
-        y, stats = compute(_fastest(x), kernel, x, weight, bias, *constants)
+        y, stats = compute(_find(x), kernel, x, weight, bias, *constants)
         return laid_out(y, x), stats
 
     def backward(
         dy: Tensor, x: Tensor, stats: Tensor, weight: Tensor | None, needs: Any, *constants: Any
     ) -> tuple[Tensor, ...]:
         name = f"{kernel}_backward"
-        dx, *sums = compute(_fastest(x), name, dy, x, stats, weight, tuple(needs), *constants)
+        dx, *sums = compute(_find(x), name, dy, x, stats, weight, tuple(needs), *constants)
         found = (None if dx is None else laid_out(dx, x), *sums)
         return tuple(
             # an operator returns no None; float32 as the fake below says

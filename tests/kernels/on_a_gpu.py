@@ -58,8 +58,8 @@ def test_a_device_or_a_norm_that_it_does_not_know_is_named() -> None:
         triton_rows.layer_norm(torch.randn(4, 8), (8,))
     with pytest.raises(NotImplementedError, match="'triton' does not know for group_norm"):
         triton_rows.group_norm(torch.randn(4, 8, device="cuda"), 2)
-    with pytest.raises(NotImplementedError, match="'chunked' does not know for layer_norm"):
-        kernels.chunked.layer_norm(torch.randn(4, 8, device="cuda"), (8,))
+    with pytest.raises(NotImplementedError, match="'numba' does not know for layer_norm"):
+        kernels.numba_loops.layer_norm(torch.randn(4, 8, device="cuda"), (8,))
 
 
 def test_more_elements_than_a_32_bit_index_holds() -> None:

@@ -11,7 +11,7 @@ from calls import CALLS, LARGE, Call, batch, gradients, group, layer, oracle, re
 
 from normlab import kernels, layers
 from normlab.checks import check_layer, error_budget, max_error
-from normlab.kernels import chunked, numba_loops
+from normlab.kernels import numba_loops
 
 # Of the largest value; two roundings of 2**-24 make 1.2e-7.
 ALLOWED = {"y": 1.5e-7, "dx": 1.5e-7, "dweight": 2e-7, "dbias": 2e-7}
@@ -40,7 +40,7 @@ def errors(call: Call, mean: float, rms: float) -> dict[str, float]:
 
 @pytest.mark.parametrize(("mean", "rms"), [(0.0, 1.0), (1e4, 1.0), (1e6, 1.0), (0.0, 3e-3)])
 @pytest.mark.parametrize("call", [c for c in CALLS if values_behind_a_mean(c) > NARROW], ids=str)
-def test_float32(backend: str, call: Call, mean: float, rms: float) -> None:
+def test_float32(call: Call, mean: float, rms: float) -> None:
     found = errors(call, mean, rms)
     assert all(found[key] <= ALLOWED[key] for key in found), found
 
@@ -48,9 +48,7 @@ def test_float32(backend: str, call: Call, mean: float, rms: float) -> None:
 @pytest.mark.parametrize("mean", [0.0, 30.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("call", CALLS, ids=str)
-def test_no_worse_than_twice_torch(
-    backend: str, call: Call, dtype: torch.dtype, mean: float
-) -> None:
+def test_no_worse_than_twice_torch(call: Call, dtype: torch.dtype, mean: float) -> None:
     tensors, dy = call.tensors(dtype, mean=mean)
     expected = oracle(call, tensors, dy)
     for ours, theirs, value in zip(
@@ -65,7 +63,7 @@ def test_no_worse_than_twice_torch(
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("call", LARGE, ids=str)
-def test_16_bit_results_are_rounded_once(backend: str, call: Call, dtype: torch.dtype) -> None:
+def test_16_bit_results_are_rounded_once(call: Call, dtype: torch.dtype) -> None:
     tensors, dy = call.tensors(dtype, mean=3.0)
     got = gradients(call.ours, tensors, dy)
     for value, expected in zip(got, oracle(call, tensors, dy), strict=True):
@@ -73,7 +71,7 @@ def test_16_bit_results_are_rounded_once(backend: str, call: Call, dtype: torch.
 
 
 @pytest.mark.parametrize("parameter_dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_weight_gradients_count_every_row(backend: str, parameter_dtype: torch.dtype) -> None:
+def test_weight_gradients_count_every_row(parameter_dtype: torch.dtype) -> None:
     rows = 65536
     x = torch.randn(rows, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
     weight, bias = (torch.ones(8, dtype=parameter_dtype, requires_grad=True) for _ in range(2))
@@ -99,7 +97,7 @@ def test_uncorrected_statistics_fail_the_bounds() -> None:
 
 @pytest.mark.parametrize("call", LARGE, ids=str)
 @pytest.mark.usefixtures("two_threads")
-def test_threads_change_no_bit(backend: str, call: Call) -> None:
+def test_threads_change_no_bit(call: Call) -> None:
     tensors, dy = call.tensors()
     two = gradients(call.ours, tensors, dy)
     torch.set_num_threads(1)
@@ -108,7 +106,7 @@ def test_threads_change_no_bit(backend: str, call: Call) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_conformance_suite_passes(backend: str, name: str) -> None:
+def test_the_conformance_suite_passes(name: str) -> None:
     report = check_layer(getattr(kernels, name), like=name)
     assert report.passed, report
 
@@ -130,18 +128,14 @@ def test_results_past_the_cache_are_the_same(
 
 def test_bfloat16_keeps_what_is_not_a_number() -> None:
     x = torch.tensor([[1.0, float("nan"), 2.0], [1.0, float("inf"), 2.0], [1.0, 2.0, 3.0]])
-    for module in (chunked, numba_loops):
-        y = module.layer_norm(x.bfloat16(), (3,))
-        expected = F.layer_norm(x, (3,))
-        assert torch.equal(y.isnan(), expected.isnan())
+    y = kernels.layer_norm(x.bfloat16(), (3,))
+    assert torch.equal(y.isnan(), F.layer_norm(x, (3,)).isnan())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("call", [batch(6, 33, 9, 5), group(3, 5, 12, 9, 5)], ids=str)
 @pytest.mark.parametrize("mean", [0.0, 30.0])
-def test_channels_last_without_a_copy(
-    backend: str, call: Call, dtype: torch.dtype, mean: float
-) -> None:
+def test_channels_last_without_a_copy(call: Call, dtype: torch.dtype, mean: float) -> None:
     tensors, dy = call.tensors(dtype, mean=mean)
     expected = oracle(call, tensors, dy)  # of contiguous tensors: torch is wrong in this layout
     last = torch.channels_last
@@ -152,7 +146,7 @@ def test_channels_last_without_a_copy(
         assert max_error(value, wide) <= error_budget(wide, dtype, 1e-6 * float(wide.abs().max()))
 
 
-def test_running_statistics_move_as_those_of_the_layer(backend: str) -> None:
+def test_running_statistics_move_as_those_of_the_layer() -> None:
     x = 3 + torch.randn(6, 4, 5, 5, generator=torch.Generator().manual_seed(0))
     for momentum in (0.1, None):
         module = kernels.BatchNorm2d(4, momentum=momentum)
@@ -171,6 +165,4 @@ def test_statistics_from_the_first_rows_stay_near() -> None:
     x += torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
     x[:32] = 0
     call = batch(4096, 40)
-    for module in (chunked, numba_loops):
-        y = call.by(module, x)
-        assert relative_error(y, call.theirs(x.double())) < 1e-6
+    assert relative_error(call.ours(x), call.theirs(x.double())) < 1e-6

@@ -6,9 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,28 +14,24 @@ import torch
 from calls import Call, batch, gradients, group, instance, layer, rms
 
 from normlab import kernels, layers
-from normlab.kernels import chunked, functions, numba_loops, triton_rows
-from normlab.kernels.differentiation import compute
+from normlab.kernels import choice, numba_loops, triton_rows
 
 ONE_EACH = [layer(6, 40), rms(6, 40), batch(6, 4, 10), group(2, 6, 4, 10), instance(6, 4, 10)]
-MODULES = [chunked, numba_loops]
 
 
 def test_the_fastest_comes_first() -> None:
     found = kernels.backends()
-    assert list(found)[-2:] == ["numba", "chunked"]
+    assert list(found)[-1] == "numba" and found["numba"] is numba_loops
     assert ("triton" in found) == torch.cuda.is_available()
-    assert (found["numba"], found["chunked"]) == (numba_loops, chunked)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        assert functions.fastest("cpu", dtype) == numba_loops.kernels()
-    assert functions.fastest("cpu", torch.float64) is functions.fastest("meta", dtype) is None
+        assert choice.find("cpu", dtype) is numba_loops.kernels()
+    assert choice.find("cpu", torch.float64) is choice.find("meta", dtype) is None
 
 
-@pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
-def test_a_back_end_is_its_layer(module: ModuleType, call: Call) -> None:
+def test_a_back_end_is_its_layer(call: Call) -> None:
     def by_itself(*tensors: torch.Tensor) -> torch.Tensor:
-        return call.by(module, *tensors)
+        return call.by(numba_loops, *tensors)
 
     tensors, dy = call.tensors()
     for got, expected in zip(
@@ -54,27 +48,25 @@ def wrong(call: Call, argument: str) -> list[Any]:
     return tensors
 
 
-@pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
-def test_what_a_back_end_does_not_know_is_named(module: ModuleType, call: Call) -> None:
+def test_what_a_back_end_does_not_know_is_named(call: Call) -> None:
     for argument in ("input", "weight", "bias")[: 3 if call.has_bias else 2]:
         with pytest.raises(NotImplementedError, match=rf"{argument}: got torch.float64 .* on cpu"):
-            call.by(module, *wrong(call, argument))
+            call.by(numba_loops, *wrong(call, argument))
     with pytest.raises(NotImplementedError, match="input: got .* on meta, .*normlab.kernels"):
-        call.by(module, call.tensors()[0][0].to("meta"))
+        call.by(numba_loops, call.tensors()[0][0].to("meta"))
     with pytest.raises(NotImplementedError, match="no compiler, export, transform or mode"):
-        torch.func.vmap(lambda x: call.by(module, x))(torch.ones(2, *call.shape))
+        torch.func.vmap(lambda x: call.by(numba_loops, x))(torch.ones(2, *call.shape))
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_arguments_that_only_a_layer_knows_are_named(module: ModuleType) -> None:
+def test_arguments_that_only_a_layer_knows_are_named() -> None:
     x, buffer = torch.randn(4, 6), torch.ones(6)
     for argument, call in {
-        "normalized_shape: got .1,.": lambda: module.layer_norm(x[:, :1], (1,)),
-        "eps: got 0.0": lambda: module.batch_norm(x, None, None, training=True, eps=0.0),
-        "running_mean: got None": lambda: module.batch_norm(x, None, None),
-        "num_groups: got 6": lambda: module.group_norm(x, 6),
-        "running_mean: got torch.float32": lambda: module.instance_norm(
+        "normalized_shape: got .1,.": lambda: numba_loops.layer_norm(x[:, :1], (1,)),
+        "eps: got 0.0": lambda: numba_loops.batch_norm(x, None, None, training=True, eps=0.0),
+        "training: got False": lambda: numba_loops.batch_norm(x, buffer, buffer),
+        "num_groups: got 6": lambda: numba_loops.group_norm(x, 6),
+        "running_mean: got torch.float32": lambda: numba_loops.instance_norm(
             x[:, :, None].expand(4, 6, 3), buffer, buffer
         ),
     }.items():
@@ -88,34 +80,6 @@ def test_triton_has_no_norm_of_channels() -> None:
         triton_rows.layer_norm(torch.ones(2, 4), (4,))
     assert not hasattr(triton_rows.kernels().module, "batch_norm")
     assert triton_rows.kernels().largest == 16384
-
-
-def test_a_few_elements_are_the_layer_s_without_compiled_loops(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    called: list[str] = []
-
-    def count(known: Any, kernel: str, *rest: Any) -> Any:
-        called.append(f"{known.name} {kernel}")
-        return compute(known, kernel, *rest)
-
-    monkeypatch.setattr("normlab.kernels.differentiation.compute", count)
-    x, large = torch.randn(8, 16), torch.randn(64, 64)
-    kernels.layer_norm(x, (16,))
-    monkeypatch.setattr(functions, "fastest", lambda *_: chunked.kernels())
-    kernels.layer_norm(x, (16,))
-    kernels.batch_norm(x, None, None, training=True)
-    kernels.layer_norm(large, (64,))
-    chunked.layer_norm(x, (16,))  # who names a back end gets it
-    assert called == ["numba layer_norm", "chunked layer_norm", "chunked layer_norm"]
-
-
-def test_a_choice_for_the_process_is_refused_with_the_remedy() -> None:
-    with pytest.raises(RuntimeError, match="import the layers from normlab.kernels"):
-        kernels.use("numba")
-    done = run("import normlab.kernels", NORMLAB_KERNELS="chunked")
-    assert "NORMLAB_KERNELS is set" in done.stderr
-    assert "from normlab.kernels import LayerNorm" in done.stderr
 
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -133,8 +97,11 @@ sys.modules["numba"] = None
 import torch
 from normlab import kernels
 x = torch.randn(64, 80)
-assert list(kernels.backends()) == ["chunked"]
-kernels.layer_norm(x.requires_grad_(), (80,)).square().sum().backward()
+assert not kernels.backends()
+norm = lambda t: kernels.layer_norm(t, (80,))
+norm(x.requires_grad_()).square().sum().backward()
+compiled = torch.compile(norm, fullgraph=True, backend="eager")
+torch.testing.assert_close(compiled(x), norm(x))
 try:
     kernels.numba_loops.layer_norm(x, (80,))
 except ImportError as error:
@@ -160,7 +127,7 @@ with warnings.catch_warnings(record=True) as said:
     for _ in range(2):
         y = kernels.layer_norm(x, (80,))
 torch.testing.assert_close(y, torch.nn.functional.layer_norm(x, (80,)))
-print(*kernels.backends(), len(said), said[0].message if said else "")
+print(len(kernels.backends()), len(said), said[0].message if said else "")
 try:
     kernels.numba_loops.layer_norm(x, (80,))
 except ImportError as error:
@@ -193,20 +160,17 @@ def test_a_broken_numba_is_left_and_named(break_it: str, reason: str) -> None:
     done = run(BROKEN.format(break_it=break_it))
     assert done.returncode == 0, done.stderr
     warned, _, refused = done.stdout.partition("ImportError ")
-    assert warned.startswith("chunked 1 numba is installed and does not work here"), done.stdout
+    assert warned.startswith("0 1 numba is installed and does not work here"), done.stdout
     assert reason in warned and reason in refused
-    assert "normlab.kernels.chunked" in refused
+    assert "normlab.kernels calls the layers without it" in refused
 
 
-def test_a_kernel_that_fails_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, choose: Callable[[str], None]
-) -> None:
+def test_a_kernel_that_fails_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of them, in a process in which others work: no other kernel is taken in silence."""
 
     def fail(*_: object) -> None:
         raise EOFError("Ran out of input")
 
-    choose("numba")
     monkeypatch.setattr(numba_loops.kernels().module, "rms_norm", fail)
     with pytest.raises(EOFError) as raised:
         kernels.rms_norm(torch.ones(2, 4), (4,))
@@ -218,21 +182,23 @@ def test_a_kernel_that_fails_says_what_to_do(
 HALVES = """
 import torch
 from normlab import kernels
-from normlab.kernels import functions
+from normlab.kernels import choice
 x = torch.randn(64, 80, dtype=torch.float16, requires_grad=True)
 y = kernels.layer_norm(x, (80,))
+compiled = torch.compile(lambda t: kernels.layer_norm(t, (80,)), fullgraph=True, backend="eager")
+torch.testing.assert_close(compiled(x), y)
 y.square().sum().backward()
 torch.testing.assert_close(y, torch.nn.functional.layer_norm(x, (80,)))
-print(*(functions.fastest("cpu", t).name for t in (torch.float32, torch.float16)))
+print(*(choice.find("cpu", t) is None for t in (torch.float32, torch.float16)))
 """
 
 
-def test_a_processor_without_float16_leaves_it_to_the_chunked_kernels() -> None:
+def test_a_processor_without_float16_leaves_it_to_the_layer() -> None:
     if platform.machine() not in ("x86_64", "AMD64"):
         pytest.skip("other processors have no such choice of features")
     done = run(HALVES, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="+sse2")
     assert done.returncode == 0, done.stderr  # it would have been killed by LLVM
-    assert done.stdout.split() == ["numba", "chunked"]
+    assert done.stdout.split() == ["False", "True"]
     program = "from normlab.kernels import vectorized; print(len(vectorized.DTYPES))"
     assert run(program, NUMBA_CPU_FEATURES="+sse2,+f16c").stdout.strip() == "3"
 
@@ -247,7 +213,7 @@ def test_kernels_are_compiled_anew_where_no_folder_can_be_written() -> None:
         "y = kernels.rms_norm(torch.randn(3, 4), (4,))\nprint(*kernels.backends())"
     )
     done = run(program)
-    assert done.stdout.split()[-2:] == ["numba", "chunked"], done.stderr
+    assert done.stdout.split()[-1] == "numba", done.stderr
     assert "compiled kernels cannot be kept" in done.stderr
 
 
@@ -268,5 +234,5 @@ def test_layers_know_no_kernel() -> None:
         "layers.layer_norm(torch.ones(2, 4), (4,))\n"
         "print([m for m in sys.modules if m.startswith(('normlab.kernels', 'numba'))])"
     )
-    assert run(program, NORMLAB_KERNELS="numba").stdout.strip() == "[]"
+    assert run(program).stdout.strip() == "[]"
     assert not hasattr(layers.layer_norm, "__wrapped__")

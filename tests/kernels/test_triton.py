@@ -38,10 +38,9 @@ def test_the_kernels_are_right_in_the_interpreter() -> None:
 
 
 def test_tensors_of_a_gpu_go_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    from normlab.kernels import functions, triton_rows
+    from normlab.kernels import choice, triton_rows
 
-    functions.fastest.cache_clear()
-    assert functions.fastest("cuda", torch.bfloat16) == triton_rows.kernels()
-    assert functions.fastest("cuda", torch.float64) is None
+    assert choice.find("cuda", torch.bfloat16) == triton_rows.kernels()
+    assert choice.find("cuda", torch.float64) is None
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert next(iter(kernels.backends())) == "triton"

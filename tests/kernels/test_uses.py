@@ -31,7 +31,7 @@ from torch.autograd import forward_ad
 from torch_version import VERSION
 
 from normlab import kernels, layers
-from normlab.kernels import chunked, differentiation
+from normlab.kernels import differentiation
 
 pytest.importorskip("expecttest", reason="torch.testing._internal needs expecttest")
 with warnings.catch_warnings():
@@ -72,14 +72,14 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Counter:
 
 
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
-def test_kernels_compute_forward_and_backward(backend: str, call: Call, counter: Counter) -> None:
+def test_kernels_compute_forward_and_backward(call: Call, counter: Counter) -> None:
     gradients(call.ours, *call.tensors())
     kernel = kernel_of(call)
     assert counter.calls == [kernel, f"{kernel}_backward"]
 
 
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
-def test_a_layer_asks_no_kernel(backend: str, call: Call, counter: Counter) -> None:
+def test_a_layer_asks_no_kernel(call: Call, counter: Counter) -> None:
     gradients(call.layer, *call.tensors())
     assert counter.calls == []
 
@@ -95,7 +95,7 @@ def test_a_layer_asks_no_kernel(backend: str, call: Call, counter: Counter) -> N
     ids=["float64", "empty", "meta", "subclass"],
 )
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
-def test_what_is_not_for_kernels(backend: str, call: Call, change: Any, counter: Counter) -> None:
+def test_what_is_not_for_kernels(call: Call, change: Any, counter: Counter) -> None:
     (x, *_), _ = call.tensors()
     y = call.ours(change(x))
     assert y.shape == change(x).shape
@@ -103,7 +103,7 @@ def test_what_is_not_for_kernels(backend: str, call: Call, change: Any, counter:
 
 
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
-def test_fake_tensors(backend: str, call: Call, counter: Counter) -> None:
+def test_fake_tensors(call: Call, counter: Counter) -> None:
     with FakeTensorMode() as mode:
         y = call.ours(mode.from_tensor(call.tensors()[0][0]))
     assert y.shape == call.shape
@@ -126,7 +126,7 @@ def transposed(shape: tuple[int, ...], seed: int) -> Tensor:
 
 @pytest.mark.parametrize("make", [expanded, strided, transposed])
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
-def test_strides(backend: str, call: Call, make: Any) -> None:
+def test_strides(call: Call, make: Any) -> None:
     tensors, _ = call.tensors()
     x, dy = make(call.shape, 0), make(call.shape, 1)
     got = gradients(call.ours, [x, *tensors[1:]], dy)
@@ -135,7 +135,7 @@ def test_strides(backend: str, call: Call, make: Any) -> None:
 
 
 @pytest.mark.parametrize("call", SMALL, ids=str)
-def test_some_parameters_and_some_gradients(backend: str, call: Call) -> None:
+def test_some_parameters_and_some_gradients(call: Call) -> None:
     (x, *parameters), dy = call.tensors()
     expected, *_ = oracle(call, [x], dy)
     torch.testing.assert_close(call.ours(x).double(), expected, rtol=1e-5, atol=1e-5)
@@ -150,7 +150,7 @@ def test_some_parameters_and_some_gradients(backend: str, call: Call) -> None:
 
 
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
-def test_second_derivatives(backend: str, call: Call, counter: Counter) -> None:
+def test_second_derivatives(call: Call, counter: Counter) -> None:
     """In float32, against those of torch's float64 composition."""
 
     def second(function: Any, tensors: list[Tensor], dy: Tensor) -> list[Tensor]:
@@ -168,35 +168,11 @@ def test_second_derivatives(backend: str, call: Call, counter: Counter) -> None:
         torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("call", "constants"),
-    [
-        (layer(3, 5), (5, 1e-5)),
-        (rms(3, 5), (5, 1e-5)),
-        (batch(4, 3), (1e-5,)),
-        (batch(3, 2, 3), (1e-5,)),
-        (group(2, 2, 4, 3), (2, 1e-5)),
-    ],
-    ids=str,
-)
-def test_derivatives_by_finite_differences(call: Call, constants: tuple[Any, ...]) -> None:
-    """The chunked kernels can compute in float64, though the back end does not know it."""
-    tensors, _ = call.tensors(torch.float64)
-    leaves = [t.requires_grad_() for t in tensors]
-
-    def function(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        known = chunked.kernels()
-        return differentiation.apply(known, call.name, call.layer, x, weight, bias, *constants)[0]
-
-    assert torch.autograd.gradcheck(function, leaves)
-    assert torch.autograd.gradgradcheck(function, leaves)
-
-
 # torch's own forward-mode machinery scripts its decompositions on first use.
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning")
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
-def test_functional_transforms(backend: str, call: Call, counter: Counter) -> None:
+def test_functional_transforms(call: Call, counter: Counter) -> None:
     (x, *parameters), dy = call.tensors()
     got = torch.func.grad(lambda v: (call.ours(v, *parameters) * dy).sum())(x)
     expected = gradients(call.layer, [x, *parameters], dy)
@@ -214,7 +190,7 @@ def test_functional_transforms(backend: str, call: Call, counter: Counter) -> No
 
 
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
-def test_compiled_graphs_hold_the_kernel(backend: str, call: Call) -> None:
+def test_compiled_graphs_hold_the_kernel(call: Call) -> None:
     """Without a back end of its own, so that no compiler of C++ is needed."""
     seen: list[str] = []
 
@@ -236,7 +212,7 @@ def test_compiled_graphs_hold_the_kernel(backend: str, call: Call) -> None:
 
 
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
-def test_transforms_inside_a_compiled_function(backend: str, call: Call) -> None:
+def test_transforms_inside_a_compiled_function(call: Call) -> None:
     (x, *parameters), _ = call.tensors()
 
     def mapped(v: Tensor) -> Tensor:
@@ -255,7 +231,7 @@ def test_transforms_inside_a_compiled_function(backend: str, call: Call) -> None
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("call", ONE_EACH[:-1], ids=str)
-def test_operators_keep_their_promises(backend: str, call: Call, dtype: torch.dtype) -> None:
+def test_operators_keep_their_promises(call: Call, dtype: torch.dtype) -> None:
     tensors, _ = call.tensors(dtype)
     x, weight, bias = [*tensors, None][:3]
     leaves = [t if t is None else t.requires_grad_() for t in (x, weight, bias)]
@@ -266,7 +242,7 @@ def test_operators_keep_their_promises(backend: str, call: Call, dtype: torch.dt
 
 @pytest.mark.parametrize("name", [call.name for call in ONE_EACH])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_sample_inputs_of_torch(backend: str, name: str, dtype: torch.dtype) -> None:
+def test_sample_inputs_of_torch(name: str, dtype: torch.dtype) -> None:
     operator = next(o for o in op_db if o.name == f"nn.functional.{name}")
     samples = list(operator.sample_inputs("cpu", dtype))
     assert samples
@@ -277,13 +253,13 @@ def test_sample_inputs_of_torch(backend: str, name: str, dtype: torch.dtype) -> 
         torch.testing.assert_close(got, expected)
 
 
-def test_export_holds_no_kernel(backend: str) -> None:
+def test_export_holds_no_kernel() -> None:
     """An exported graph runs where normlab is not installed."""
     program = torch.export.export(kernels.LayerNorm(8), (torch.randn(3, 8),))
     assert not [n for n in program.graph.nodes if "normlab" in str(n.target)]
 
 
-def test_autocast(backend: str) -> None:
+def test_autocast() -> None:
     tensors, dy = layer(6, 40).tensors()
     expected = gradients(layer(6, 40).ours, tensors, dy)
     with torch.autocast("cpu", torch.bfloat16):
@@ -306,7 +282,7 @@ MODULES = [
 
 @pytest.mark.parametrize(("name", "args", "kwargs", "shape"), MODULES)
 def test_modules_are_those_of_the_layers(
-    backend: str, name: str, args: Any, kwargs: Any, shape: tuple[int, ...], counter: Counter
+    name: str, args: Any, kwargs: Any, shape: tuple[int, ...], counter: Counter
 ) -> None:
     """In both modes, through a state dict in either direction, copied and pickled."""
     g = torch.Generator().manual_seed(0)
@@ -325,7 +301,7 @@ def test_modules_are_those_of_the_layers(
         torch.testing.assert_close(again.eval()(x), expected)
 
 
-def test_only_the_input_is_saved(backend: str) -> None:
+def test_only_the_input_is_saved() -> None:
     """And three numbers a row; the layer saves the size of the input three times over."""
     call = LARGE[0]
     kept: list[Tensor] = []
@@ -338,7 +314,7 @@ def test_only_the_input_is_saved(backend: str) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS[:2], ids=str)
-def test_inference_mode_and_devices_by_default(backend: str, call: Call) -> None:
+def test_inference_mode_and_devices_by_default(call: Call) -> None:
     (x, *_), _ = call.tensors()
     expected = call.ours(x)
     with torch.inference_mode():
@@ -352,7 +328,7 @@ def test_inference_mode_and_devices_by_default(backend: str, call: Call) -> None
     "call", [layer(3, 5), rms(3, 5), batch(4, 3), group(2, 2, 4, 3), instance(2, 3, 4)], ids=str
 )
 def test_float64_goes_to_the_layer_and_its_derivatives_are_right(
-    backend: str, call: Call, counter: Counter
+    call: Call, counter: Counter
 ) -> None:
     tensors, _ = call.tensors(torch.float64)
     leaves = [t.requires_grad_() for t in tensors]
@@ -363,7 +339,7 @@ def test_float64_goes_to_the_layer_and_its_derivatives_are_right(
     assert counter.calls == [kernel_of(call)]
 
 
-def test_wrong_arguments_are_the_layer_s_to_name(backend: str) -> None:
+def test_wrong_arguments_are_the_layer_s_to_name() -> None:
     with pytest.raises(layers.ShapeError, match="weight: got shape"):
         kernels.layer_norm(torch.randn(3, 4), (4,), torch.ones(5))
     with pytest.raises(layers.DtypeError, match="input: got torch.int64"):
@@ -375,7 +351,7 @@ def test_wrong_arguments_are_the_layer_s_to_name(backend: str) -> None:
 @pytest.mark.parametrize("grad", [True, False], ids=["recorded", "not recorded"])
 @pytest.mark.parametrize("call", ONE_EACH, ids=str)
 def test_tensors_that_outlived_a_transform_are_plain(
-    backend: str, call: Call, grad: bool, counter: Counter
+    call: Call, grad: bool, counter: Counter
 ) -> None:
     kept: list[Tensor] = []
 

@@ -13,19 +13,18 @@ from torch.profiler import ProfilerActivity, profile
 
 from normlab import kernels
 from normlab.book.bench import devices
-from normlab.kernels.fused_differentiation import ACTIVATIONS
 from normlab.norms import NORMS
 
 PASSES = ("forward", "backward", "both")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 GROUPS = 32
 EPS = 1e-5
-FUSED = ("add_layer_norm", "add_rms_norm", "layer_norm_gelu", "rms_norm_silu")
+FUSED = ("add_layer_norm", "add_rms_norm")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A norm, alone or with its neighbor as `add_rms_norm`, of one shape and dtype on one device.
+    """A norm, alone or of a sum as `add_rms_norm`, of one shape and dtype on one device.
 
     `dtype` is a name of `DTYPES`, `which` is "forward", "backward" or "both".
     """
@@ -42,8 +41,8 @@ class Case:
 
     @property
     def alone(self) -> str:
-        """The norm without its neighbor."""
-        return next(n for n in sorted(NORMS, key=len, reverse=True) if n in self.norm)
+        """The norm without the sum before it."""
+        return self.norm.removeprefix("add_")
 
     @property
     def adds(self) -> bool:
@@ -63,10 +62,10 @@ class Case:
     def bound(self, module: Any) -> Callable[..., Tensor]:
         """f(x, weight[, bias]) of `normlab.layers`, `torch.nn.functional` or a back end.
 
-        With a neighbor, `normlab.kernels` has it as one function, of a residual behind x where one
-        is added; for the others it is two calls.
+        The norm of a sum has the residual behind x; `normlab.kernels` has it as one function, and
+        for the others it is two calls.
         """
-        if self.norm in FUSED and module is not kernels:
+        if self.adds and module is not kernels:
             return self._as_two_calls(module)
         function = getattr(module, self.norm)
         given = {
@@ -95,10 +94,7 @@ class Case:
             total = x + residual
             return norm(total, *parameters), total
 
-        def activate(x: Tensor, *parameters: Tensor) -> Tensor:
-            return ACTIVATIONS[self.norm.rpartition("_")[2]][0](norm(x, *parameters))
-
-        return add if self.adds else activate
+        return add
 
     def tensors(self, seed: int = 0) -> tuple[list[Tensor], Tensor]:
         """Input (and residual) and parameters, which require gradients, and an upstream gradient.

@@ -25,7 +25,7 @@ from torch import Tensor
 from normlab.book.bench.cases import EPS, Case
 from normlab.book.bench.reporting import describe_machine, with_kept_memory, write_record
 from normlab.book.bench.timing import CONTROL, control_error, measure, paired_ratio
-from normlab.kernels.vectorized import ladder
+from normlab.book.kernel_ladder import loops as ladder
 from normlab.kernels.vectorized.blocks import KINDS, count_blocks
 from normlab.kernels.vectorized.vectors import cpu_features
 

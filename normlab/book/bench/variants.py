@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from normlab import kernels, layers
-from normlab.book.bench.cases import DTYPES, EPS, FUSED, Case
+from normlab.book.bench.cases import DTYPES, EPS, Case
 from normlab.book.bench.devices import captured, copies_of
 from normlab.book.bench.timing import CONTROL
 from normlab.norms import NORMS
@@ -61,12 +61,12 @@ def functions(case: Case, *, compiled: bool = False, peers: bool = False) -> dic
     """All that computes the case but torch itself and a copy, by name.
 
     `compiled` adds `torch.compile` of the composition, which is slow to make, and `peers` Liger
-    Kernel where it is installed. A norm with its neighbor is one call of the fastest back end,
-    beside two.
+    Kernel where it is installed. The norm of a sum is one call of the fastest back end, beside two
+    calls.
     """
     found = modules(case)
     made = {name: Variant(case.bound(module), True) for name, module in found.items()}
-    if case.norm in FUSED:
+    if case.adds:
         name = list(found)[-1]
         made = {"composition": made["composition"]}
         if case.device == "cpu":

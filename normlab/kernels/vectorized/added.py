@@ -10,8 +10,7 @@ import math
 import numpy as np
 
 from normlab.kernels.vectorized.compiling import compiled, vectors
-from normlab.kernels.vectorized.ladder import BLOCK, F32, put
-from normlab.kernels.vectorized.rows import centered_sums
+from normlab.kernels.vectorized.rows import BLOCK, F32, centered_sums, put
 from normlab.kernels.vectorized.vectors import (
     fetch,
     finish_streams,

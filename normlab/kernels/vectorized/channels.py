@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.kernels.chunks.pieces import Gradients, Needs
+from normlab.kernels.differentiation import Gradients, Needs
 from normlab.kernels.vectorized import columns, runs
 from normlab.kernels.vectorized.blocks import (
     KINDS,

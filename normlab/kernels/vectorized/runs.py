@@ -12,8 +12,7 @@ import math
 import numpy as np
 
 from normlab.kernels.vectorized.compiling import compiled, inlined, vectors
-from normlab.kernels.vectorized.ladder import BLOCK, F32, put
-from normlab.kernels.vectorized.rows import centered_sums, row_sum
+from normlab.kernels.vectorized.rows import BLOCK, F32, centered_sums, put, row_sum
 from normlab.kernels.vectorized.vectors import (
     add_number,
     fetch,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from normlab.kernels.vectorized import ladder
 from normlab.kernels.vectorized import rows as loops
 from normlab.kernels.vectorized.compiling import compiled, inlined
 from normlab.kernels.vectorized.vectors import write
@@ -39,7 +38,7 @@ def add_blocks(sums, n, dweight, dbias):
 def layer_norm_backward(kind, dy, x, dx, stats, rows, w, beside, dweight, dbias, n, streaming):
     sums = np.zeros((1, 3 * n))
     at = np.int64(sums.ctypes.data)
-    ladder.layer_norm_backward(
+    loops.layer_norm_backward(
         kind, dy, x, dx, stats, rows, w, beside, at + 16 * n, at, 0, rows, n, streaming
     )
     round_sums(sums, n, dweight, dbias)

@@ -20,7 +20,6 @@ from normlab.book.bench.cases import count_peak, count_saved
 from normlab.book.bench.devices import held_after, launch_share, peak_during, waiting_clock
 from normlab.book.bench.timing import measure
 from normlab.book.bench.variants import copied, functions, make_variants, modules
-from normlab.kernels import chunked
 from normlab.kernels.differentiation import Kernels
 
 LARGEST = 64
@@ -72,7 +71,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     known.module.layer_norm = known.module.rms_norm = None
     triton = SimpleNamespace(kernels=lambda: known, layer_norm=F.layer_norm, rms_norm=F.rms_norm)
     # without numba, whose compiling takes long
-    monkeypatch.setattr(kernels, "backends", lambda: {"triton": triton, "chunked": chunked})
+    monkeypatch.setattr(kernels, "backends", lambda: {"triton": triton})
     made = Case.tensors
 
     def here(case: Case, seed: int = 0) -> Any:
@@ -135,7 +134,7 @@ def test_triton_is_named_where_it_knows_the_case(gpu: Gpu) -> None:
 
 
 def test_without_triton_the_composition_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "backends", lambda: {"chunked": chunked})
+    monkeypatch.setattr(kernels, "backends", dict)
     case = Case("layer_norm", "float32", (8, 16), device="cuda")
     assert modules(case) == {"composition": layers}
 
@@ -214,7 +213,7 @@ def test_others_that_fail_are_left_out_with_the_reason(
     def wrong(x: Tensor, *_: Tensor) -> Tensor:
         return x
 
-    monkeypatch.setattr(kernels, "backends", lambda: {"chunked": chunked})
+    monkeypatch.setattr(kernels, "backends", dict)
     case = Case("layer_norm", "float32", (64, 32))
     made = {**functions(case), "broken": variants.Variant(broken), "wrong": variants.Variant(wrong)}
     monkeypatch.setattr(reporting, "functions", lambda *_, **__: made)

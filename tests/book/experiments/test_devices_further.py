@@ -63,10 +63,10 @@ def test_devices_fill_machines(devices):
 
 
 def test_this_processor_gives_what_was_recorded():
-    recorded = batch_invariance.read(RECORD)
+    recorded = where(batch_invariance.read(RECORD), capability="default")
     capability = torch.backends.cpu.get_cpu_capability().lower()
     found = measure_all(rows=65, sizes=(1, 7))
-    assert len(found) == len(where(recorded, capability="default"))
+    assert len(found) == recorded.backend.isin(["torch", "composition", "numba"]).sum()
     for o in found:
         if o["backend"] != "torch" or o["dtype"] == "float32" or capability == "default":
             assert (o["alone"], o["changed"]) == (0, [0, 0]), o

@@ -16,8 +16,8 @@ from IPython.utils.capture import capture_output
 
 import normlab.book.sources
 from normlab import layers, norms
+from normlab.book.kernel_ladder import loops as ladder
 from normlab.book.sources import show, show_change, source_of
-from normlab.kernels.vectorized import ladder
 
 TRICKY = '''
 def wraps(function):

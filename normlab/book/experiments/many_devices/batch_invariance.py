@@ -45,7 +45,7 @@ def _functions() -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
         "instance_norm": lambda module, x: module.instance_norm(x.unsqueeze(1)),
     }
     modules = {"composition": layers, **kernels.backends()}
-    for backend in ("composition", "chunked", "numba"):
+    for backend in ("composition", "numba"):
         if backend not in modules:
             continue
         module = modules[backend]

@@ -13,10 +13,17 @@ import math
 import numpy as np
 from numba import njit
 
-from normlab.kernels.vectorized.compiling import compiled, inlined, vectors
+from normlab.kernels.vectorized.compiling import compiled, vectors
+from normlab.kernels.vectorized.rows import (
+    BLOCK,
+    F32,
+    FLUSH,
+    flush,
+    put,
+)
+from normlab.kernels.vectorized.rows import layer_norm as layer_norm  # the last step
+from normlab.kernels.vectorized.rows import layer_norm_backward as layer_norm_backward
 from normlab.kernels.vectorized.vectors import (
-    LANES,
-    add_double,
     fetch,
     finish_streams,
     fma,
@@ -25,22 +32,9 @@ from normlab.kernels.vectorized.vectors import (
     read,
     spread,
     store,
-    stream,
     total,
     write,
 )
-
-F32 = np.float32(0)
-BLOCK = 512  # values whose sums stay in float32
-FLUSH = 32  # rows whose weight gradients stay in float32
-
-
-@inlined
-def put(kind, base, i, k, value, streaming):
-    if streaming and k == LANES:
-        stream(kind, base, i, value)
-    else:
-        store(kind, base, i, k, value)
 
 
 @compiled
@@ -247,38 +241,6 @@ def streamed_backward(kind, dy, x, dx, stats, rows, w, partial, first, last, n, 
 
 
 @compiled
-def layer_norm(kind, x, y, stats, rows, w, b, first, last, n, eps, streaming):
-    for row in range(first, last):
-        at = row * n
-        s = spread(F32)
-        for i, k in vectors(n):
-            s += load(kind, x, at + i, k)
-        mean = np.float32(total(s) / n)
-        m = spread(mean)
-        sum1 = sum2 = 0.0
-        for begin in range(0, n, BLOCK):
-            s1, s2 = spread(F32), spread(F32)
-            for i, k in vectors(begin, min(begin + BLOCK, n)):
-                t = keep(load(kind, x, at + i, k) - m, k)
-                s1, s2 = s1 + t, fma(t, t, s2)
-            sum1 += total(s1)
-            sum2 += total(s2)
-        missed = sum1 / n
-        rstd = np.float32(1.0 / math.sqrt(max(sum2 / n - missed * missed, 0.0) + eps))
-        c, r = spread(np.float32(missed)), spread(rstd)
-        for i, k in vectors(n):
-            fetch(kind, x, at + n + i)
-            x_hat = ((load(kind, x, at + i, k) - m) - c) * r
-            value = fma(x_hat, load(F32, w, i, k), load(F32, b, i, k))
-            put(kind, y, at + i, k, value, streaming)
-        write(stats, row, mean)
-        write(stats, rows + row, np.float32(missed))
-        write(stats, 2 * rows + row, rstd)
-    if streaming:
-        finish_streams()
-
-
-@compiled
 def ahead_backward(kind, dy, x, dx, stats, rows, w, partial, first, last, n, streaming):
     dw, db = partial, partial + 4 * n
     for row in range(first, last):
@@ -300,47 +262,6 @@ def ahead_backward(kind, dy, x, dx, stats, rows, w, partial, first, last, n, str
             put(kind, dx, at + i, k, value, streaming)
             store(F32, dw, i, k, fma(g, x_hat, load(F32, dw, i, k)))
             store(F32, db, i, k, g + load(F32, db, i, k))
-    if streaming:
-        finish_streams()
-
-
-@inlined
-def flush(partial, sums, n):
-    """Move float32 sums of a few rows to the float64 sums of all."""
-    for i, k in vectors(n):
-        add_double(sums, i, k, load(F32, partial, i, k))
-        store(F32, partial, i, k, spread(F32))
-
-
-@compiled
-def layer_norm_backward(
-    kind, dy, x, dx, stats, rows, w, beside, partial, sums, first, last, n, streaming
-):
-    """`beside` is added to dx, and `partial` not emptied into `sums`, where that is not 0."""
-    dw, db = partial, partial + 4 * n
-    for row in range(first, last):
-        at = row * n
-        m, r = spread(read(stats, row)), spread(read(stats, 2 * rows + row))
-        c = spread(read(stats, rows + row))
-        s1, s2 = spread(F32), spread(F32)
-        for i, k in vectors(n):
-            g = load(kind, dy, at + i, k) * load(F32, w, i, k)
-            x_hat = ((load(kind, x, at + i, k) - m) - c) * r
-            s1, s2 = s1 + g, fma(g, x_hat, s2)
-        a, p = spread(np.float32(-total(s1) / n)), spread(np.float32(-total(s2) / n))
-        for i, k in vectors(n):
-            fetch(kind, x, at + n + i)
-            fetch(kind, dy, at + n + i)
-            g = load(kind, dy, at + i, k)
-            x_hat = ((load(kind, x, at + i, k) - m) - c) * r
-            value = fma(x_hat, p, fma(g, load(F32, w, i, k), a)) * r
-            if beside:
-                value = value + load(kind, beside, at + i, k)
-            put(kind, dx, at + i, k, value, streaming)
-            store(F32, dw, i, k, fma(g, x_hat, load(F32, dw, i, k)))
-            store(F32, db, i, k, g + load(F32, db, i, k))
-        if sums and (row % FLUSH == FLUSH - 1 or row + 1 == last):
-            flush(partial, sums, 2 * n)
     if streaming:
         finish_streams()
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from normlab.book.bench import ladder as bench
 from normlab.book.bench.ladder import STEPS, Step, find_errors, make_rows
 from normlab.kernels import vectorized
-from normlab.kernels.vectorized import compiling, ladder
+from normlab.kernels.vectorized import compiling
+from normlab.kernels.vectorized import rows as loops
 from normlab.kernels.vectorized.vectors import LANES
 
 ALLOWED = 1.5e-7  # of the largest value: two roundings of 2**-24 make 1.2e-7
@@ -104,7 +105,7 @@ def _narrowed(x: Tensor, y: Tensor, size: int) -> Tensor:
     """By the loop of the short norm of one value: its y is the bias, rounded."""
     zeros, stats = torch.zeros(size, dtype=torch.bfloat16), torch.empty(3, 1)
     weight = torch.zeros(size)
-    ladder.layer_norm(
+    loops.layer_norm(
         bench.KINDS[torch.bfloat16], zeros.data_ptr(), y.data_ptr(), stats.data_ptr(), 1,
         weight.data_ptr(), x.data_ptr(), 0, 1, size, 1e-5, False,
     )  # fmt: skip
