@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from normlab.checks import changes, listings
+from normlab.checks import changes
 from normlab.checks.changes import Call
 from normlab.checks.formula import Formula
 from normlab.norms import NORMS, Norm
@@ -84,8 +84,6 @@ class Mistake:
     says_uncentered: str = ""  #: the same of a norm that subtracts no mean
     remedy: str = ""  #: what to do: the last sentence of a failure
     changes: Mapping[str, Any] = field(default_factory=dict)  #: fields of the :class:`Formula`
-    formula: type[Formula] = Formula  #: another formula
-    axes: Callable[[Call], tuple[int, ...]] | None = None  #: that share statistics
     default_eps: float = 1.0  #: factor of the default eps
     call: Mapping[str, Any] = field(default_factory=dict)  #: fields of the :class:`Call`
     before: Callable[[Call], None] | None = None  #: changes a call
@@ -93,8 +91,6 @@ class Mistake:
     gradient: Gradient | None = None  #: a wrong gradient by the input
     in_gradients: bool = False  #: whether `changes` are tried to explain a wrong gradient
     module: Callable[[nn.Module], None] | None = None  #: changes a module
-    #: norm -> the wrong function, written out to be read
-    listings: Mapping[str, Callable[..., Tensor]] = field(default_factory=dict)
     explains: Predicate = _any  #: whether it is tried to explain a failure of such a norm
     wrong_norm: Predicate | None = None  #: whether the suite has such a norm with this mistake
     met: Mapping[str, str] = field(default_factory=dict)  #: norm -> where somebody made it
@@ -142,7 +138,6 @@ _CHOICES = (
         "eps_outside",
         remedy="This is eps outside the root: write sqrt(var + eps), not sqrt(var) + eps",
         changes={"eps_placement": "outside"},
-        listings={"layer_norm": listings.eps_outside},
         wrong_norm=_not_at("outside"),
         met={
             "layer_norm": "the LN paper's authors' Lua code",
@@ -298,7 +293,7 @@ _PLACES = (
     Mistake(
         "wrong_axis",
         remedy="Check the axes of the mean and of the variance",
-        axes=changes.other_axes,
+        before=changes.take_other_axes,
         call={"updates": False},
         wrong_norm=_any,
         met={
@@ -400,7 +395,7 @@ _INPUTS = (
         says="the error grows with the mean: the variance looks like mean(x²) - mean(x)² in one "
         "pass, which cancels",
         remedy="Subtract the mean first, then square",
-        formula=changes.OnePass,
+        changes={"one_pass": True},
         wrong_norm=lambda norm: norm.centered and _of_squares(norm),
         met={
             "layer_norm": "pytorch issue 51102",

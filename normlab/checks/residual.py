@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from normlab.checks.report import Failure, Report
-from normlab.checks.residual_mistakes import BLOCK_MISTAKES, GAINS, INIT_MISTAKES, Formula, Map
+from normlab.checks.residual_mistakes import BLOCK_MISTAKES, GAINS, INIT_MISTAKES, Map, Placement
 from normlab.layers import LayerNorm
 
 __all__ = ["ResidualName", "check_deep_norm_init", "check_residual"]
 
 ResidualName = Literal["post_norm", "pre_norm", "deep_norm"]
-FORMULAS: dict[str, Formula] = {
+FORMULAS: dict[str, Placement] = {
     "post_norm": lambda x, f, norm, a: norm(x + f(x)),
     "pre_norm": lambda x, f, norm, a: x + f(norm(x)),
     "deep_norm": lambda x, f, norm, a: norm(a * x + f(x)),

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from normlab.checks.formula import FAMILIES, Formula
-from normlab.checks.inputs import conventions_of
 from normlab.norms import NORMS
 
 
@@ -76,12 +75,8 @@ def _formula(
     num_groups: int = 1,
 ) -> Tensor:
     half = input.dtype in (torch.float16, torch.bfloat16)
-    formula = Formula(
-        name,
-        normalized_ndim=len(normalized_shape),
-        num_groups=num_groups,
-        eps=eps,
-        **conventions_of(name),
+    formula = Formula.of(
+        name, normalized_ndim=len(normalized_shape), num_groups=num_groups, eps=eps
     )
     wide = (None if t is None else t.float() if half else t for t in (input, weight, bias))
     return formula(*wide).to(input.dtype)
