@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
-from normlab.checks.comparison import ULPS, Comparison
 from normlab.checks.diagnosis import Diagnosis
 from normlab.checks.gradient_diagnosis import explain_gradient, explain_parameter
-from normlab.checks.inputs import SHIFTED, SMALL, Inputs, Results
+from normlab.checks.inputs import SHIFTED, SMALL, ULPS, Comparison, Inputs, Results
 from normlab.checks.report import Failure, Finding, Note, excess_failure
 from normlab.checks.tolerances import max_error
 from normlab.checks.trial import Trial

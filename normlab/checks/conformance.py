@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.checks.formula import FAMILIES, Formula
+from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.half import check_half_precision, check_weight_cast
 from normlab.checks.numerics import check_values, give_running
 from normlab.checks.probing import ForeignFunction
@@ -17,7 +17,16 @@ from normlab.checks.probing.adapting import adapt
 from normlab.checks.probing.inputs import Declared, ParameterMismatch, sizes_of
 from normlab.checks.probing.modules import ForeignModule, as_norm
 from normlab.checks.probing.state import preserve_state, uncompiled
-from normlab.checks.report import CheckFailed, Failure, Finding, Note, Ran, Report, make_failure
+from normlab.checks.report import (
+    CheckFailed,
+    Failure,
+    Finding,
+    Note,
+    Ran,
+    Report,
+    collect,
+    make_failure,
+)
 from normlab.checks.robustness import check_double_backward, check_handling, check_unchanged
 from normlab.checks.running import check_running
 from normlab.checks.situations import check_compiled, check_situations, is_compiled
@@ -181,17 +190,17 @@ def examine(
         torch.manual_seed(0)
         report = Report(like)
         try:
-            eps = conventions.get("eps", Formula.of(like).eps)
+            eps = conventions.get("eps", default_eps(like))
             subject = as_norm(layer, like, shape, conventions.get("num_groups"), eps, declared)
         except ParameterMismatch as error:
             mismatch = Failure("parameters", str(error), "parameter_shape")
-            return report.collect([Ran("parameters", 0), mismatch])
+            return collect(report, [Ran("parameters", 0), mismatch])
         formula = _declared_formula(like, subject.declared_eps, **conventions)
         order, momentum = conventions.get("weight_cast"), conventions.get("momentum")
         trial = Trial(subject, tuple(subject.cases), formula, formula, scope, order, momentum)
         if max(torch.Size(case.shape).numel() for case in trial.cases) > _LARGE:
             seeds = seeds[:1]  # so many numbers need no second draw
-        return report.collect(_run_checks(trial, seeds, report.failures))
+        return collect(report, _run_checks(trial, seeds, report.failures))
 
 
 def _run_checks(
@@ -207,6 +216,7 @@ def _run_checks(
         yield Note(text, untested=True)
         return
     yield from check_unchanged(trial)
+    # the cases that the layer takes, and the formula that describes it, are known from here on
     known = yield from check_values(trial, seeds)
     if known is not None:
         known = yield from check_half_precision(known)

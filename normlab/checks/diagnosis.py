@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.checks.comparison import Evidence
 from normlab.checks.formula import Formula
+from normlab.checks.inputs import Evidence
 from normlab.checks.mistakes import MISTAKES, choices, structure
 from normlab.checks.probing.measurements import eps_in_root, shortest
 from normlab.checks.tolerances import max_error

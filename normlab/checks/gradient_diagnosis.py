@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from normlab.checks.changes import gradient
-from normlab.checks.comparison import Evidence
 from normlab.checks.diagnosis import Diagnosis
+from normlab.checks.inputs import Evidence
 from normlab.checks.mistakes import wrong_gradients
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS

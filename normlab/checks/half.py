@@ -8,8 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from normlab.checks.comparison import Comparison
-from normlab.checks.inputs import Inputs, Scale, make_inputs
+from normlab.checks.inputs import Comparison, Inputs, Scale, make_inputs
 from normlab.checks.refusals import report_refusals
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
 from normlab.checks.tolerances import max_error

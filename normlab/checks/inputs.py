@@ -1,4 +1,4 @@
-"""Inputs of the checks, and a call of torch and of the float64 formula with them."""
+"""Inputs of the checks, and what the formula, torch and the layer under test make of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from normlab.checks.formula import Formula
+from normlab.checks.tolerances import error_budget, max_error
 from normlab.norms import NORMS, Case
 
+ULPS = 32  # a few roundings per operation, in any order of summation, for up to 1e3 terms
 #: what one call gave: "y", "dx", "dweight", "dbias", as far as there are such
 Results = dict[str, Tensor]
 
@@ -57,9 +59,12 @@ class Inputs:
 
     def leaves(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Copies of input, weight and bias that gradients are taken by."""
-        x, *parameters = self.to(dtype).given
-        weight, bias = (None if p is None else _leaf(p) for p in parameters)
-        return _leaf(x), weight, bias
+        wide = self.to(dtype)
+        weight, bias = (
+            None if p is None else p.detach().clone().requires_grad_()
+            for p in (wide.weight, wide.bias)
+        )
+        return wide.x.detach().clone().requires_grad_(), weight, bias
 
 
 def make_inputs(
@@ -75,10 +80,6 @@ def make_inputs(
     weight = 1.5 + 0.4 * normal(case.parameter_shape) if case.weight else None
     bias = -0.7 + 0.5 * normal(case.parameter_shape) if case.bias else None
     return Inputs(case, scale, x, weight, bias, normal(case.shape)).to(dtype)
-
-
-def _leaf(value: Tensor) -> Tensor:
-    return value.detach().clone().requires_grad_()
 
 
 def results_of(y: Tensor, *leaves: Tensor | None) -> Results:
@@ -129,3 +130,50 @@ def torch_baseline(like: str, inputs: Inputs, *, backward: bool = True) -> Resul
     if backward:
         y.backward(inputs.dy)
     return results_of(y, x, weight, bias)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A call and one result of it, in float64."""
+
+    formula: Formula  #: right formula, with the axes of this call
+    inputs: Inputs
+    got: Tensor  #: what the layer returned: its output, or one of its gradients
+    budget: float = 0.0  #: largest error allowed
+    probe: bool = False  #: a call made only to see eps; its error is judged by the diagnosis
+
+    @property
+    def output(self) -> Tensor:
+        """What the right formula gives."""
+        return self.formula(*self.inputs.given)
+
+    @property
+    def excess(self) -> float:
+        """Error of an output in units of what is allowed."""
+        return 0.0 if self.probe else max_error(self.got, self.output) / self.budget
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One call."""
+
+    inputs: Inputs
+    got: Results  #: what the layer gave
+    torch_errors: dict[str, float]  #: of torch's own norm on the same inputs
+
+    @classmethod
+    def of(cls, inputs: Inputs, got: Results, like: str, *, backward: bool = True) -> Comparison:
+        """What the layer gave, beside torch's norm of that name."""
+        theirs = torch_baseline(like, inputs, backward=backward)
+        right = oracle(Formula.of(like), inputs, backward=backward)
+        return cls(inputs, got, {key: max_error(theirs[key], right[key]) for key in right})
+
+    def budget(self, key: str, expected: Tensor, *, ulps: int = ULPS) -> float:
+        """Largest error allowed to one of the layer's results."""
+        error, factor = self.torch_errors[key], self.inputs.scale.factor
+        return error_budget(expected, self.inputs.x.dtype, error, factor=factor, ulps=ulps)
+
+    def evidence(self, formula: Formula, got: Tensor, budget: float) -> Evidence:
+        """One of its results, for a diagnosis."""
+        wide = self.inputs.to(torch.float64)
+        return Evidence(formula.at(wide.case), wide, got.double(), budget)

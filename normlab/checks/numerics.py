@@ -9,13 +9,14 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 import torch
 
 from normlab.checks.backward_values import check_gradients
-from normlab.checks.comparison import Comparison, Evidence
 from normlab.checks.diagnosis import explain_forward, explains
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import (
     ORDINARY,
     SHIFTED,
     SMALL,
+    Comparison,
+    Evidence,
     Inputs,
     Results,
     Scale,
@@ -184,10 +185,6 @@ def _output_evidence(results: Sequence[Comparison], formula: Formula) -> list[Ev
     return found
 
 
-def _worst(evidence: Sequence[Evidence]) -> float:
-    return max(e.excess for e in evidence)
-
-
 def _probes(trial: Trial) -> list[Evidence]:
     """Calls without bias at ever smaller inputs, which show where eps is and how large."""
     found = []
@@ -227,11 +224,11 @@ def _judge_outputs(
     declared = trial.declared
     by_scale = [_output_evidence(results, declared) for results in scales]
     evidence = [e for at_scale in by_scale for e in at_scale]
-    actual, diagnosis, worst = declared, None, _worst(evidence)
+    actual, diagnosis, worst = declared, None, max(e.excess for e in evidence)
     if worst > 1:
         diagnosis = explain_forward(evidence + _probes(trial))
         actual = declared.replace(**(diagnosis.changes or {}))
-    beyond = _worst(_output_evidence(shifted, actual))
+    beyond = max(e.excess for e in _output_evidence(shifted, actual))
     # an error that grows a hundredfold with the mean is cancellation, and explains small
     # errors at mean 0 as well
     explained = diagnosis is None or diagnosis.changes is not None
@@ -240,7 +237,7 @@ def _judge_outputs(
     failures: list[Failure] = []
     if diagnosis is not None and (explained or not cancels):
         for at_scale in by_scale:
-            name, here = at_scale[0].inputs.scale.name, _worst(at_scale)
+            name, here = at_scale[0].inputs.scale.name, max(e.excess for e in at_scale)
             # what ordinary and small inputs show, those near eps need not show again
             if here > 1 and not (failures and name == _NEAR_EPS):
                 wrong = sum(e.excess > 1 for e in at_scale)

@@ -86,20 +86,6 @@ class Report:
     untested: list[str] = field(default_factory=list)
     cases: int = 0
 
-    def collect(self, findings: Iterable[Finding]) -> Report:
-        """Write down what the checks yield, as it comes."""
-        for found in findings:
-            match found:
-                case Failure():
-                    self.failures.append(found)
-                case Note():
-                    (self.untested if found.untested else self.notes).append(found.text)
-                case Ran():
-                    self.cases += found.cases
-                    if found.check not in self.checks:
-                        self.checks.append(found.check)
-        return self
-
     @property
     def passed(self) -> bool:
         """Whether something was compared and no check failed."""
@@ -129,6 +115,21 @@ class Report:
         lines += [f"  not tested: {sentence}" for sentence in self.untested]
         lines += [f"  not checked: {note}" for note in self.notes]
         return "\n".join(lines)
+
+
+def collect(report: Report, findings: Iterable[Finding]) -> Report:
+    """Write down what the checks yield, as it comes."""
+    for found in findings:
+        match found:
+            case Failure():
+                report.failures.append(found)
+            case Note():
+                (report.untested if found.untested else report.notes).append(found.text)
+            case Ran():
+                report.cases += found.cases
+                if found.check not in report.checks:
+                    report.checks.append(found.check)
+    return report
 
 
 def sentences_of(failures: Iterable[Failure]) -> list[str]:

@@ -8,8 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from normlab.checks.comparison import Comparison
-from normlab.checks.inputs import ORDINARY, Inputs, Results, make_inputs
+from normlab.checks.inputs import ORDINARY, Comparison, Inputs, Results, make_inputs
 from normlab.checks.probing import ForeignFunction, ForeignModule, ForeignNorm
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
 from normlab.checks.tolerances import max_error

@@ -123,12 +123,6 @@ def test_a_mistake_that_nobody_makes_is_an_error():
         find_mutant("layer_norm", "centered")
 
 
-def test_the_table_has_a_row_for_each_mutant():
-    table = [row for like in FAMILIES for row in matrix_of(like).table()]
-    assert len(table) == len(ALL)
-    assert all(len(row) == len(KINDS) and sum(row) >= 1 for row in table)
-
-
 def test_no_seed_is_no_check():
     with pytest.raises(ValueError, match="seeds"):
         compute_kill_matrix([], seeds=())
