@@ -79,8 +79,8 @@ class Norm:
         spread: what is divided by: the root of the mean square, the root of the sum of squares,
             the mean of the channels' lengths.
         eps: torch's default; None for the machine epsilon of the dtype of the statistics.
-        eps_placement: "inside" the root, added "outside" it, or a lower bound ("clamp").
-        eps_bounds: whether a lower bound is one of the "square" of the spread, or of its "root".
+        eps_placement: "inside" the root, added "outside" it, or a lower bound ("clamp") of the
+            mean square, or of the root of the sum of squares.
         parameters: what weight (and bias) have one entry for: each "channel", each cell of the
             normalized "shape"; "scalar" is one number for all, "none" no weight.
         weight_offset: what is added to the weight before it multiplies.
@@ -113,7 +113,6 @@ class Norm:
     spread: Spread = "mean square"
     eps: float | None = 1e-5
     eps_placement: Literal["inside", "outside", "clamp"] = "inside"
-    eps_bounds: Literal["square", "root"] = "square"
     parameters: Literal["channel", "shape", "scalar", "none"]
     weight_offset: int = 0
     signature: tuple[str, ...]
@@ -388,7 +387,11 @@ NORMS: dict[str, Norm] = {
         in_chapters=False,
         page="family#family-positions",
         source="singh2020filter",
-        absent={"cheat sheet": "its columns are the norms that torch has"},
+        absent={
+            "check": "the formula of the checks has no lower bound of the output",
+            "mutants": "without a check none can die; its own tests have some",
+            "cheat sheet": "its columns are the norms that torch has",
+        },
     ),
     "scale_norm": Norm(
         kind="shape",
@@ -398,7 +401,6 @@ NORMS: dict[str, Norm] = {
         centered=False,
         spread="sum of squares",
         eps_placement="clamp",
-        eps_bounds="root",
         parameters="scalar",
         signature=("weight", "eps"),
         modules=("ScaleNorm",),
@@ -497,10 +499,6 @@ NORMS: dict[str, Norm] = {
             Case((4, 3, 6, 5), (3,)),
             Case((6, 9), (9,), weight=False, bias=False),
         ),
-        may_fail={
-            "empty input": "a batch without samples has no statistics",
-            "batch of one": "one sample without positions has no spread",
-        },
         invariances=(),
         color="#6699ff",
         linestyle=(0, (7.0, 1.2, 2.4, 1.2, 2.4, 1.2)),
@@ -510,6 +508,8 @@ NORMS: dict[str, Norm] = {
         page="family#family-renorm",
         source="ioffe2017batch",
         absent={
+            "check": "the formula of the checks corrects nothing toward running statistics",
+            "mutants": "without a check none can die; its own tests have some",
             "identify": "one run does not show the batch; the reason that is given names it",
             "explorer": "its means are over the cells of batch norm, which is there",
             "cheat sheet": "its columns are the norms that torch has",

@@ -57,7 +57,7 @@ def write_formula(norm: Norm) -> str:
     below = {
         "inside": f"sqrt({squares} + eps)",
         "outside": f"({root} + eps)",
-        "clamp": f"max({root}, {'eps' if norm.eps_bounds == 'root' else 'sqrt(eps)'})",
+        "clamp": f"max({root}, {'eps' if norm.spread == 'sum of squares' else 'sqrt(eps)'})",
     }[norm.eps_placement]
     weight = " * weight" if norm.has_weight else ""
     return f"`{shifted} / {below}{weight}{' + bias' if norm.has_bias else ''}`"
@@ -218,7 +218,7 @@ def write_explorer() -> str:
             "centered": norm.centered,
             "spread": norm.spread,
             "epsPlacement": norm.eps_placement,
-            "epsBounds": norm.eps_bounds,
+            "epsBounds": "root" if norm.spread == "sum of squares" else "square",
         }
         for name, norm in NORMS.items()
         if "explorer" not in norm.absent

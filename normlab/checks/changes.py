@@ -30,16 +30,7 @@ class Call:
     by_batch: bool  #: normalize with the statistics of the input, not with running ones
     updates: bool  #: record them
     widens: bool = True  #: compute 16-bit input in float32
-
-
-class OnePass(Formula):
-    """The variance as mean(x²) - mean(x)²."""
-
-    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor, int]:
-        """Mean, variance and count."""
-        mean, _, count = super().statistics(x)
-        view, dims = self.view(x)
-        return mean, view.square().mean(dims, keepdim=True) - mean.square(), count
+    dims: tuple[int, ...] | None = None  #: axes that share statistics, if not those of the norm
 
 
 # Changes of a call.
@@ -108,16 +99,17 @@ def average_weight_gradient(call: Call) -> None:
         call.weight.register_hook(lambda gradient: gradient / samples)
 
 
-def other_axes(call: Call) -> tuple[int, ...]:
-    """Axes of the input that share statistics where they should not."""
-    positions = tuple(range(2, call.x.dim()))
-    if call.norm.trailing:
-        return (call.x.dim() - call.normalized_ndim - 1,)
-    if call.norm.grouped:
-        return (0, *positions)
-    if call.norm.over_batch:
-        return (0, 1)
-    return (0,) if call.norm.over_channels == "all" else (1,)
+def take_other_axes(call: Call) -> None:
+    """Axes of the input share statistics that should not."""
+    norm, positions = call.norm, tuple(range(2, call.x.dim()))
+    if norm.trailing:
+        call.dims = (call.x.dim() - call.normalized_ndim - 1,)
+    elif norm.grouped:
+        call.dims = (0, *positions)
+    elif norm.over_batch:
+        call.dims = (0, 1)
+    else:
+        call.dims = (0,) if norm.over_channels == "all" else (1,)
 
 
 # Changes of an output.

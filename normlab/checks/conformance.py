@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from normlab.checks.compiled import check_compiled, is_compiled
 from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.half import check_half_precision, check_weight_cast
-from normlab.checks.inputs import conventions_of
-from normlab.checks.numerics import check_values
+from normlab.checks.numerics import check_values, give_running
+from normlab.checks.probing import ForeignFunction
 from normlab.checks.probing.adapting import adapt
 from normlab.checks.probing.inputs import Declared, ParameterMismatch, sizes_of
-from normlab.checks.probing.modules import ForeignModule, ForeignNorm, as_norm
+from normlab.checks.probing.modules import ForeignModule, as_norm
 from normlab.checks.probing.state import preserve_state, uncompiled
-from normlab.checks.report import CheckFailed, Failure, Report, make_failure
+from normlab.checks.report import (
+    CheckFailed,
+    Failure,
+    Finding,
+    Note,
+    Ran,
+    Report,
+    collect,
+    make_failure,
+)
 from normlab.checks.robustness import check_double_backward, check_handling, check_unchanged
 from normlab.checks.running import check_running
-from normlab.checks.scope import Scope
-from normlab.checks.situations import check_situations
+from normlab.checks.situations import check_compiled, check_situations, is_compiled
 from normlab.checks.state import check_evaluation, check_saved_state
+from normlab.checks.trial import Scope, Trial, name_of
 from normlab.norms import NORMS
 
 CONVENTIONS: dict[str, tuple[Any, ...] | None] = {
@@ -57,36 +65,14 @@ def _check_conventions(conventions: dict[str, Any]) -> None:
         raise ValueError(f"num_groups: got {groups!r}; expected a positive int")
 
 
-def _note_what_is_switched_off(subject: ForeignNorm, report: Report) -> None:
-    """The formula of the checks has no bound of the output, and corrects nothing.
-
-    Raises:
-        ValueError: the correction cannot be switched off.
-    """
-    signature = NORMS[subject.like].signature
-    if "r_max" in signature:
-        if not subject.has_bounds:
-            raise ValueError(
-                "layer: could not be tested: a norm that corrects toward the running statistics "
-                "needs arguments or attributes r_max and d_max, with which the checks switch the "
-                "correction off"
-            )
-        report.notes.append("the correction by r and d, which is off here (r_max 1, d_max 0)")
-    if "threshold" in signature:
-        report.notes.append("the threshold, which is below every output here")
-
-
-def _expected_formula(
-    like: str, declared_eps: float | None, conventions: dict[str, Any]
+def _declared_formula(
+    like: str, own_eps: float | None, *, eps: float | None = None, **conventions: Any
 ) -> Formula:
-    eps = conventions.get("eps")
-    if eps is None:
-        eps = declared_eps if declared_eps is not None else default_eps(like)
-    kept = ("eps_placement", "divisor")
-    chosen: dict[str, Any] = {key: conventions[key] for key in kept if key in conventions}
-    if "weight_offset" in conventions:
-        chosen["weight_offset"] = float(conventions["weight_offset"])
-    return Formula(like, eps=eps, **(conventions_of(like) | chosen))
+    """The formula with the declared conventions; `own_eps` is that of the module."""
+    eps = own_eps if eps is None else eps
+    chosen = {} if eps is None else {"eps": eps}
+    shown = ("eps_placement", "divisor", "weight_offset")
+    return Formula.of(like, **chosen, **{k: v for k, v in conventions.items() if k in shown})
 
 
 def check_layer(
@@ -165,7 +151,7 @@ def check_layer(
         >>> print(check_layer(torch.nn.functional.layer_norm, like="layer_norm").passed)
         True
     """
-    scope = Scope.of(dtype, dtypes, forward_only, empty, batch_of_one)
+    scope = Scope.of(dtype, dtypes, forward_only, empty, batch_of_one, double_backward)
     shape = None if shape is None else sizes_of(shape)
     if like in FAMILIES and callable(layer) and not isinstance(layer, type):
         layer = adapt(layer, like, call, select)
@@ -174,7 +160,6 @@ def check_layer(
         like=like,
         shape=shape,
         declared=Declared.of(like, shape, axis, weight_shape) if like in FAMILIES else None,
-        double_backward=double_backward and scope.backward,
         scope=scope,
         **conventions,
     )
@@ -189,9 +174,8 @@ def examine(
     like: str,
     shape: Sequence[int] | None = None,
     declared: Declared | None = None,
-    double_backward: bool = False,
     seeds: Sequence[int] = (0, 1, 2),
-    scope: Scope | None = None,
+    scope: Scope = Scope(),  # noqa: B008 -- it is frozen
     **conventions: Any,
 ) -> Report:
     """The same as :func:`check_layer`, for inputs of other seeds."""
@@ -200,49 +184,54 @@ def examine(
         known = ", ".join(map(repr, FAMILIES))
         raise ValueError(f"like: got {like!r}{why}; expected one of {known}")
     _check_conventions(conventions)
-    report, scope = Report(like), scope or Scope()
     # the caller's random streams stay as they were; what the layer warns of is no wrong value
     with preserve_state([]), warnings.catch_warnings(), uncompiled():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
-        eps = conventions.get("eps", default_eps(like))
+        report = Report(like)
         try:
+            eps = conventions.get("eps", default_eps(like))
             subject = as_norm(layer, like, shape, conventions.get("num_groups"), eps, declared)
         except ParameterMismatch as error:
-            report.checks.append("parameters")
-            report.failures.append(Failure("parameters", str(error), "parameter_shape"))
-            return report
-        if max(torch.Size(case.shape).numel() for case in subject.cases) > _LARGE:
+            mismatch = Failure("parameters", str(error), "parameter_shape")
+            return collect(report, [Ran("parameters", 0), mismatch])
+        formula = _declared_formula(like, subject.declared_eps, **conventions)
+        order, momentum = conventions.get("weight_cast"), conventions.get("momentum")
+        trial = Trial(subject, tuple(subject.cases), formula, formula, scope, order, momentum)
+        if max(torch.Size(case.shape).numel() for case in trial.cases) > _LARGE:
             seeds = seeds[:1]  # so many numbers need no second draw
-        subject.scope = scope
-        _note_what_is_switched_off(subject, report)
-        formula = _expected_formula(like, subject.declared_eps, conventions)
-        if scope.dtype == torch.float32:
-            check_unchanged(subject, report)
-        actual = check_values(subject, formula, report, seeds)
-        if scope.dtype != torch.float32:
-            name = str(scope.dtype).removeprefix("torch.")
-            report.untested.append(f"everything but values and gradients, for {name} input alone")
-            return report
-        # now the inputs that it takes are known
-        if "input unchanged" not in report.checks and subject.cases:
-            check_unchanged(subject, report)
-        if actual is not None:
-            weight_cast = conventions.get("weight_cast")
-            check_half_precision(subject, actual, report, weight_cast)
-            if weight_cast is not None:
-                check_weight_cast(subject, actual, report, weight_cast)
-            check_handling(subject, actual, report)
-            if NORMS[like].has_running and (NORMS[like].over_batch or subject.has_running):
-                check_running(subject, actual, formula, report, conventions.get("momentum"))
-            check_evaluation(subject, actual, formula, report)
-            check_saved_state(subject, report)
-            check_situations(subject, actual, report)
-            if double_backward:
-                check_double_backward(subject, actual, report)
-            if is_compiled(layer):
-                check_compiled(subject, actual, report)
-        if isinstance(subject, ForeignModule) and subject.attached:
-            sentence = f"{', '.join(subject.attached)}: a buffer that hangs on the autograd graph"
-            report.failures.append(make_failure("saved state", sentence, "running_in_graph"))
-    return report
+        return collect(report, _run_checks(trial, seeds, report.failures))
+
+
+def _run_checks(
+    trial: Trial, seeds: Sequence[int], failures: Sequence[Failure]
+) -> Iterator[Finding]:
+    """What every check finds, in their order; `failures` are those that were yielded so far."""
+    layer, scope = trial.layer, trial.scope
+    if isinstance(layer, ForeignFunction) and layer.has_running:
+        yield from give_running(trial, layer, seeds[0])
+    if scope.dtype != torch.float32:
+        yield from check_values(trial, seeds)
+        text = f"everything but values and gradients, for {name_of(scope.dtype)} input alone"
+        yield Note(text, untested=True)
+        return
+    yield from check_unchanged(trial)
+    # the cases that the layer takes, and the formula that describes it, are known from here on
+    known = yield from check_values(trial, seeds)
+    if known is not None:
+        known = yield from check_half_precision(known)
+        if known.weight_cast is not None:
+            yield from check_weight_cast(known, known.weight_cast)
+        yield from check_handling(known, failures)
+        if NORMS[layer.like].has_running:
+            yield from check_running(known)
+        yield from check_evaluation(known, failures)
+        yield from check_saved_state(known, failures)
+        yield from check_situations(known, failures)
+        if scope.double_backward:
+            yield from check_double_backward(known)
+        if is_compiled(layer):
+            yield from check_compiled(known)
+    if isinstance(layer, ForeignModule) and layer.attached:
+        sentence = f"{', '.join(layer.attached)}: a buffer that hangs on the autograd graph"
+        yield make_failure("saved state", sentence, "running_in_graph")

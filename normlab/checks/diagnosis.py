@@ -7,17 +7,19 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from normlab.checks.candidates import Diagnosis, forward_candidates, other_axes, other_groups
 from normlab.checks.formula import Formula
+from normlab.checks.inputs import Evidence
+from normlab.checks.mistakes import MISTAKES, choices, structure
 from normlab.checks.probing.measurements import eps_in_root, shortest
 from normlab.checks.tolerances import max_error
+from normlab.norms import NORMS
 
 _SINGLE = 1e-5  # relative error that a few roundings to float32 may leave
 _HALF = 0.02  # relative error that a few roundings to 16 bits may leave
@@ -25,24 +27,78 @@ _ROUNDING = 32 * torch.finfo(torch.float32).eps  # of a wrong output that may be
 _PROBE = 1e-3  # relative error of an output near eps that a diagnosis may leave
 
 
-@dataclass
-class Evidence:
-    """A call and what came of it, in float64."""
+@dataclass(frozen=True)
+class Diagnosis:
+    """A mistake that explains what was seen."""
 
-    formula: Formula  #: right formula, with the axes of this call
-    x: Tensor
-    weight: Tensor | None
-    bias: Tensor | None
-    got: Tensor  #: what the layer returned: its output, or its gradient by the input
-    budget: float  #: largest error allowed
-    dy: Tensor | None = None  #: gradient by the output, for gradients
-    probe: bool = False  #: a call made only to see eps; its error is judged by `_PROBE`
+    mistake: str | None  #: short name, or None where nothing explains it
+    sentence: str  #: for the report
+    #: conventions of :class:`Formula` that describe the layer as it is
+    changes: dict[str, Any] | None = None
+
+    def __add__(self, other: Diagnosis) -> Diagnosis:
+        return Diagnosis(
+            f"{self.mistake}+{other.mistake}",
+            f"{self.sentence}; {other.sentence}",
+            {**(self.changes or {}), **(other.changes or {})},
+        )
+
+    def excludes(self, other: Diagnosis) -> bool:
+        """Whether both describe the same choice."""
+        return bool(set(self.changes or {}) & set(other.changes or {}))
+
+
+def forward_candidates(right: Formula) -> list[Diagnosis]:
+    """Other conventions than the declared ones, and other formulas."""
+    return [
+        Diagnosis(mistake.name, mistake.sentence(right), dict(mistake.changes))
+        for mistake in (*choices(right), *structure(right))
+    ]
+
+
+def other_groups(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
+    """Other ways to form groups, for one input."""
+    channels = x.shape[1] if x.dim() > 1 else 1
+    norm = NORMS[right.like]
+    if norm.needs_positions:
+        for groups in (g for g in range(1, channels) if channels % g == 0):
+            text = f"channels share statistics: {channels} channels form {groups} groups"
+            yield Diagnosis("wrong_grouping", text, {"like": "group_norm", "num_groups": groups})
+    if not norm.grouped:
+        return
+    for grouping, text in (
+        ("interleaved", MISTAKES["wrong_grouping"].says),
+        ("per position", "each position of a group has statistics of its own"),
+    ):
+        if (grouping == "interleaved" and right.num_groups > 1) or x.dim() > 2:
+            yield Diagnosis("wrong_grouping", text, {"grouping": grouping})
+    for groups in range(1, channels + 1):
+        if channels % groups == 0 and groups != right.num_groups:
+            text = f"{channels} channels form {groups} groups, expected {right.num_groups}"
+            yield Diagnosis("wrong_grouping", text, {"num_groups": groups})
+
+
+def other_axes(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
+    """Other axes to reduce, for one input."""
+    expected, grouped = right.view(x)[1], NORMS[right.like].grouped
+    for size in range(1, x.dim() + 1):
+        for dims in itertools.combinations(range(x.dim()), size):
+            if (grouped or dims != expected) and all(x.shape[d] > 1 for d in dims):
+                wanted = "the group's" if grouped else f"{expected}"
+                declared = dims[0] if len(dims) == 1 else dims
+                if NORMS[right.like].trailing:
+                    wanted += f" (if they are meant, declare axis={declared})"
+                text = (
+                    f"for an input of {x.dim()} axes the statistics are taken over axes {dims}, "
+                    f"expected {wanted}"
+                )
+                yield Diagnosis("wrong_axis", text, {"dims": dims})
 
 
 def explains(changes: dict[str, Any], evidence: Sequence[Evidence]) -> bool:
     """Whether the formula with these changes gives every observed output."""
     for e in evidence:
-        value = e.formula.replace(**changes)(e.x, e.weight, e.bias)
+        value = e.formula.replace(**changes)(*e.inputs.given)
         scale = float(value.abs().max())
         allowed = _PROBE * scale if e.probe else 4 * max(e.budget, _ROUNDING * scale)
         if value.shape != e.got.shape or not max_error(e.got, value) <= allowed:
@@ -55,14 +111,14 @@ def _estimate_eps(changes: dict[str, Any], evidence: Sequence[Evidence]) -> floa
     probes = [e for e in evidence if e.probe and e.got.abs().max() > 0]
     if not probes or changes.get("root", "root") != "root":
         return None
-    e = min(probes, key=lambda p: float(p.x.abs().max()))
-    formula = e.formula.replace(**changes)
-    if formula.affine_order in ("no weight", "none") or e.weight is None:
+    e = min(probes, key=lambda p: float(p.inputs.x.abs().max()))
+    formula, (x, weight, _) = e.formula.replace(**changes), e.inputs.given
+    if formula.affine_order in ("no weight", "none") or weight is None:
         x_hat = e.got
     else:
-        x_hat = e.got / (formula.weight_offset + e.weight).view(formula.parameter_view(e.x))
-    mean, var, count = formula.statistics(e.x)
-    view, dims = formula.view(e.x)
+        x_hat = e.got / (formula.weight_offset + weight).view(formula.parameter_view(x))
+    mean, var, count = formula.statistics(x)
+    view, dims = formula.view(x)
     numerator = formula.numerator(view, mean)
     x_hat = x_hat.reshape(view.shape)
     root = numerator.square().sum(dims, keepdim=True) / (numerator * x_hat).sum(dims, keepdim=True)
@@ -116,10 +172,10 @@ def explain_forward(evidence: Sequence[Evidence]) -> Diagnosis:
         return Diagnosis(None, "the output has entries that are not finite")
     evidence = [e for e in evidence if e.got.isfinite().all()]
     # what is most wrong comes first, so that most candidates fall at the first call
-    evidence = sorted(evidence, key=_excess, reverse=True)
+    evidence = sorted(evidence, key=lambda e: e.excess, reverse=True)
     right = evidence[0].formula
     atoms = forward_candidates(right)
-    if all(torch.equal(e.got, e.x.to(e.got.dtype)) for e in seen):
+    if all(torch.equal(e.got, e.inputs.x) for e in seen):
         return Diagnosis("identity", "the input is returned as it is: nothing is normalized")
     for cost in (1, 2, 3):
         found = _search(atoms, evidence, cost)
@@ -128,8 +184,8 @@ def explain_forward(evidence: Sequence[Evidence]) -> Diagnosis:
     found = _explain_place(atoms, evidence)
     if found is not None:
         return found
-    worst = max(_relative_error(e) for e in seen)
-    if worst < _SINGLE and all(e.got.dtype == torch.float64 for e in seen):
+    worst = max(max_error(e.got, e.output) / float(e.output.abs().max()) for e in seen)
+    if worst < _SINGLE:
         text = "the output is right to six or seven digits: something is computed in float32"
         return Diagnosis(None, f"{text}. Cast up alone, and not float64 down")
     if worst < _HALF:
@@ -138,23 +194,18 @@ def explain_forward(evidence: Sequence[Evidence]) -> Diagnosis:
     return Diagnosis(None, "no known mistake explains the output")
 
 
-def _relative_error(e: Evidence) -> float:
-    right = e.formula(e.x, e.weight, e.bias)
-    return max_error(e.got, right) / float(right.abs().max())
-
-
 def _explain_place(atoms: Sequence[Diagnosis], evidence: Sequence[Evidence]) -> Diagnosis | None:
     """Statistics over other axes or groups, alone or with one more mistake."""
 
     def kind(e: Evidence) -> tuple[int, int, int]:
-        return e.x.dim(), e.formula.normalized_ndim, e.formula.num_groups
+        return e.inputs.x.dim(), e.formula.normalized_ndim, e.formula.num_groups
 
-    wrong = {kind(e): e for e in evidence if _excess(e) > 1}
+    wrong = {kind(e): e for e in evidence if e.excess > 1}
     for key, example in wrong.items():
         same = [e for e in evidence if kind(e) == key]
         places = [
-            *other_groups(example.formula, example.x),
-            *other_axes(example.formula, example.x),
+            *other_groups(example.formula, example.inputs.x),
+            *other_axes(example.formula, example.inputs.x),
         ]
         for cost in (0, 1):
             for place in places:
@@ -163,10 +214,3 @@ def _explain_place(atoms: Sequence[Diagnosis], evidence: Sequence[Evidence]) -> 
                     # it describes inputs of this rank alone
                     return dataclasses.replace(found, changes=None)
     return None
-
-
-def _excess(e: Evidence) -> float:
-    """Error in units of what is allowed."""
-    if e.probe:
-        return 0.0
-    return max_error(e.got, e.formula(e.x, e.weight, e.bias)) / e.budget

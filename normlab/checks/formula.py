@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from normlab.norms import NORMS, parameter_axes, reduced_axes, split_channels
+from normlab.norms import NORMS, Case, parameter_axes, reduced_axes, split_channels
 
 # those of shapes first
 FAMILIES = tuple(
@@ -67,6 +67,28 @@ class Formula:
     #: what the numerator is divided by; all but "root" are mistakes
     root: Literal["root", "variance", "inverse", "one"] = "root"
     sum_not_mean: bool = False  #: leave out the division by n
+    one_pass: bool = False  #: take the variance as mean(x²) - mean(x)², which cancels
+
+    @classmethod
+    def of(cls, like: str, **conventions: Any) -> Formula:
+        """The formula with the conventions of torch, or of the record, where none are given."""
+        norm = NORMS[like]
+        usual = {
+            "eps": default_eps(like),
+            "eps_placement": norm.eps_placement,
+            "clamp_of": "root" if norm.spread == "sum of squares" else "variance",
+            "weight_offset": float(norm.weight_offset),
+        }
+        return cls(like, **(usual | conventions))
+
+    def at(self, case: Case) -> Formula:
+        """The formula with the axes and groups of a case."""
+        return self.replace(
+            normalized_ndim=case.normalized_ndim,
+            num_groups=case.num_groups,
+            axis=case.axis,
+            weight_view=case.view,
+        )
 
     def replace(self, **changes: Any) -> Formula:
         """The same formula with other conventions."""
@@ -102,6 +124,8 @@ class Formula:
         mean = view.mean(dims, keepdim=True)
         centered = view - mean if self._centered(self.center_variance) else view
         var = centered.square().mean(dims, keepdim=True)
+        if self.one_pass:
+            var = view.square().mean(dims, keepdim=True) - mean.square()
         if self.sum_not_mean != (NORMS[self.like].spread == "sum of squares"):
             var = var * count
         if self.divisor == "n-1":

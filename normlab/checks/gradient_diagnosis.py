@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from normlab.checks.candidates import Diagnosis
 from normlab.checks.changes import gradient
-from normlab.checks.diagnosis import Evidence
-from normlab.checks.formula import Formula
+from normlab.checks.diagnosis import Diagnosis
+from normlab.checks.inputs import Evidence
 from normlab.checks.mistakes import wrong_gradients
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS
@@ -28,8 +27,7 @@ def explain_gradient(e: Evidence) -> Diagnosis:
 
 def _wrong_gradients(e: Evidence) -> Iterator[tuple[str, str, Tensor]]:
     """Mistake, sentence, and the gradient by the input that it gives."""
-    assert e.dy is not None
-    given = e.x, e.weight, e.bias, e.dy
+    given = *e.inputs.given, e.inputs.dy
     right = gradient(e.formula, *given)
     for mistake in wrong_gradients(e.formula):
         changed = e.formula.replace(**mistake.changes)
@@ -40,29 +38,27 @@ def _wrong_gradients(e: Evidence) -> Iterator[tuple[str, str, Tensor]]:
 
 def _terms(e: Evidence) -> dict[str, Tensor]:
     """The terms that a hand-written backward pass is put together from."""
-    f: Formula = e.formula
-    assert e.dy is not None
-    mean, var, count = f.statistics(e.x)
-    view, dims = f.view(e.x)
+    f, (x, weight, _) = e.formula, e.inputs.given
+    mean, var, count = f.statistics(x)
+    view, dims = f.view(x)
     denominator = f.denominator(var, count)
     x_hat = f.numerator(view, mean) / denominator
-    dy = e.dy
-    g = dy
-    if e.weight is not None:
-        g = dy * (f.weight_offset + e.weight).view(f.parameter_view(e.x))
+    g = dy = e.inputs.dy
+    if weight is not None:
+        g = dy * (f.weight_offset + weight).view(f.parameter_view(x))
     g, dy = g.reshape(view.shape), dy.reshape(view.shape)
 
     def average(v: Tensor) -> Tensor:
         return v.mean(dims, keepdim=True).expand(view.shape)
 
     terms = {"direct": g, "mean": average(g), "projection": x_hat * average(g * x_hat)}
-    if e.weight is not None:
+    if weight is not None:
         terms |= {
             "direct, no weight": dy,
             "mean, no weight": average(dy),
             "projection, no weight": x_hat * average(dy * x_hat),
         }
-    return {name: (t / denominator).reshape(e.x.shape) for name, t in terms.items()}
+    return {name: (t / denominator).reshape(x.shape) for name, t in terms.items()}
 
 
 def _decode(e: Evidence) -> Diagnosis | None:
@@ -81,7 +77,7 @@ def _decode(e: Evidence) -> Diagnosis | None:
     allowed = min(8 * e.budget, 1e-3 * float(e.got.abs().max()))
     if max_error((matrix @ solved).flatten(), e.got.flatten()) > allowed:
         return None
-    _, _, count = f.statistics(e.x)
+    _, _, count = f.statistics(e.inputs.x)
     found = dict(zip(terms, solved.flatten().tolist(), strict=True))
     differing = {n: c for n, c in found.items() if abs(c - expected.get(n, 0.0)) > 1e-2}
     if not differing:
@@ -113,10 +109,9 @@ def _decode(e: Evidence) -> Diagnosis | None:
     return Diagnosis("+".join(dict.fromkeys(mistakes)), "; ".join(parts))
 
 
-def explain_parameter(got: Tensor, e: Evidence, key: str, expected: Tensor) -> Diagnosis:
+def explain_parameter(e: Evidence, key: str, expected: Tensor) -> Diagnosis:
     """Name the mistake behind a wrong gradient, whose `key` is "dweight" or "dbias"."""
-    got = got.double()
-    scale = float(expected.abs().max())
+    got, scale = e.got, float(expected.abs().max())
 
     def same(value: Tensor) -> bool:
         return max_error(got, value) <= 1e-4 * scale
@@ -131,24 +126,19 @@ def explain_parameter(got: Tensor, e: Evidence, key: str, expected: Tensor) -> D
             text = f"it is {ratio:.3g} times the sum over samples: averaged, not summed"
             return Diagnosis("averaged", text)
         return Diagnosis("summed_twice", f"it is {ratio:.3g} times the sum over samples")
-    if key == "dweight" and e.dy is not None:
-        f = e.formula
-        kept = f.parameter_view(e.x)
-
-        def total(factor: Tensor) -> Tensor:
-            assert e.dy is not None
-            return (e.dy * factor).sum_to_size(kept).flatten()
-
-        mean, _, _ = f.statistics(e.x)
-        view, _ = f.view(e.x)
-        centered = (view - mean).reshape(e.x.shape)
-        got = got.flatten()
-        for text, value in (
-            ("it is the gradient by the bias: x_hat is missing", total(torch.ones_like(e.x))),
-            ("it multiplies dy by the input, not by the normalized input", total(e.x)),
-            ("it multiplies dy by x - mean, not by the normalized input", total(centered)),
-            ("it multiplies dy by the output", total(f(e.x, e.weight, e.bias))),
+    if key == "dweight":
+        f, x = e.formula, e.inputs.x
+        mean, _, _ = f.statistics(x)
+        view, _ = f.view(x)
+        for text, factor in (
+            ("it is the gradient by the bias: x_hat is missing", torch.ones_like(x)),
+            ("it multiplies dy by the input, not by the normalized input", x),
+            (
+                "it multiplies dy by x - mean, not by the normalized input",
+                (view - mean).reshape(x.shape),
+            ),
+            ("it multiplies dy by the output", e.output),
         ):
-            if same(value):
+            if same((e.inputs.dy * factor).sum_to_size(f.parameter_view(x)).view(got.shape)):
                 return Diagnosis("wrong_dweight", text)
     return Diagnosis(None, "no known mistake explains it")

@@ -1,28 +1,19 @@
-"""Inputs of the checks, and a call of the layer, of torch and of the float64 formula with them."""
+"""Inputs of the checks, and what the formula, torch and the layer under test make of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from normlab.checks.formula import Formula, default_eps
-from normlab.checks.probing.modules import ForeignNorm
+from normlab.checks.formula import Formula
+from normlab.checks.tolerances import error_budget, max_error
 from normlab.norms import NORMS, Case
 
-
-class BackwardFailed(Exception):
-    """The forward pass of a case went through and the backward pass raised."""
-
-    def __init__(self, case: Case, error: Exception):
-        super().__init__(f"{type(error).__name__}: {error}")
-        self.case = case
-
-
-class NoTensor(Exception):
-    """The layer returned something else than one tensor."""
+ULPS = 32  # a few roundings per operation, in any order of summation, for up to 1e3 terms
+#: what one call gave: "y", "dx", "dweight", "dbias", as far as there are such
+Results = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -31,53 +22,54 @@ class Scale:
 
     name: str  #: of the check
     rms: float  #: standard deviation of the entries
-    mean: float  #: added to every entry
-    factor: float  #: how many times torch's own error is allowed
+    mean: float = 0.0  #: added to every entry
+    factor: float = 8.0  #: how many times torch's own error is allowed
 
 
-ORDINARY = Scale("ordinary input", rms=1.0, mean=0.0, factor=8.0)
-SMALL = Scale("small input", rms=3e-3, mean=0.0, factor=8.0)
+ORDINARY = Scale("ordinary input", rms=1.0)
+SMALL = Scale("small input", rms=3e-3)
 # a mean rounded to float32 costs torch as much as anybody; mean(x²) - mean(x)² costs a
 # thousand times more
 SHIFTED = Scale("shifted input", rms=1.0, mean=1e3, factor=32.0)
-BATCH = Scale("batch", rms=1.3, mean=0.8, factor=8.0)
+BATCH = Scale("batch", rms=1.3, mean=0.8)
 # inputs and running variances of the size at which eps shows
-NEAR_EPS = Scale("near eps", rms=5e-3, mean=2e-3, factor=8.0)
+NEAR_EPS = Scale("near eps", rms=5e-3, mean=2e-3)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Inputs:
-    """One random input with parameters and an upstream gradient, in the dtype under test."""
+    """One random input with parameters and an upstream gradient."""
 
     case: Case
+    scale: Scale
     x: Tensor
     weight: Tensor | None
     bias: Tensor | None
     dy: Tensor
 
-    def to(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Input, weight and bias in another dtype."""
+    @property
+    def given(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Input, weight and bias."""
+        return self.x, self.weight, self.bias
+
+    def to(self, dtype: torch.dtype) -> Inputs:
+        """The same in another dtype."""
         weight, bias = (None if p is None else p.to(dtype) for p in (self.weight, self.bias))
-        return self.x.to(dtype), weight, bias
+        return replace(self, x=self.x.to(dtype), weight=weight, bias=bias, dy=self.dy.to(dtype))
 
     def leaves(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Copies of them that gradients are taken by."""
-        x, *parameters = self.to(dtype)
-        weight, bias = (None if p is None else _leaf(p) for p in parameters)
-        return _leaf(x), weight, bias
+        """Copies of input, weight and bias that gradients are taken by."""
+        wide = self.to(dtype)
+        weight, bias = (
+            None if p is None else p.detach().clone().requires_grad_()
+            for p in (wide.weight, wide.bias)
+        )
+        return wide.x.detach().clone().requires_grad_(), weight, bias
 
 
-@dataclass
-class Outcome:
-    """What one call gave; None where there is no such thing."""
-
-    y: Tensor
-    dx: Tensor | None = None
-    dweight: Tensor | None = None
-    dbias: Tensor | None = None
-
-
-def make_inputs(case: Case, scale: Scale, dtype: torch.dtype, seed: int) -> Inputs:
+def make_inputs(
+    case: Case, scale: Scale = ORDINARY, dtype: torch.dtype = torch.float32, *, seed: int
+) -> Inputs:
     """Random values; the weight is away from 0 and 1 and the bias away from 0."""
     g = torch.Generator().manual_seed(seed)
 
@@ -87,89 +79,35 @@ def make_inputs(case: Case, scale: Scale, dtype: torch.dtype, seed: int) -> Inpu
     x = scale.mean + scale.rms * normal(case.shape)
     weight = 1.5 + 0.4 * normal(case.parameter_shape) if case.weight else None
     bias = -0.7 + 0.5 * normal(case.parameter_shape) if case.bias else None
-    dy = normal(case.shape)
-    wide = Inputs(case, x, weight, bias, dy)
-    return Inputs(case, *wide.to(dtype), dy.to(dtype))
+    return Inputs(case, scale, x, weight, bias, normal(case.shape)).to(dtype)
 
 
-def formula_for(formula: Formula, case: Case) -> Formula:
-    """The formula with the axes and groups of this case."""
-    return formula.replace(
-        normalized_ndim=case.normalized_ndim,
-        num_groups=case.num_groups,
-        axis=case.axis,
-        weight_view=case.view,
-    )
+def results_of(y: Tensor, *leaves: Tensor | None) -> Results:
+    """An output, and the gradients by input, weight and bias that a backward pass has left."""
+    grads = (None if leaf is None else leaf.grad for leaf in leaves)
+    named = zip(("y", "dx", "dweight", "dbias"), (y, *grads), strict=False)
+    return {key: value.detach() for key, value in named if value is not None}
 
 
-def conventions_of(like: str) -> dict[str, Any]:
-    """Where the record wants eps, and what it adds to the weight."""
-    norm = NORMS[like]
-    return {
-        "eps_placement": norm.eps_placement,
-        "clamp_of": "root" if norm.eps_bounds == "root" else "variance",
-        "weight_offset": float(norm.weight_offset),
-    }
-
-
-def torch_formula(like: str) -> Formula:
-    """The formula with the default conventions of torch, or of the record."""
-    return Formula(like, eps=default_eps(like), **conventions_of(like))
-
-
-def _leaf(value: Tensor) -> Tensor:
-    return value.detach().clone().requires_grad_()
-
-
-def _grad(value: Tensor | None) -> Tensor | None:
-    return None if value is None or value.grad is None else value.grad.detach()
-
-
-def observe(
-    subject: ForeignNorm, inputs: Inputs, *, backward: bool = True, training: bool = True
-) -> Outcome:
-    """Call the layer and differentiate it."""
-    x, weight, bias = inputs.leaves(inputs.x.dtype)
-    try:
-        y, leaves = subject(inputs.case, x, weight, bias, training=training)
-    except RuntimeError as error:
-        if "in-place" not in str(error):
-            raise
-        # a leaf forbids it; a layer that writes into its input must be able to, to be told so
-        y, leaves = subject(inputs.case, x.clone(), weight, bias, training=training)
-    if not isinstance(y, Tensor):
-        raise NoTensor(
-            f"the layer returns a {type(y).__name__} and not one tensor. Say which part of it "
-            "counts: pass select='[0]', or wrap it: `lambda *args: layer(*args)[0]`"
-        )
-    wanted = backward and subject.scope.backward
-    if wanted and y.shape == x.shape and y.requires_grad:
-        try:
-            y.backward(inputs.dy.to(y.dtype, copy=True))
-        except Exception as error:  # the layer under test may fail in any way
-            raise BackwardFailed(inputs.case, error) from error
-    return Outcome(y.detach(), _grad(x), _grad(leaves[0]), _grad(leaves[1]))
-
-
-def oracle(formula: Formula, inputs: Inputs, *, backward: bool = True) -> Outcome:
+def oracle(formula: Formula, inputs: Inputs, *, backward: bool = True) -> Results:
     """The float64 formula on the same (rounded) inputs."""
-    x, weight, bias = inputs.leaves(torch.float64)
-    y = formula_for(formula, inputs.case)(x, weight, bias)
+    leaves = inputs.leaves(torch.float64)
+    y = formula.at(inputs.case)(*leaves)
     if backward:
         y.backward(inputs.dy.double())
-    return Outcome(y.detach(), _grad(x), _grad(weight), _grad(bias))
+    return results_of(y, *leaves)
 
 
-def torch_baseline(like: str, inputs: Inputs, *, backward: bool = True) -> Outcome:
+def torch_baseline(like: str, inputs: Inputs, *, backward: bool = True) -> Results:
     """torch's own layer, or the plain formula where it has none, on the same inputs."""
     dtype = inputs.x.dtype
     x, weight, bias = inputs.leaves(dtype)
     case, norm = inputs.case, NORMS[like]
-    function = norm.torch_function()
+    function, plain = norm.torch_function(), Formula.of(like).at(case)
     if function is None:
         wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
         parameters = (None if t is None else t.to(wide) for t in (weight, bias))
-        y = formula_for(torch_formula(like), case)(x.to(wide), *parameters).to(dtype)
+        y = plain(x.to(wide), *parameters).to(dtype)
     else:
         last = tuple(range(-len(case.axis or ()), 0))
         own = case.axis is not None  # then torch's function gets no weight, which it has elsewhere
@@ -182,15 +120,60 @@ def torch_baseline(like: str, inputs: Inputs, *, backward: bool = True) -> Outco
                 weight=None if own else weight,
                 bias=None if own else bias,
                 momentum=0.0,
-                eps=default_eps(like),
+                eps=plain.eps,
             ),
         )
         if case.axis is not None:
-            y = y.movedim(last, case.axis)
-            plain = formula_for(torch_formula(like), case)
-            y = plain.affine(x, y, weight, bias)
+            y = plain.affine(x, y.movedim(last, case.axis), weight, bias)
         elif bias is not None and not norm.has_bias:
             y = y + bias  # torch has none; some models do
     if backward:
         y.backward(inputs.dy)
-    return Outcome(y.detach(), _grad(x), _grad(weight), _grad(bias))
+    return results_of(y, x, weight, bias)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A call and one result of it, in float64."""
+
+    formula: Formula  #: right formula, with the axes of this call
+    inputs: Inputs
+    got: Tensor  #: what the layer returned: its output, or one of its gradients
+    budget: float = 0.0  #: largest error allowed
+    probe: bool = False  #: a call made only to see eps; its error is judged by the diagnosis
+
+    @property
+    def output(self) -> Tensor:
+        """What the right formula gives."""
+        return self.formula(*self.inputs.given)
+
+    @property
+    def excess(self) -> float:
+        """Error of an output in units of what is allowed."""
+        return 0.0 if self.probe else max_error(self.got, self.output) / self.budget
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One call."""
+
+    inputs: Inputs
+    got: Results  #: what the layer gave
+    torch_errors: dict[str, float]  #: of torch's own norm on the same inputs
+
+    @classmethod
+    def of(cls, inputs: Inputs, got: Results, like: str, *, backward: bool = True) -> Comparison:
+        """What the layer gave, beside torch's norm of that name."""
+        theirs = torch_baseline(like, inputs, backward=backward)
+        right = oracle(Formula.of(like), inputs, backward=backward)
+        return cls(inputs, got, {key: max_error(theirs[key], right[key]) for key in right})
+
+    def budget(self, key: str, expected: Tensor, *, ulps: int = ULPS) -> float:
+        """Largest error allowed to one of the layer's results."""
+        error, factor = self.torch_errors[key], self.inputs.scale.factor
+        return error_budget(expected, self.inputs.x.dtype, error, factor=factor, ulps=ulps)
+
+    def evidence(self, formula: Formula, got: Tensor, budget: float) -> Evidence:
+        """One of its results, for a diagnosis."""
+        wide = self.inputs.to(torch.float64)
+        return Evidence(formula.at(wide.case), wide, got.double(), budget)

@@ -67,10 +67,6 @@ class KillMatrix:
         """Mutants that live, if the checks of one kind are left out."""
         return [mutant for mutant, kinds in self.killers.items() if not kinds - {without}]
 
-    def table(self) -> list[list[int]]:
-        """One row for each mutant, one column for each of `KINDS`; 1 where it is rejected."""
-        return [[int(kind in kinds) for kind in KINDS] for kinds in self.killers.values()]
-
 
 def compute_kill_matrix(
     wrong: Iterable[Mutant] | None = None, *, seeds: Sequence[int] = (0, 1, 2)

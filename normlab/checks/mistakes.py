@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from normlab.checks import changes, listings
+from normlab.checks import changes
 from normlab.checks.changes import Call
 from normlab.checks.formula import Formula
 from normlab.norms import NORMS, Norm
@@ -37,36 +37,8 @@ CHOICES: dict[str, tuple[str, dict[Any, str]]] = {
 }
 
 
-def _any(norm: Norm) -> bool:
-    return True
-
-
-def _centered(norm: Norm) -> bool:
-    return norm.centered
-
-
-def _not_centered(norm: Norm) -> bool:
-    return not norm.centered
-
-
-def _running(norm: Norm) -> bool:
-    return norm.has_running
-
-
-def _not_running(norm: Norm) -> bool:
-    return not norm.has_running
-
-
 def _of_squares(norm: Norm) -> bool:
     return norm.spread == "mean square"
-
-
-def _weighted(norm: Norm) -> bool:
-    return norm.has_weight
-
-
-def _biased(norm: Norm) -> bool:
-    return norm.has_bias
 
 
 def _weights_within_a_mean(norm: Norm) -> bool:
@@ -84,8 +56,6 @@ class Mistake:
     says_uncentered: str = ""  #: the same of a norm that subtracts no mean
     remedy: str = ""  #: what to do: the last sentence of a failure
     changes: Mapping[str, Any] = field(default_factory=dict)  #: fields of the :class:`Formula`
-    formula: type[Formula] = Formula  #: another formula
-    axes: Callable[[Call], tuple[int, ...]] | None = None  #: that share statistics
     default_eps: float = 1.0  #: factor of the default eps
     call: Mapping[str, Any] = field(default_factory=dict)  #: fields of the :class:`Call`
     before: Callable[[Call], None] | None = None  #: changes a call
@@ -93,9 +63,8 @@ class Mistake:
     gradient: Gradient | None = None  #: a wrong gradient by the input
     in_gradients: bool = False  #: whether `changes` are tried to explain a wrong gradient
     module: Callable[[nn.Module], None] | None = None  #: changes a module
-    #: norm -> the wrong function, written out to be read
-    listings: Mapping[str, Callable[..., Tensor]] = field(default_factory=dict)
-    explains: Predicate = _any  #: whether it is tried to explain a failure of such a norm
+    #: whether it is tried to explain a failure of such a norm
+    explains: Predicate = lambda norm: True
     wrong_norm: Predicate | None = None  #: whether the suite has such a norm with this mistake
     met: Mapping[str, str] = field(default_factory=dict)  #: norm -> where somebody made it
     #: what a report names, if not `name`; "" where the name of the check says it all
@@ -142,7 +111,6 @@ _CHOICES = (
         "eps_outside",
         remedy="This is eps outside the root: write sqrt(var + eps), not sqrt(var) + eps",
         changes={"eps_placement": "outside"},
-        listings={"layer_norm": listings.eps_outside},
         wrong_norm=_not_at("outside"),
         met={
             "layer_norm": "the LN paper's authors' Lua code",
@@ -167,7 +135,7 @@ _CHOICES = (
         "other_eps",
         remedy="If another eps is meant, declare it: pass eps=",
         default_eps=0.1,
-        wrong_norm=_any,
+        wrong_norm=lambda norm: True,
         met={"layer_norm": "CTranslate2 pull request 951"},
         shows_on="small inputs",
     ),
@@ -198,8 +166,8 @@ _STRUCTURE = (
         says="the mean is not subtracted before the division",
         remedy="Centering is missing in the numerator: write x - mean",
         changes={"center_numerator": False, "center_variance": True},
-        explains=_centered,
-        wrong_norm=_centered,
+        explains=lambda norm: norm.centered,
+        wrong_norm=lambda norm: norm.centered,
         shows_on="inputs with a mean",
     ),
     Mistake(
@@ -207,35 +175,35 @@ _STRUCTURE = (
         says="nothing is centered: the root mean square is taken in place of the variance",
         remedy="This is an RMSNorm: subtract the mean first",
         changes={"center_numerator": False, "center_variance": False},
-        explains=_centered,
-        wrong_norm=_centered,
+        explains=lambda norm: norm.centered,
+        wrong_norm=lambda norm: norm.centered,
     ),
     Mistake(
         "uncentered_variance",
         says="the variance is the mean of the squares: the mean is not subtracted in it",
         remedy="Centering is missing in the variance: square x - mean",
         changes={"center_numerator": True, "center_variance": False},
-        explains=_centered,
+        explains=lambda norm: norm.centered,
     ),
     Mistake(
         "centered",
         says="the mean is subtracted: this is LayerNorm",
         remedy="RMSNorm has no centering: leave the mean in, or check it as a layer_norm",
         changes={"center_numerator": True, "center_variance": True},
-        explains=_not_centered,
-        wrong_norm=_not_centered,
+        explains=lambda norm: not norm.centered,
+        wrong_norm=lambda norm: not norm.centered,
     ),
     Mistake(
         "centered_numerator",
         says="the mean is subtracted before the division",
         changes={"center_numerator": True, "center_variance": False},
-        explains=_not_centered,
+        explains=lambda norm: not norm.centered,
     ),
     Mistake(
         "centered_variance",
         says="the standard deviation is taken in place of the root mean square",
         changes={"center_numerator": False, "center_variance": True},
-        explains=_not_centered,
+        explains=lambda norm: not norm.centered,
     ),
     Mistake(
         "sum_not_mean",
@@ -258,7 +226,7 @@ _STRUCTURE = (
         says="the weight multiplies the bias, too",
         remedy="The weight is applied after the bias: scale first, then shift",
         changes={"affine_order": "bias, weight"},
-        wrong_norm=_biased,
+        wrong_norm=lambda norm: norm.has_bias,
     ),
     Mistake(
         "weight_ignored",
@@ -298,9 +266,9 @@ _PLACES = (
     Mistake(
         "wrong_axis",
         remedy="Check the axes of the mean and of the variance",
-        axes=changes.other_axes,
+        before=changes.take_other_axes,
         call={"updates": False},
-        wrong_norm=_any,
+        wrong_norm=lambda norm: True,
         met={
             "layer_norm": "attention-is-all-you-need-pytorch pull request 17",
             "rms_norm": "llama-from-scratch issue 4",
@@ -335,7 +303,7 @@ _GRADIENTS = (
         remedy="Gradients must flow through mean and variance: no detach, no no_grad",
         changes={"detach_mean": True, "detach_var": True},
         in_gradients=True,
-        wrong_norm=_any,
+        wrong_norm=lambda norm: True,
         met={"batch_norm": "keras pull request 19102"},
         shows_on="gradients",
     ),
@@ -344,7 +312,7 @@ _GRADIENTS = (
         says="the term that comes through the mean is missing",
         changes={"detach_mean": True},
         in_gradients=True,
-        explains=_centered,
+        explains=lambda norm: norm.centered,
         wrong_norm=lambda norm: norm.centered and _of_squares(norm),
         shows_on="gradients",
     ),
@@ -353,7 +321,9 @@ _GRADIENTS = (
         says="the term that comes through the variance is missing",
         changes={"detach_var": True},
         in_gradients=True,
-        explains=_centered,  # else nothing but this statistic is cut, which is the one above
+        explains=lambda norm: (
+            norm.centered
+        ),  # else nothing but this statistic is cut, which is the one above
         wrong_norm=_of_squares,
         reported=lambda norm: "missing_projection_term" if norm.centered else "detached_statistics",
         shows_on="gradients",
@@ -400,7 +370,7 @@ _INPUTS = (
         says="the error grows with the mean: the variance looks like mean(x²) - mean(x)² in one "
         "pass, which cancels",
         remedy="Subtract the mean first, then square",
-        formula=changes.OnePass,
+        changes={"one_pass": True},
         wrong_norm=lambda norm: norm.centered and _of_squares(norm),
         met={
             "layer_norm": "pytorch issue 51102",
@@ -420,21 +390,21 @@ _INPUTS = (
         "output_dtype",
         remedy="Return y.to(x.dtype)",
         after=changes.give_float32,
-        wrong_norm=_any,
+        wrong_norm=lambda norm: True,
         met={"rms_norm": "transformers issue 30236"},
     ),
     Mistake(
         "in_place",
         remedy="Work on a copy: no x.sub_(), no x -= mean",
         before=changes.write_into_input,
-        wrong_norm=_any,
+        wrong_norm=lambda norm: True,
         met={"rms_norm": "nano-vllm pull request 171"},
     ),
     Mistake(
         "non_contiguous",
         remedy="Use reshape, not view, and strides, not the order in memory",
         before=changes.ignore_strides,
-        wrong_norm=_any,
+        wrong_norm=lambda norm: True,
         met={"batch_norm": "pytorch issue 62594"},
     ),
     Mistake(
@@ -447,14 +417,14 @@ _INPUTS = (
     Mistake(
         "eps_argument",
         before=changes.ignore_eps,
-        wrong_norm=_any,
+        wrong_norm=lambda norm: True,
         met={"rms_norm": "TVM pull request 15856"},
     ),
     Mistake(
         "constant_input",
         reported=lambda norm: "",
         before=changes.drop_eps_of_constants,
-        wrong_norm=_any,
+        wrong_norm=lambda norm: True,
         met={"layer_norm": "TIM-VX pull request 589"},
     ),
     Mistake(
@@ -477,13 +447,13 @@ _INPUTS = (
         "bias_raises",
         remedy="Reshape a bias of the channels before it is added, and no other",
         before=changes.lay_bias_along_batch,
-        wrong_norm=_biased,
+        wrong_norm=lambda norm: norm.has_bias,
     ),
     Mistake(
         "no_weight_raises",
         remedy="The signature lets the weight be None: multiply only where there is one",
         before=changes.require_weight,
-        wrong_norm=_weighted,
+        wrong_norm=lambda norm: norm.has_weight,
     ),
     Mistake(
         "no_bias_raises",
@@ -508,7 +478,7 @@ _STATE = (
         "running_var_biased",
         says="the running variance is the biased one; torch stores it times n / (n - 1)",
         remedy="Bessel's correction is missing in the running variance: n / (n - 1)",
-        wrong_norm=_running,
+        wrong_norm=lambda norm: norm.has_running,
         met={"batch_norm": "mlx pull request 3817; ARENA issue 415"},
     ),
     Mistake(
@@ -528,7 +498,7 @@ _STATE = (
         "momentum_reversed",
         says="momentum is the weight of the old value; in torch it is that of the new batch",
         remedy="The direction is reversed: write running.lerp_(new, momentum)",
-        wrong_norm=_running,
+        wrong_norm=lambda norm: norm.has_running,
         met={"batch_norm": "d2l-en pull request 2213"},
     ),
     Mistake(
@@ -540,14 +510,14 @@ _STATE = (
         says="the running statistics stay in the autograd graph, which grows with every batch; "
         "update them without gradient",
         remedy="Update under torch.no_grad(), or detach the batch's statistics",
-        wrong_norm=_running,
+        wrong_norm=lambda norm: norm.has_running,
         met={"batch_norm": "d2l-en issue 1342"},
     ),
     Mistake(
         "not_updated",
         says="the running statistics do not move",
         call={"updates": False},
-        wrong_norm=_running,
+        wrong_norm=lambda norm: norm.has_running,
         met={"batch_norm": "aprender pull request 2166"},
     ),
     Mistake(
@@ -555,13 +525,13 @@ _STATE = (
         says="evaluation normalizes with the statistics of the batch, not with the running ones",
         remedy="Use running_mean and running_var when not training",
         call={"by_batch": True},
-        wrong_norm=_running,
+        wrong_norm=lambda norm: norm.has_running,
     ),
     Mistake(
         "eval_updates",
         says="evaluation changes the running statistics",
         call={"updates": True},
-        wrong_norm=_running,
+        wrong_norm=lambda norm: norm.has_running,
     ),
     Mistake(
         "eval_stale",
@@ -578,11 +548,15 @@ _STATE = (
         "state_lost",
         remedy="Use register_buffer (and keep it persistent), so that state_dict has it",
         module=changes.hide_buffers,
-        wrong_norm=_running,
+        wrong_norm=lambda norm: norm.has_running,
         met={"batch_norm": "d2l-zh pull request 1265"},
     ),
-    Mistake("eval_differs", module=changes.halve_in_evaluation, wrong_norm=_not_running),
-    Mistake("evaluation_raises", module=changes.raise_in_evaluation, wrong_norm=_any),
+    Mistake(
+        "eval_differs",
+        module=changes.halve_in_evaluation,
+        wrong_norm=lambda norm: not norm.has_running,
+    ),
+    Mistake("evaluation_raises", module=changes.raise_in_evaluation, wrong_norm=lambda norm: True),
 )
 
 MISTAKES: dict[str, Mistake] = {

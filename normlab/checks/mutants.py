@@ -18,11 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from normlab.checks.changes import Call, update_running
-from normlab.checks.formula import FAMILIES, Formula
-from normlab.checks.inputs import torch_formula
+from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.mistakes import MISTAKES, Gradient, Mistake
 from normlab.checks.residual_mistakes import RESIDUAL_MISTAKES
-from normlab.norms import NORMS, Norm, find_norm
+from normlab.norms import NORMS, find_norm
 
 __all__ = [
     "BATCH_NORM_MUTANTS",
@@ -87,15 +86,13 @@ class _WrongGradient(torch.autograd.Function):
         return dx, *by_parameters, None, None
 
 
-def _signature(norm: Norm, mistake: Mistake) -> inspect.Signature:
+def _signature(like: str, mistake: Mistake) -> inspect.Signature:
     """The record's, with a default for all that need not be given."""
     either, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
-    eps = norm.eps
-    if mistake.default_eps != 1.0:
-        eps = (torch.finfo(torch.float32).eps if eps is None else eps) * mistake.default_eps
+    norm = NORMS[like]
+    eps = norm.eps if mistake.default_eps == 1.0 else default_eps(like) * mistake.default_eps
     defaults: dict[str, Any] = dict.fromkeys(("input", "normalized_shape", "num_groups"), empty)
     defaults |= {"training": not norm.over_batch, "momentum": 0.1, "eps": eps}
-    defaults |= {"r_max": 3.0, "d_max": 5.0}
     roles = "input", *norm.roles
     return inspect.Signature(
         [inspect.Parameter(role, either, default=defaults.get(role)) for role in roles]
@@ -103,12 +100,8 @@ def _signature(norm: Norm, mistake: Mistake) -> inspect.Signature:
 
 
 def make_wrong(like: str, mistake: Mistake = _RIGHT) -> WrongNorm:
-    """A function with one mistake and the record's signature; right without one.
-
-    It applies no threshold and corrects nothing toward running statistics.
-    """
-    norm = NORMS[like]
-    signature = _signature(norm, mistake)
+    """A function with one mistake and the record's signature; right without one."""
+    signature = _signature(like, mistake)
 
     def wrong(*args: Any, **kwargs: Any) -> Tensor:
         bound = signature.bind(*args, **kwargs)
@@ -121,10 +114,7 @@ def make_wrong(like: str, mistake: Mistake = _RIGHT) -> WrongNorm:
 
 def _compute(like: str, mistake: Mistake, given: dict[str, Any]) -> Tensor:
     norm, x = NORMS[like], given["input"]
-    dtype, eps = x.dtype, given.get("eps")
-    if eps is None:
-        eps = torch.finfo(torch.float32).eps if norm.eps is None else norm.eps
-    running = None
+    dtype, eps, running = x.dtype, given.get("eps"), None
     if given.get("running_mean") is not None:
         running = given["running_mean"], given["running_var"]
     training = given.get("training", True)
@@ -133,7 +123,7 @@ def _compute(like: str, mistake: Mistake, given: dict[str, Any]) -> Tensor:
         x=x,
         weight=given.get("weight"),
         bias=given.get("bias"),
-        eps=eps,
+        eps=default_eps(like) if eps is None else eps,
         normalized_ndim=len(given.get("normalized_shape", (1,))),
         by_batch=training or running is None,
         updates=training,
@@ -144,12 +134,13 @@ def _compute(like: str, mistake: Mistake, given: dict[str, Any]) -> Tensor:
     x, weight, bias = call.x, call.weight, call.bias
     if call.widens and dtype in (torch.float16, torch.bfloat16):
         x, weight, bias = (None if t is None else t.float() for t in (x, weight, bias))
-    right = torch_formula(like).replace(
+    right = Formula.of(
+        like,
         eps=call.eps,
         normalized_ndim=call.normalized_ndim,
         num_groups=given.get("num_groups", 1),
     )
-    formula = _make_wrong_formula(right, mistake, call)
+    formula = right.replace(**mistake.changes, dims=call.dims)
     if running is not None and call.updates:
         mean, var, count = formula.replace(divisor="n").statistics(x)
         if mistake.name == "missing_centering":  # then there is no mean to record
@@ -163,14 +154,6 @@ def _compute(like: str, mistake: Mistake, given: dict[str, Any]) -> Tensor:
         y = formula(x, weight, bias)
     y = y.to(dtype)
     return y if mistake.after is None else mistake.after(call, y)
-
-
-def _make_wrong_formula(right: Formula, mistake: Mistake, call: Call) -> Formula:
-    changes = dict(mistake.changes)
-    if mistake.axes is not None:
-        changes["dims"] = mistake.axes(call)
-    fields = {f.name: getattr(right, f.name) for f in dataclasses.fields(right)}
-    return mistake.formula(**(fields | changes))
 
 
 class WrongModule(nn.Module):
@@ -192,8 +175,6 @@ class WrongModule(nn.Module):
         if norm.has_running:
             self.register_buffer("running_mean", torch.zeros(size))
             self.register_buffer("running_var", torch.ones(size))
-        if "r_max" in norm.signature:
-            self.r_max, self.d_max = 3.0, 5.0
         if mistake.module is not None:
             mistake.module(self)
 
@@ -207,22 +188,7 @@ class WrongModule(nn.Module):
 def _make(like: str, mistake: Mistake) -> Callable[..., Any]:
     if mistake.module is not None:
         return WrongModule(like, 6, mistake)
-    if like in mistake.listings:
-        return _in_float32(mistake.listings[like])
     return make_wrong(like, mistake)
-
-
-def _in_float32(listing: WrongNorm) -> WrongNorm:
-    """16-bit input is computed in float32, so that the listing makes its one mistake only."""
-
-    @functools.wraps(listing)
-    def wrapped(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if input.dtype not in (torch.float16, torch.bfloat16):
-            return listing(input, *args, **kwargs)
-        args = tuple(a.float() if isinstance(a, Tensor) else a for a in args)
-        return listing(input.float(), *args, **kwargs).to(input.dtype)
-
-    return wrapped
 
 
 def mutants(norm: str | None = None) -> Iterator[Mutant]:

@@ -1,4 +1,4 @@
-"""What a conformance check has to say."""
+"""What the checks yield, and the report in which it is collected."""
 
 from __future__ import annotations
 
@@ -35,9 +35,35 @@ class Failure:
     inputs: int = 1
 
 
-def make_failure(check: str, sentence: str, mistake: str | None = None) -> Failure:
+@dataclass(frozen=True)
+class Ran:
+    """A check that ran, and how many calls it compared."""
+
+    check: str
+    cases: int = 1
+
+
+@dataclass(frozen=True)
+class Note:
+    """What could not be checked, and why."""
+
+    text: str
+    untested: bool = False  #: a whole dtype could not be
+
+
+Finding = Ran | Failure | Note
+
+
+def make_failure(check: str, sentence: str, mistake: str | None = None, inputs: int = 1) -> Failure:
     """A failure whose message ends in the remedies of its mistakes."""
-    return Failure(check, ". ".join([sentence, *remedies(mistake)]), mistake)
+    return Failure(check, ". ".join([sentence, *remedies(mistake)]), mistake, inputs)
+
+
+def excess_failure(
+    check: str, sentence: str, mistake: str | None, ratio: float, inputs: int = 1
+) -> Failure:
+    """A failure with the size of its error, in units of what is allowed."""
+    return make_failure(check, f"{sentence} (error {ratio:.1e} times the allowed)", mistake, inputs)
 
 
 @dataclass
@@ -79,21 +105,31 @@ class Report:
         half = sorted({name.partition(",")[0] for name in failed} & {"bfloat16", "float16"})
         if self.passed:
             head = f"conforms to {self.like}: {len(self.checks)} checks"
-        elif half and all(name.startswith(tuple(half)) for name in failed):
-            head = (
-                f"conforms to {self.like} in float32; does not in {' and '.join(half)}: "
-                f"{len(failed)} of {len(self.checks)} checks failed"
-            )
         else:
-            head = (
-                f"does not conform to {self.like}: "
-                f"{len(failed)} of {len(self.checks)} checks failed"
-            )
+            head = f"does not conform to {self.like}: "
+            if half and all(name.startswith(tuple(half)) for name in failed):
+                head = f"conforms to {self.like} in float32; does not in {' and '.join(half)}: "
+            head += f"{len(failed)} of {len(self.checks)} checks failed"
         lines = [f"{head}, {self.cases} case{'s' if self.cases != 1 else ''}"]
         lines += [f"  {sentence}" for sentence in sentences_of(self.failures)]
         lines += [f"  not tested: {sentence}" for sentence in self.untested]
         lines += [f"  not checked: {note}" for note in self.notes]
         return "\n".join(lines)
+
+
+def collect(report: Report, findings: Iterable[Finding]) -> Report:
+    """Write down what the checks yield, as it comes."""
+    for found in findings:
+        match found:
+            case Failure():
+                report.failures.append(found)
+            case Note():
+                (report.untested if found.untested else report.notes).append(found.text)
+            case Ran():
+                report.cases += found.cases
+                if found.check not in report.checks:
+                    report.checks.append(found.check)
+    return report
 
 
 def sentences_of(failures: Iterable[Failure]) -> list[str]:

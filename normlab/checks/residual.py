@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from normlab.checks.report import Failure, Report
-from normlab.checks.residual_mistakes import BLOCK_MISTAKES, GAINS, INIT_MISTAKES, Formula, Map
+from normlab.checks.report import Failure, Finding, Ran, Report, collect
+from normlab.checks.residual_mistakes import BLOCK_MISTAKES, GAINS, INIT_MISTAKES, Map, Placement
 from normlab.layers import LayerNorm
 
 __all__ = ["ResidualName", "check_deep_norm_init", "check_residual"]
 
 ResidualName = Literal["post_norm", "pre_norm", "deep_norm"]
-FORMULAS: dict[str, Formula] = {
+FORMULAS: dict[str, Placement] = {
     "post_norm": lambda x, f, norm, a: norm(x + f(x)),
     "pre_norm": lambda x, f, norm, a: x + f(norm(x)),
     "deep_norm": lambda x, f, norm, a: norm(a * x + f(x)),
@@ -88,9 +88,14 @@ def check_residual(build: Callable[..., Any], *, like: ResidualName = "deep_norm
     """
     if like not in get_args(ResidualName):
         raise ValueError(f"like: got {like!r}; expected {', '.join(get_args(ResidualName))}")
+    return collect(Report(like), _compare_block(build, like))
+
+
+def _compare_block(build: Callable[..., Any], like: str) -> Iterator[Finding]:
     branch, norm, x, dy = _parts()
     x.requires_grad_()
-    report = Report(like, checks=["formula", "gradient"])
+    yield Ran("formula", 0)
+    yield Ran("gradient", 0)
     for alpha in (0.81, 2.5) if like == "deep_norm" else (1.0,):
         block = build(branch, norm, alpha) if like == "deep_norm" else build(branch, norm)
         if isinstance(block, nn.Module):
@@ -98,23 +103,20 @@ def check_residual(build: Callable[..., Any], *, like: ResidualName = "deep_norm
         try:
             got = block(x)
         except Exception as error:  # the block under test may fail in any way
-            report.failures.append(Failure("formula", f"it raised {type(error).__name__}: {error}"))
-            return report
-        report.cases += 1
+            yield Failure("formula", f"it raised {type(error).__name__}: {error}")
+            return
+        yield Ran("formula")
         expected = FORMULAS[like](x, branch, norm, alpha)
         if got.shape != expected.shape:
-            shapes = f"returned shape {tuple(got.shape)} for {tuple(x.shape)}"
-            report.failures.append(Failure("formula", shapes))
-            return report
+            yield Failure("formula", f"returned shape {tuple(got.shape)} for {tuple(x.shape)}")
+            return
         if not _same(got, expected):
-            report.failures.append(_diagnose(got, x, branch, norm, like, alpha))
-            return report
+            yield _diagnose(got, x, branch, norm, like, alpha)
+            return
         ours, right = (_gradients(y, dy, x, branch) for y in (got, expected))
         if not all(_same(a, b) for a, b in zip(ours, right, strict=True)):
-            says = BLOCK_MISTAKES["gradient cut"].says
-            report.failures.append(Failure("gradient", says, "gradient cut"))
-            return report
-    return report
+            yield Failure("gradient", BLOCK_MISTAKES["gradient cut"].says, "gradient cut")
+            return
 
 
 def _gain(weight: Tensor) -> float:
@@ -151,6 +153,10 @@ def check_deep_norm_init(init: Callable[[nn.Module, float], Any], *, beta: float
     Source:
         wang2022deepnet, Figure 2; the rule itself is glorot2010understanding, Eq. 12.
     """
+    return collect(Report("deep_norm_init"), _compare_gains(init, beta))
+
+
+def _compare_gains(init: Callable[[nn.Module, float], Any], beta: float) -> Iterator[Finding]:
     sizes = dict.fromkeys(GAINS, (128, 128)) | {"linear1": (128, 256), "linear2": (256, 128)}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -159,13 +165,11 @@ def check_deep_norm_init(init: Callable[[nn.Module, float], Any], *, beta: float
             name: p.detach().clone() for name, p in block.named_parameters() if "bias" in name
         }
         init(block, beta)
-    report = Report("deep_norm_init", checks=["gains", "biases"], cases=len(GAINS))
-    weights = {name: block.get_parameter(f"{name}.weight") for name in GAINS}
-    gains = {name: _gain(weight) for name, weight in weights.items()}
+    yield Ran("gains", len(GAINS))
+    yield Ran("biases", 0)
+    gains = {name: _gain(block.get_parameter(f"{name}.weight")) for name in GAINS}
     expected = {name: beta if scaled else 1.0 for name, (_, scaled) in GAINS.items()}
     if not all(_close(gains[name], expected[name]) for name in GAINS):
-        report.failures.append(_explain_gains(gains, sizes, beta))
+        yield _explain_gains(gains, sizes, beta)
     if not all(torch.equal(block.get_parameter(n), b) for n, b in biases.items()):
-        says = INIT_MISTAKES["biases changed"].says
-        report.failures.append(Failure("biases", says, "biases changed"))
-    return report
+        yield Failure("biases", INIT_MISTAKES["biases changed"].says, "biases changed")

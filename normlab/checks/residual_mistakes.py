@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 Map = Callable[[Tensor], Tensor]
-Formula = Callable[[Tensor, Map, Map, float], Tensor]  # of x, F, norm, alpha
+Placement = Callable[[Tensor, Map, Map, float], Tensor]  # of x, F, norm, alpha
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class BlockMistake:
     """A block with one mistake."""
 
     says: str
-    formula: Formula
+    formula: Placement
     met: str = ""  #: where; empty if it is constructed
 
     def make(self) -> Callable[..., Map]:

@@ -3,146 +3,148 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from normlab.checks.candidates import Diagnosis, forward_candidates
+from normlab.checks.diagnosis import Diagnosis, forward_candidates
 from normlab.checks.formula import Formula
-from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, formula_for, make_inputs, observe
+from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, make_inputs
 from normlab.checks.mistakes import MISTAKES
-from normlab.checks.probing.modules import ForeignModule, ForeignNorm
+from normlab.checks.probing.modules import ForeignModule
 from normlab.checks.probing.state import copy_module
-from normlab.checks.report import Failure, Report, make_failure
-from normlab.checks.running import close, running_case
-from normlab.checks.tolerances import max_error
-from normlab.norms import NORMS, Case
+from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
+from normlab.checks.tolerances import close, max_error
+from normlab.checks.trial import Trial
+from normlab.norms import Case
+
+_CHECK = "evaluation"
+_SAVED = "saved state"
 
 
-def check_evaluation(
-    subject: ForeignNorm, formula: Formula, declared: Formula, report: Report
-) -> None:
+def check_evaluation(trial: Trial, failures: Sequence[Failure]) -> Iterator[Finding]:
     """A norm with running statistics normalizes with them; another does the same as in training.
 
-    Either `formula`, as the layer is in training, mistakes included, or `declared` is right.
+    Either the formula of the layer as it is in training, mistakes included, or the declared one is
+    right.
+
+    Args:
+        trial: the layer.
+        failures: a gradient that is missing in training is no news here.
     """
-    if not subject.has_training:
-        report.notes.append("evaluation: the function takes no training flag")
+    layer = trial.layer
+    if not layer.has_training:
+        yield Note(f"{_CHECK}: the function takes no training flag")
         return
-    if not (subject.has_running or isinstance(subject, ForeignModule)):
+    if not (layer.has_running or isinstance(layer, ForeignModule)):
         return
-    report.checks.append("evaluation")
+    yield Ran(_CHECK, 0)
+    first = trial.small_case
+    by_rank = {len(c.shape): c for c in trial.cases}
+    ranks = by_rank.values() if layer.has_running and trial.scope.batch_of_one else ()
+    alone = (dataclasses.replace(c, shape=(1, *c.shape[1:])) for c in ranks)
     found: list[Failure] = []
-    first = running_case(subject)
-    ranks = {len(c.shape): c for c in subject.cases} if subject.has_running else {}
-    if not subject.scope.batch_of_one:
-        ranks = {}
-    alone = (dataclasses.replace(c, shape=(1, *c.shape[1:])) for c in ranks.values())
-    for case in dict.fromkeys((first, *subject.cases[1:], *alone)):
-        report.cases += 1
+    for case in dict.fromkeys((first, *trial.cases[1:], *alone)):
+        yield Ran(_CHECK)
         try:
-            found = _evaluate_case(subject, case, formula)
-            if found and declared != formula and subject.has_running:
-                again = _evaluate_case(subject, case, declared)
-                found = again if len(again) < len(found) else found
-            if not found and case == first and subject.has_running:
-                found = _kept_from_before(subject)
+            found = _evaluate_case(trial, case, first)
         except Exception as error:  # the layer under test may fail in any way
             given = [("a " if getattr(case, k) else "no ") + k for k in ("weight", "bias")]
             text = (
                 f"raises in evaluation mode, given {' and '.join(given)}: {type(error).__name__} "
                 f"for an input of shape {case.shape}: {error}"
             )
-            found = [Failure("evaluation", text, "evaluation_raises")]
+            found = [Failure(_CHECK, text, "evaluation_raises")]
         if found:
             break
-    if any((f.mistake or "").startswith("no_d") for f in report.failures):  # cut in training, too
-        found = [f for f in found if f.mistake != "eval_gradient"]
-    report.failures += found
+    cut = any((f.mistake or "").startswith("no_d") for f in failures)
+    yield from (f for f in found if not (cut and f.mistake == "eval_gradient"))
 
 
-def _evaluate_case(subject: ForeignNorm, case: Case, formula: Formula) -> list[Failure]:
-    if subject.has_running:
-        return _with_running(subject, case, formula)
-    assert isinstance(subject, ForeignModule)
-    return _without_running(subject, case, formula)
+def _evaluate_case(trial: Trial, case: Case, first: Case) -> list[Failure]:
+    if not trial.layer.has_running:
+        return list(_without_running(trial, case))
+    found = list(_with_running(trial, case, trial.actual))
+    if found and trial.declared != trial.actual:
+        found = min(found, list(_with_running(trial, case, trial.declared)), key=len)
+    if not found and case == first:
+        found = list(_kept_from_before(trial))
+    return found
 
 
-def _without_running(subject: ForeignModule, case: Case, formula: Formula) -> list[Failure]:
+def _without_running(trial: Trial, case: Case) -> Iterator[Failure]:
     for scale in (BATCH, NEAR_EPS):
-        t = make_inputs(case, scale, torch.float32, seed=50)
-        training, evaluation = (observe(subject, t, training=mode) for mode in (True, False))
-        for key in ("y", "dx", "dweight", "dbias"):
-            right, got = getattr(training, key), getattr(evaluation, key)
-            if right is None or (got is not None and close(got, right)):
+        t = make_inputs(case, scale, seed=50)
+        training, evaluation = (trial.observe(t, training=mode) for mode in (True, False))
+        for key, right in training.items():
+            if key in evaluation and close(evaluation[key], right):
                 continue
             what = "the output" if key == "y" else f"the gradient {key}"
-            text = f"{what} in evaluation differs from that in training"
-            return [Failure("evaluation", text, "eval_differs")]
-    parts = subject.module.modules()
+            yield Failure(
+                _CHECK, f"{what} in evaluation differs from that in training", "eval_differs"
+            )
+            return
+    assert isinstance(trial.layer, ForeignModule)
+    parts = trial.layer.module.modules()
     untracked = any(getattr(m, "track_running_stats", None) is False for m in parts)
-    if NORMS[formula.like].over_batch and not untracked:
+    if trial.norm.over_batch and not untracked:
         text = (
             "evaluation normalizes with the statistics of the batch: the module keeps no running "
             "ones (and does not say track_running_stats=False)"
         )
-        return [make_failure("evaluation", text, "eval_uses_batch")]
-    return []
+        yield make_failure(_CHECK, text, "eval_uses_batch")
 
 
-def _kept_from_before(subject: ForeignNorm) -> list[Failure]:
+def _kept_from_before(trial: Trial) -> Iterator[Failure]:
     """Evaluation, a step of training, evaluation again: the second takes the new numbers."""
-    if not isinstance(subject, ForeignModule) or hasattr(subject.module, "_orig_mod"):
-        return []  # of a compiled module only one copy is kept, so there is no fresh one
-    t = make_inputs(running_case(subject), BATCH, torch.float32, seed=51)
-    module = subject.prepare(torch.float32, t.weight, t.bias).eval()
+    layer = trial.layer
+    if not isinstance(layer, ForeignModule) or hasattr(layer.module, "_orig_mod"):
+        return  # of a compiled module only one copy is kept, so there is no fresh one
+    t = make_inputs(trial.small_case, BATCH, seed=51)
+    module = layer.prepare(torch.float32, t.weight, t.bias).eval()
     with torch.no_grad():
         module(t.x.clone())
         module.train()(t.x + 3.0)
         again = module.eval()(t.x.clone())
-        fresh = subject.prepare(torch.float32, t.weight, t.bias, subject.running_of(module)).eval()
+        fresh = layer.prepare(torch.float32, t.weight, t.bias, layer.running_of(module)).eval()
         expected = fresh(t.x.clone())
-    if close(again, expected):
-        return []
-    return [make_failure("evaluation", MISTAKES["eval_stale"].says, "eval_stale")]
+    if not close(again, expected):
+        yield make_failure(_CHECK, MISTAKES["eval_stale"].says, "eval_stale")
 
 
-def _with_running(subject: ForeignNorm, case: Case, formula: Formula) -> list[Failure]:
-    size = case.parameter_shape[0]
+def _with_running(trial: Trial, case: Case, formula: Formula) -> Iterator[Failure]:
+    size, shaped = case.parameter_shape[0], formula.at(case)
     for scale, means, variances in (
         (BATCH, (-1.0, 1.0), (0.5, 2.0)),
         (NEAR_EPS, (-5e-3, 5e-3), (1e-6, 1e-4)),
     ):
-        t = make_inputs(case, scale, torch.float32, seed=50)
+        t = make_inputs(case, scale, seed=50)
         running = torch.linspace(*means, size), torch.linspace(*variances, size)
-        before = tuple(r.clone() for r in running)
+        known = running[0].double(), running[1].double()
         x = t.x.clone().requires_grad_()
         _, *parameters = t.leaves(torch.float32)
-        y, leaves = subject(case, x, *parameters, training=False, running=running)
-        shaped = formula_for(formula, case)
-        changed = not all(torch.equal(a, b) for a, b in zip(before, running, strict=True))
-        known = (before[0].double(), before[1].double())
+        y, leaves = trial.layer(case, x, *parameters, training=False, running=running)
+        now = running[0].double(), running[1].double()
+        changed = not all(torch.equal(a, b) for a, b in zip(known, now, strict=True))
         expected = _evaluate(shaped, t, known)
-        after = _evaluate(shaped, t, (running[0].double(), running[1].double()))
-        if changed and close(y.detach(), after):
-            found = []  # right, but for the update that comes first
+        failure = None
+        if changed and close(y.detach(), _evaluate(shaped, t, now)):
+            pass  # right, but for the update that comes first
         elif not close(y.detach(), expected):
-            found = [_name_evaluation(shaped, t, known, y.detach().double(), expected)]
-        elif subject.scope.backward:
-            found = _check_gradient([x, *leaves[:2]], y, t, shaped, known)
-        else:
-            found = []
+            failure = _name_evaluation(shaped, t, known, y.detach().double(), expected)
+        elif trial.scope.backward:
+            failure = _check_gradient([x, *leaves[:2]], y, t, shaped, known)
+        if failure is not None:
+            yield failure
         if changed:
-            says = MISTAKES["eval_updates"].says
-            found.append(Failure("evaluation", says, "eval_updates"))
-        if found:
-            return found
-    return []
+            yield Failure(_CHECK, MISTAKES["eval_updates"].says, "eval_updates")
+        if changed or failure is not None:
+            return
 
 
 def _evaluate(formula: Formula, t: Inputs, running: tuple[Tensor, Tensor]) -> Tensor:
-    x, weight, bias = t.to(torch.float64)
+    x, weight, bias = t.to(torch.float64).given
     return formula.evaluate(x, *running, weight, bias)
 
 
@@ -152,7 +154,7 @@ def _check_gradient(
     t: Inputs,
     formula: Formula,
     running: tuple[Tensor, Tensor],
-) -> list[Failure]:
+) -> Failure | None:
     """In evaluation the statistics are constants, so the gradient is a product."""
     wide = t.leaves(torch.float64)
     expected = formula.evaluate(wide[0], *running, *wide[1:])
@@ -166,14 +168,14 @@ def _check_gradient(
         if got is None or not close(got.reshape(want.shape), want):
             error = "missing" if got is None else f"off by {max_error(got, want):.1e}"
             text = f"the gradient by the {what} is wrong in evaluation, where the statistics are "
-            return [Failure("evaluation", f"{text}constants: {error}", "eval_gradient")]
-    return []
+            return Failure(_CHECK, f"{text}constants: {error}", "eval_gradient")
+    return None
 
 
 def _candidates(
     formula: Formula, t: Inputs, running: tuple[Tensor, Tensor]
 ) -> Iterator[tuple[str, str, Tensor]]:
-    x, weight, bias = t.to(torch.float64)
+    x, weight, bias = t.to(torch.float64).given
     yield "eval_uses_batch", MISTAKES["eval_uses_batch"].says, formula(x, weight, bias)
     mean, var, count = formula.statistics(x)
     by_channel = mean.flatten(), var.flatten()
@@ -201,8 +203,8 @@ def _name_evaluation(
 ) -> Failure:
     for name, sentence, value in _candidates(formula, t, running):
         if got.shape == value.shape and close(got, value):
-            return make_failure("evaluation", sentence, name)
-    return Failure("evaluation", f"the output is off by {max_error(got, expected):.1e}")
+            return make_failure(_CHECK, sentence, name)
+    return Failure(_CHECK, f"the output is off by {max_error(got, expected):.1e}")
 
 
 def _unregistered(module: nn.Module) -> list[str]:
@@ -221,48 +223,52 @@ def _unregistered(module: nn.Module) -> list[str]:
     return found
 
 
-def check_saved_state(subject: ForeignNorm, report: Report) -> None:
-    """A module that is saved and loaded evaluates, and goes on training, as before."""
-    if not isinstance(subject, ForeignModule):
+def check_saved_state(trial: Trial, failures: Sequence[Failure]) -> Iterator[Finding]:
+    """A module that is saved and loaded evaluates, and goes on training, as before.
+
+    Args:
+        trial: the layer.
+        failures: evaluation has to work.
+    """
+    if not isinstance(trial.layer, ForeignModule):
         return
-    report.checks.append("saved state")
-    hidden = _unregistered(subject.module)
+    yield Ran(_SAVED, 0)
+    hidden = _unregistered(trial.layer.module)
     if hidden:
         text = (
             f"{', '.join(dict.fromkeys(hidden))}: trainable, but neither parameters() nor "
             "state_dict() has it, so it is neither trained nor saved"
         )
-        report.failures.append(make_failure("saved state", text, "unregistered"))
+        yield make_failure(_SAVED, text, "unregistered")
         return
-    if any(f.mistake == "evaluation_raises" for f in report.failures):
-        report.notes.append("saved state, because evaluation raises")
+    if any(f.mistake == "evaluation_raises" for f in failures):
+        yield Note("saved state, because evaluation raises")
         return
-    report.cases += 1
+    yield Ran(_SAVED)
     try:
-        text = _lost(subject)
+        text = _lost(trial.layer, trial.small_case)
     except Exception as error:  # the layer under test may fail in any way
         text = f"raises after save and load: {type(error).__name__}: {error}"
     if text:
-        report.failures.append(make_failure("saved state", text, "state_lost"))
+        yield make_failure(_SAVED, text, "state_lost")
 
 
-def _lost(subject: ForeignModule) -> str:
+def _lost(layer: ForeignModule, case: Case) -> str:
     """What a module that is saved and loaded does otherwise; empty if nothing."""
-    case = running_case(subject)
-    trained = subject.with_dtype(torch.float32).train()
-    fresh = copy_module(subject.module).float()
+    trained = layer.with_dtype(torch.float32).train()
+    fresh = copy_module(layer.module).float()
     with torch.no_grad():
         # a module may keep its weights in plain attributes: make them other than fresh ones
-        for name in (subject.weight_name, subject.bias_name):
+        for name in (layer.weight_name, layer.bias_name):
             if name is not None:
-                subject.tensor(trained, name).add_(0.25)
+                layer.tensor(trained, name).add_(0.25)
         for seed in (60, 61, 62):
-            trained(make_inputs(case, BATCH, torch.float32, seed=seed).x)
+            trained(make_inputs(case, BATCH, seed=seed).x)
         try:
             fresh.load_state_dict(trained.state_dict())
         except Exception as error:  # a module may override it in any way
             return f"state_dict cannot be loaded: {type(error).__name__}: {error}"
-        x = make_inputs(case, BATCH, torch.float32, seed=63).x
+        x = make_inputs(case, BATCH, seed=63).x
         if not torch.equal(trained.eval()(x.clone()), fresh.eval()(x.clone())):
             return (
                 "after save and load the module evaluates differently: running statistics that "
@@ -270,7 +276,7 @@ def _lost(subject: ForeignModule) -> str:
             )
         for module in (trained.train(), fresh.train()):
             module(x.clone())  # a cumulative average also needs the number of its batches
-        y = make_inputs(case, BATCH, torch.float32, seed=64).x
+        y = make_inputs(case, BATCH, seed=64).x
         if not torch.equal(trained.eval()(y.clone()), fresh.eval()(y.clone())):
             return "after save and load the running statistics go on differently: a count is lost"
     return ""

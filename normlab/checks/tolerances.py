@@ -42,6 +42,11 @@ def max_error(got: Tensor, expected: Tensor) -> float:
     return float(difference.nan_to_num(nan=torch.inf).max())
 
 
+def close(got: Tensor, expected: Tensor, relative: float = 1e-4) -> bool:
+    """Whether two results differ by rounding in float32 alone."""
+    return max_error(got, expected) <= relative * float(expected.abs().max())
+
+
 def error_budget(
     expected: Tensor, dtype: torch.dtype, torch_error: float, *, factor: float = 2.0, ulps: int = 4
 ) -> float:

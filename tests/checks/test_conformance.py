@@ -384,24 +384,3 @@ def test_a_report_can_be_written_as_json():
     assert read["like"] == "layer_norm"
     assert read["failures"][0]["mistake"] == "other_eps"
     assert len(read["checks"]) == len(report.checks)
-
-
-def test_a_correction_that_cannot_be_switched_off_cannot_be_tested():
-    assert check_layer(layers.BatchRenorm1d(5), like="batch_renorm").passed
-    for layer in (nn.BatchNorm1d(5), F.batch_norm):
-        with pytest.raises(ValueError, match="r_max and d_max"):
-            check_layer(layer, like="batch_renorm")
-
-
-@pytest.mark.parametrize(
-    ("layer", "like", "word"),
-    [
-        (layers.batch_renorm, "batch_renorm", "the correction by r and d"),
-        (layers.filter_response_norm, "filter_response_norm", "the threshold"),
-        (layers.FilterResponseNorm(5), "filter_response_norm", "the threshold"),
-    ],
-)
-def test_what_is_switched_off_is_said(layer, like, word):
-    report = check_layer(layer, like=like)
-    assert report.passed, str(report)
-    assert any(note.startswith(word) for note in report.notes)

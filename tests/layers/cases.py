@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from normlab.checks.formula import FAMILIES, Formula
-from normlab.checks.inputs import conventions_of
 from normlab.norms import NORMS
 
 
@@ -47,12 +46,9 @@ def _cases() -> list[NormCase]:
         cases.append(NormCase("group_norm", shape, shape[1:2], {"num_groups": groups}))
     for shape in ((2, 3, 2), (3, 5, 7), (6, 4, 9, 5)):
         cases.append(NormCase("instance_norm", shape, shape[1:2]))
-    # norms without shapes of their own here take those of their records; what cannot do without
-    # running statistics is in test_later_norms.py
+    # norms without shapes of their own here take those of their records
     for name in sorted(set(FAMILIES) - {case.name for case in cases}):
         norm = NORMS[name]
-        if "r_max" in norm.signature:
-            continue
         for case in norm.cases:
             given = {"normalized_shape": case.parameter_shape, "num_groups": case.num_groups}
             fixed = {key: value for key, value in given.items() if key in norm.signature}
@@ -76,12 +72,8 @@ def _formula(
     num_groups: int = 1,
 ) -> Tensor:
     half = input.dtype in (torch.float16, torch.bfloat16)
-    formula = Formula(
-        name,
-        normalized_ndim=len(normalized_shape),
-        num_groups=num_groups,
-        eps=eps,
-        **conventions_of(name),
+    formula = Formula.of(
+        name, normalized_ndim=len(normalized_shape), num_groups=num_groups, eps=eps
     )
     wide = (None if t is None else t.float() if half else t for t in (input, weight, bias))
     return formula(*wide).to(input.dtype)

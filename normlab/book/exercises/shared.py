@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from normlab.book.exercises.grading import as_array
-from normlab.checks.candidates import forward_candidates, other_axes
 from normlab.checks.changes import gradient
+from normlab.checks.diagnosis import forward_candidates, other_axes
 from normlab.checks.formula import Formula
 from normlab.checks.mistakes import MISTAKES, remedies, wrong_gradients
 from normlab.checks.tolerances import max_error

@@ -21,10 +21,10 @@ def _can_be_checked(norm: FoundNorm) -> bool:
     found, record, layer = norm.fingerprint, norm.record, norm.layer
     usual = found.nearest_torch is not None or found.eps_placement != "inside"
     usual |= record.torch is None  # so that none of torch's layers comes nearest
-    own = "threshold" if "threshold" in record.signature else None  # a part of the norm
-    after = found.followed_by not in (None, own) or found.modulated or found.variant is not None
+    after = found.followed_by is not None or found.modulated or found.variant is not None
     alone = not (isinstance(layer, OneTensor) and layer.has_others)
-    return usual and not after and found.eps is not None and alone
+    has_formula = "check" not in record.absent
+    return has_formula and usual and not after and found.eps is not None and alone
 
 
 def does_not_conform(run: ModelRun) -> Found:

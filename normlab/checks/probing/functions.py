@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
@@ -52,12 +53,6 @@ def _roles(parameters: list[inspect.Parameter], like: str) -> list[str] | None:
     return roles
 
 
-# a lower bound below the outputs of all cases, and so near that relu(y - bound) + bound is right
-UNBOUND = -32.0
-# bounds of r and d that leave nothing to correct
-NO_CORRECTION = (1.0, 0.0)
-
-
 class ForeignFunction:
     """A plain function, called as a norm of a family in the order of `torch.nn.functional`.
 
@@ -75,7 +70,6 @@ class ForeignFunction:
 
     declared_eps: float | None = None
     fixed: frozenset[str] = frozenset()
-    scope: Any = None
 
     def __init__(
         self,
@@ -88,7 +82,7 @@ class ForeignFunction:
         self.function = function
         self.like = like
         self.expected_eps = eps
-        self.needs_running = "r_max" in NORMS[like].signature
+        self.needs_running = False
         self._order = tuple(order or NORMS[like].roles)
         self._parameters = _signature(function)
         self._before = 0  # how many parameters stand in front of the input
@@ -101,7 +95,6 @@ class ForeignFunction:
         self.has_running = "running_mean" in known and "running_var" in known
         self.has_training = "training" in known
         self.has_momentum = "momentum" in known
-        self.has_bounds = "r_max" in known and "d_max" in known
         self.takes_eps = "eps" in known and self._parameters is not None
         self.cases = [
             dataclasses.replace(
@@ -111,6 +104,22 @@ class ForeignFunction:
         ]
         if "normalized_shape" not in known and norm.trailing:
             self.cases = [c for c in self.cases if c.normalized_ndim == 1]
+
+    def require_running(self, call: Callable[[], Any]) -> Exception | None:
+        """Give running statistics to every call, if this call raises without some and not with.
+
+        Returns:
+            what it raises without them; None if that changes nothing.
+        """
+        try:
+            call()
+        except Exception as error:  # the function may fail in any way
+            self.needs_running = True
+            with contextlib.suppress(Exception):
+                call()
+                return error
+            self.needs_running = False
+        return None
 
     def admits_none(self, role: str) -> bool:
         """Whether the signature lets an argument be None: by its default or its annotation."""
@@ -134,9 +143,6 @@ class ForeignFunction:
         eps: float | None = None,
         half_parameters: bool = True,
     ) -> tuple[Tensor, list[Tensor | None]]:
-        threshold = None
-        if "threshold" in self.known and not self.admits_none("threshold"):
-            threshold = torch.full(case.parameter_shape, UNBOUND, dtype=x.dtype)
         if running is None and self.needs_running:
             size = case.parameter_shape
             running = torch.zeros(size, dtype=x.dtype), torch.ones(size, dtype=x.dtype)
@@ -148,12 +154,9 @@ class ForeignFunction:
             "running_var": var,
             "weight": weight,
             "bias": bias,
-            "threshold": threshold,
             "training": training,
             "momentum": momentum,
             "eps": eps,
-            "r_max": NO_CORRECTION[0],
-            "d_max": NO_CORRECTION[1],
         }
         return self._call(x, values), [weight, bias]
 

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from normlab import norms
-from normlab.checks.probing.functions import NO_CORRECTION, UNBOUND, ForeignFunction
+from normlab.checks.probing.functions import ForeignFunction
 from normlab.checks.probing.inputs import Declared, find_cases
 from normlab.checks.probing.layer import ForeignLayer
-from normlab.checks.probing.names import (
-    find_attribute,
-    find_name,
-    find_running_names,
-    set_attribute,
-)
+from normlab.checks.probing.names import find_attribute, find_name, find_running_names
 from normlab.checks.probing.parameters import find_kinds
 from normlab.checks.probing.running import find_running
 from normlab.checks.probing.state import check_has_shapes, copy_module, tensors_of
@@ -37,7 +31,6 @@ class ForeignModule:
     """
 
     has_training = True
-    scope: Any = None
 
     def __init__(self, module: nn.Module, like: str, cases: Sequence[norms.Case] = ()):
         self.attached = [n for n, t in tensors_of(module).items() if t.grad_fn is not None]
@@ -57,7 +50,6 @@ class ForeignModule:
             for role in ("weight", "bias")
         )
         self.mean_name, self.var_name = self._named_running() if cases else (None, None)
-        self.has_bounds = self._switch_off(parameters)
         self.declared_eps = find_attribute(self.module, "eps")
 
     def explore(
@@ -120,22 +112,6 @@ class ForeignModule:
                 self.weight_name = name
             elif kind == "bias" and self.bias_name is None and name not in known:
                 self.bias_name = name
-
-    def _switch_off(self, parameters: Mapping[str, Tensor]) -> bool:
-        """Lower a threshold below all outputs, and bound a correction to nothing.
-
-        Whether there are such bounds.
-        """
-        signature = NORMS[self.like].signature
-        name = find_name(parameters, "threshold") if "threshold" in signature else None
-        if name is not None:
-            with torch.no_grad():
-                parameters[name].fill_(UNBOUND)
-        if "r_max" not in signature:
-            return False
-        bounds = zip(("r_max", "d_max"), NO_CORRECTION, strict=True)
-        found = {role: set_attribute(self.module, role, value) for role, value in bounds}
-        return all(found.values())
 
     def _named_running(self) -> tuple[str | None, str | None]:
         """Running mean and variance, by name."""

@@ -15,12 +15,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "running_var": ("running_var", "moving_var", "moving_variance", "var", "running_variance"),
     "weight": ("weight", "gamma", "g", "gain", "scale", "a_2", "w"),
     "bias": ("bias", "beta", "b", "shift", "b_2", "offset"),
-    "threshold": ("threshold", "tau"),
     "training": ("training", "train", "is_training", "use_input_stats"),
     "momentum": ("momentum", "m", "mom"),
     "num_features": ("num_features", "num_channels"),
-    "r_max": ("r_max", "rmax"),
-    "d_max": ("d_max", "dmax"),
     "eps": ("eps", "variance_epsilon", "epsilon", "e"),
 }
 
@@ -48,18 +45,3 @@ def find_attribute(module: nn.Module, role: str) -> Any:
             if isinstance(value, int | float) and not isinstance(value, bool):
                 return value
     return None
-
-
-def set_attribute(module: nn.Module, role: str, number: float) -> bool:
-    """Give the numbers under the usual names of this role a value; whether one could be set."""
-    found = False
-    for part in module.modules():
-        for name in NAMES[role]:
-            value = getattr(part, name, None)
-            if isinstance(value, Tensor) and value.numel() == 1:
-                value.data.fill_(number)
-                found = True
-            elif isinstance(value, int | float) and name in vars(part):
-                setattr(part, name, number)
-                found = True
-    return found
