@@ -82,10 +82,11 @@ def load(name: str) -> Experiment:
 def command(run: Experiment) -> Callable[..., tuple[dict[str, Any], int | None, Path | None]]:
     """A function whose parameters are the options: several values an axis, one a setting."""
     hints = typing.get_type_hints(run, include_extras=True)
-    kinds: dict[str, Any] = {
-        axis: tuple[hints[axis], ...]  # type: ignore[valid-type]
-        for axis in run.grid
-    }
+    kinds: dict[str, Any] = {}
+    for axis in run.grid:
+        several = tuple[hints[axis], ...]  # type: ignore[valid-type]
+        about = getattr(hints[axis], "__metadata__", ())  # what --help says of it, among others
+        kinds[axis] = Annotated[several, "values", *about]
     kinds |= {name: hints[name] for name in run.settings}
     defaults = run.grid | run.settings | {"jobs": None, "record": None}
 

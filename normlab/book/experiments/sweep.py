@@ -17,19 +17,22 @@ import typing
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 import torch
 from joblib import Parallel, delayed
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
+from typing_extensions import Doc
 
 from normlab.book.experiments.processor import processor_name, with_threads
 
 Point = dict[str, Any]
 Rows = list[dict[str, Any]]
+Seed = Annotated[NonNegativeInt, Doc("of all that is drawn: data, initial weights, batches")]
+Steps = Annotated[PositiveInt, Doc("updates, at most")]
 
 
 def experiment(

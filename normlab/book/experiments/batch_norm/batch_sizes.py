@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import evaluate, fit
 
 RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # tried at batch sizes from 32 up
@@ -38,18 +38,14 @@ def batch_sizes(
     norm: FeatureNorm,
     batch_size: PositiveInt,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     epochs: PositiveInt = 4,
 ) -> dict[str, float | None]:
     """An MLP on digits, Adam, the same number of epochs at every batch size and learning rate.
 
     Args:
-        norm: of the hidden layers.
-        batch_size: samples of a training batch.
         lr: learning rate of Adam; the best one depends on the norm and on the batch size.
-        seed: gives a split, initial weights and an order of batches.
-        epochs: passes over the 1297 training digits.
 
     Returns:
         train_loss: mean over the batches of the last epoch, in train mode; None for a run that

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from normlab.book.experiments.batch_norm.noise_and_gap import GhostBatchNorm
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import make_convnet
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import evaluate, fit
 from normlab.layers import (
     BatchNorm2d,
@@ -147,20 +147,16 @@ def small_batches(
     group: Group,
     part_size: PositiveInt,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     channels: tuple[PositiveInt, ...] = CHANNELS,
-    steps: PositiveInt = 250,
+    steps: Steps = 250,
 ) -> dict[str, float | None]:
     """Train convolutions on digits with plain SGD, 32 images a step.
 
     Args:
         group: what stands behind each convolution.
         part_size: images that pass through the network together, largest first.
-        lr: learning rate of SGD without momentum.
-        seed: gives a split, initial weights and an order of batches.
-        channels: of the convolutions, input first.
-        steps: updates.
 
     Returns:
         train_loss: mean of the last tenth of the steps, in train mode; None if it diverged.

@@ -6,14 +6,14 @@ import itertools
 from typing import Any, Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.book.experiments.layer_norm.recurrent import StepNorm, make_step_norm
 from normlab.book.experiments.paper_experiments import cloze
 from normlab.book.experiments.rounding import rounded, window_means
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit
 from normlab.layers import BatchNorm1d
 
@@ -145,19 +145,15 @@ def answer_loss(reader: nn.Module, batch: cloze.Cloze) -> Tensor:
 def attentive_reader(
     group: Group,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 300,
+    steps: Steps = 300,
     every: PositiveInt = 25,
 ) -> dict[str, Any]:
     """Train a reader of 32 units on questions that are drawn anew for each batch, by Adam.
 
     Args:
         group: norm of the LSTMs; "batch norm everywhere" is in the attention as well.
-        lr: learning rate.
-        seed: gives initial weights and questions.
-        steps: updates.
-        every: updates between two looks at the 500 test questions.
 
     Returns:
         errors: share of wrong answers to the test questions in eval mode, after each `every`

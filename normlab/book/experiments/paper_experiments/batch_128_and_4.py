@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import nn
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import evaluate, fit
 from normlab.layers import BatchNorm1d
 
@@ -65,7 +65,7 @@ def batch_128_and_4(
     group: Group,
     batch_size: PositiveInt,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     epochs: PositiveInt = 12,
 ) -> dict[str, list[float]]:
@@ -73,10 +73,6 @@ def batch_128_and_4(
 
     Args:
         group: norm of the hidden layers, and of the logits.
-        batch_size: digits in a batch.
-        lr: learning rate.
-        seed: gives a split, initial weights and an order of batches.
-        epochs: passes over the 1297 training digits.
 
     Returns:
         train_losses: cross-entropy on all training digits.

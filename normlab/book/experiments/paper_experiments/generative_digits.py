@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy
 
@@ -19,7 +19,7 @@ from normlab.book.experiments.paper_experiments.latent_models import (
     negative_bound,
 )
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit
 
 Model = Literal["autoencoder", "draw"]
@@ -75,9 +75,9 @@ def generative_digits(
     model: Model,
     norm: Norm,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 400,
+    steps: Steps = 400,
     every: PositiveInt = 25,
 ) -> dict[str, list[float]]:
     """Train a generative model of black-and-white digits, 64 at a time, by Adam.
@@ -85,10 +85,6 @@ def generative_digits(
     Args:
         model: "autoencoder", or "draw" with recurrent encoder and decoder.
         norm: of the autoencoder as in `make_mlp`, of DRAW as in `LstmCell`.
-        lr: learning rate.
-        seed: gives a split, initial weights, an order of batches and latent noise.
-        steps: updates.
-        every: updates between two looks at the test digits.
 
     Returns:
         bounds: negative bound on the 500 test digits in nats, after each `every` updates, in

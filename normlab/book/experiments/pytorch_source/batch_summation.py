@@ -5,21 +5,16 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 
 Layout = Literal["(N, C)", "(1, C, N)"]
 
 
 @experiment(batch=(256, 4096, 65536), layout=get_args(Layout), seed=range(3))
-def batch_summation(batch: PositiveInt, layout: Layout, seed: NonNegativeInt) -> dict[str, float]:
+def batch_summation(batch: PositiveInt, layout: Layout, seed: Seed) -> dict[str, float]:
     """Compare float32 statistics of a batch of rows with float64, and keep the worst channel.
-
-    Args:
-        batch: rows.
-        layout: of the input.
-        seed: of the rows.
 
     Returns:
         mean_error: absolute; the standard deviation is 1.

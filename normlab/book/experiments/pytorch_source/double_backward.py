@@ -63,9 +63,6 @@ def double_backward(norm: Norm, weight: bool, bias: bool, through: Through) -> d
     operations that can be differentiated twice.
 
     Args:
-        norm: of torch.
-        weight: whether there is one.
-        bias: whether there is one.
         through: which first derivatives the function takes.
 
     Returns:

@@ -128,7 +128,6 @@ def kernel_agreement(
 
     Args:
         features: lengths of the rows of a LayerNorm.
-        dtypes: of the rows.
 
     Returns:
         quantity: what was computed, for example "layer_norm mean, float32, 768".

@@ -55,10 +55,6 @@ def _points(
 def rms_dispatch(dtype: StoredDtype, weight_dtype: StoredDtype) -> dict[str, Any]:
     """Call RMSNorm on this machine's CPU.
 
-    Args:
-        dtype: of the input.
-        weight_dtype: of the weight.
-
     Returns:
         warns: torch warns that the dtypes rule out the fused kernel.
         equals_composition: the output is bit for bit that of :func:`compose`.

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 
 from normlab.book.experiments.rms_norm.norm_operations import NORMS, Norm
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 
 Pair = Literal["composed", "compiled", "torch", "the same layer twice"]
 PAIRS: dict[Pair, tuple[str, str]] = {
@@ -87,18 +87,11 @@ def _points(
 
 
 @experiment(rows=(64, 1024, 4096), features=(128, 1024, 768), seed=(0,), points=_points)
-def norm_times(
-    rows: PositiveInt, features: PositiveInt, seed: NonNegativeInt
-) -> list[dict[str, Any]]:
+def norm_times(rows: PositiveInt, features: PositiveInt, seed: Seed) -> list[dict[str, Any]]:
     """Time RMSNorm against LayerNorm, both written the same way, on one thread of the CPU.
 
     Every layer is timed once in each round, in a new random order, by the CPU time of the
     process, which does not count while another program has the core.
-
-    Args:
-        rows: of the input.
-        features: H.
-        seed: of the input and the order.
 
     Returns:
         pair: how both layers are written: "composed" of single torch operations, the same

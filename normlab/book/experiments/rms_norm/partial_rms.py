@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 
 from normlab.book.experiments.rms_norm import rms_quality
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.layers import prms_norm
 
 
@@ -38,15 +38,12 @@ def output_spread(width: int, p: float, *, seed: int, rows: int = 4000) -> float
 
 @experiment(width=(32, 64, 128), p=(0.0625, 0.125, 0.25, 0.5, 1.0), seed=range(5), points=_points)
 def partial_rms(
-    width: PositiveInt, p: rms_quality.Part, seed: NonNegativeInt, *, steps: PositiveInt = 250
+    width: PositiveInt, p: rms_quality.Part, seed: Seed, *, steps: Steps = 250
 ) -> dict[str, Any]:
     """Train the Transformer of :mod:`normlab.book.experiments.rms_norm.rms_quality` with pRMSNorm.
 
     Args:
-        width: D.
         p: part of the features that the mean square is taken from.
-        seed: of weights and batches.
-        steps: updates.
 
     Returns:
         used: k, the number of features that the mean square is taken from.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat
+from pydantic import PositiveFloat
 
 from normlab.book.experiments.rms_norm.language_model import (
     Norm,
@@ -20,7 +20,7 @@ from normlab.book.experiments.rms_norm.language_model import (
     split_text,
 )
 from normlab.book.experiments.sequence_training import make_optimizer
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import fit, token_loss
 from normlab.norms import NORMS
 
@@ -41,16 +41,11 @@ def _points(offset: Sequence[float], **grid: Iterable[Any]) -> Iterator[dict[str
     seed=range(5),
     points=_points,
 )
-def stream_mean(
-    norm: Norm, offset: PositiveFloat, lr: PositiveFloat, seed: NonNegativeInt
-) -> dict[str, Any]:
+def stream_mean(norm: Norm, offset: PositiveFloat, lr: PositiveFloat, seed: Seed) -> dict[str, Any]:
     """Train the language model, with one number added to every entry of its token embedding.
 
     Args:
-        norm: of the model.
         offset: what is added before training; the entries have variance 1.
-        lr: learning rate of Adam.
-        seed: gives weights and windows.
 
     Returns:
         held_out: loss on the last fifth of the text after training, in nats for a character.

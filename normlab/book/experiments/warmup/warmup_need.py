@@ -17,7 +17,7 @@ from normlab.book.experiments.sequence_training import (
     text_network,
     train_on_sequences,
 )
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 
 Task = Literal["reversal", "sorting", "text"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -56,7 +56,7 @@ def _check_warmup(warmup: int, steps: int) -> None:
 def warmup_need(
     lr: PositiveFloat,
     group: Group,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     task: Task = "reversal",
     optimizer: OptimizerName = "adam",
@@ -68,15 +68,12 @@ def warmup_need(
     """Train a small Transformer, with and without warmup, until it solves its task.
 
     Args:
-        lr: peak of the learning rate.
         group: placement of the norm, with or without warmup.
-        seed: gives weights and batches, the same for every group.
         task: "reversal" or "sorting" of random digits, or "text": the next character of Python's
             help texts.
         optimizer: Adam or RAdam have betas 0.9 and 0.98, SGD momentum 0.9.
         precision: of parameters, activations, gradients and the optimizer's averages.
         warmup: updates of the linear warmup, for the groups that have one.
-        layers: L.
         steps: updates at most; a run that has solved its task stops.
 
     Returns:
