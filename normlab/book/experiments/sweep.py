@@ -37,7 +37,7 @@ Steps = Annotated[PositiveInt, Doc("updates, at most")]
 
 def experiment(
     *,
-    points: Callable[..., Iterable[Point]] | None = None,
+    skip: Callable[..., bool] | None = None,
     condition: Callable[..., None] | None = None,
     **grid: Iterable[Any],
 ) -> Callable[[Callable[..., Any]], Experiment]:
@@ -48,7 +48,7 @@ def experiment(
     function returns a dictionary of measures, or a list of them.
 
     Args:
-        points: called with the values of each axis, gives the points where they are no product.
+        skip: called with those axes of a point that it names, says whether the grid has a hole.
         condition: called with those arguments of a point that it names; raises a ValueError for
             settings that do not go together.
         grid: the values of each axis; the last parameter of the function varies fastest.
@@ -61,7 +61,7 @@ def experiment(
         >>> table.lr.tolist()
         [0.1, 0.3]
     """
-    return lambda function: Experiment(function, grid, points, condition)
+    return lambda function: Experiment(function, grid, skip, condition)
 
 
 class Experiment:
@@ -79,11 +79,11 @@ class Experiment:
         self,
         function: Callable[..., Any],
         grid: Mapping[str, Iterable[Any]],
-        points: Callable[..., Iterable[Point]] | None,
+        skip: Callable[..., bool] | None,
         condition: Callable[..., None] | None,
     ) -> None:
         functools.update_wrapper(self, function)
-        self._function, self._points, self._condition = function, points, condition
+        self._function, self._skip, self._condition = function, skip, condition
         parameters = inspect.signature(function).parameters.values()
         axes = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         if sorted(axes) != sorted(grid):
@@ -163,11 +163,10 @@ class Experiment:
         )
         settings = {name: given[name][0] for name in self.settings}
         grid = {axis: given[axis] for axis in self.grid}
-        if self._points is None:
-            values = itertools.product(*grid.values())
-            points = [dict(zip(grid, each, strict=True)) for each in values]
-        else:
-            points = [{axis: p[axis] for axis in grid} for p in self._points(**grid)]
+        product = (dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values()))
+        points = [p for p in product if self._skip is None or not _call(self._skip, p)]
+        if not points:
+            raise ValueError(f"grid: {self.__name__} skips all of {grid}; name other values")
         for point in points:
             self._check_condition(point | settings)
         return points, settings
@@ -209,8 +208,7 @@ class Experiment:
 
     def _check_condition(self, arguments: Point) -> None:
         if self._condition is not None:
-            names = inspect.signature(self._condition).parameters
-            self._condition(**{name: arguments[name] for name in names})
+            _call(self._condition, arguments)
 
     def _run(
         self, points: Sequence[Point], settings: Point, jobs: int | None, finished: int = 0
@@ -283,6 +281,11 @@ class Experiment:
 def is_first_process() -> bool:
     """Whether this is the process that writes, of those that torchrun may have started."""
     return int(os.environ.get("RANK", "0")) == 0
+
+
+def _call(function: Callable[..., Any], arguments: Point) -> Any:
+    """Call with those arguments that the function names."""
+    return function(**{name: arguments[name] for name in inspect.signature(function).parameters})
 
 
 def _run_point(run: Experiment, point: Point, settings: Point) -> tuple[str, Rows]:

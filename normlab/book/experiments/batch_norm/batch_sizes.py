@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
@@ -19,20 +16,12 @@ RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # tried at batch sizes from 32 up
 SMALL_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # below 32, which want smaller ones
 
 
-def _points(
-    norm: Sequence[str], batch_size: Sequence[int], lr: Sequence[float], seed: Sequence[int]
-) -> Iterator[dict[str, Any]]:
-    for n, size, rate, s in itertools.product(norm, batch_size, lr, seed):
-        if rate in (RATES if size >= 32 else SMALL_RATES):
-            yield {"norm": n, "batch_size": size, "lr": rate, "seed": s}
-
-
 @experiment(
     norm=("none", "batch_norm", "layer_norm"),
     batch_size=(128, 32, 8, 4, 2),
     lr=(1e-4, *RATES),
     seed=range(5),
-    points=_points,
+    skip=lambda batch_size, lr: lr not in (RATES if batch_size >= 32 else SMALL_RATES),
 )
 def batch_sizes(
     norm: FeatureNorm,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
@@ -45,21 +43,12 @@ def make_classifier(group: Group, *, seed: int) -> nn.Sequential:
     return model
 
 
-def _points(
-    group: Sequence[Group], batch_size: Sequence[int], lr: Sequence[float], seed: Sequence[int]
-) -> Iterator[dict[str, Any]]:
-    for g, size in itertools.product(group, batch_size):
-        for rate, s in itertools.product(lr, seed):
-            if rate in RATES.get(size, lr):
-                yield {"group": g, "batch_size": size, "lr": rate, "seed": s}
-
-
 @experiment(
     group=GROUPS,
     batch_size=RATES,
     lr=(3e-4, *RATES[128]),
     seed=range(5),
-    points=_points,
+    skip=lambda batch_size, lr: lr not in RATES.get(batch_size, [lr]),
 )
 def batch_128_and_4(
     group: Group,

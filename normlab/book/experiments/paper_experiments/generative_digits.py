@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
@@ -59,17 +57,12 @@ def pixelwise_level(seed: int) -> float:
     return binary_cross_entropy(frequency.expand_as(tested), tested).item() * tested.shape[1]
 
 
-def _points(
-    model: Sequence[Model], norm: Sequence[Norm], lr: Sequence[float], seed: Sequence[int]
-) -> Iterator[dict[str, Any]]:
-    for m in model:
-        for n, rate, s in itertools.product(NORMS[m], lr, seed):
-            if n in norm:
-                yield {"model": m, "norm": n, "lr": rate, "seed": s}
-
-
 @experiment(
-    model=NORMS, norm=get_args(Norm), lr=(1e-3, 3e-3, 1e-2, 3e-2), seed=range(5), points=_points
+    model=NORMS,
+    norm=get_args(Norm),
+    lr=(1e-3, 3e-3, 1e-2, 3e-2),
+    seed=range(5),
+    skip=lambda model, norm: norm not in NORMS[model],
 )
 def generative_digits(
     model: Model,
