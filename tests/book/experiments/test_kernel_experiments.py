@@ -21,7 +21,6 @@ from normlab.book.experiments.pytorch_source import (
 from normlab.book.experiments.pytorch_source import (
     saved_for_backward as saved,
 )
-from normlab.book.experiments.pytorch_source.batch_summation import batch_summation
 from normlab.book.experiments.pytorch_source.channels_last_variance import channels_last_variance
 from normlab.book.experiments.tables import where
 from normlab.book.sources import trace_operations
@@ -234,24 +233,6 @@ def test_a_layer_that_keeps_its_output_is_seen(monkeypatch):
     greedy = SimpleNamespace(layer_norm=lambda x, shape, w, b, eps: (x * w).exp() + b)
     monkeypatch.setattr(saved, "functional", greedy)
     assert saved.saved_for_backward("layer_norm", "bfloat16")["extra_inputs"] == 1
-
-
-# BatchNorm's layouts.
-
-
-@pinned
-def test_a_batch_of_rows_is_summed_in_float32():
-    found = batch_summation.sweep(batch=[4096, 65536])
-    for measure, limit in (("mean_error", 1e-6), ("var_error", 3e-7)):
-        for batch in (4096, 65536):
-            rows, planes = (
-                where(found, batch=batch, layout=layout)[measure].max()
-                for layout in ("(N, C)", "(1, C, N)")
-            )
-            assert planes < limit
-            assert rows > 5 * planes
-    errors = where(found, batch=65536, layout="(N, C)").mean_error
-    assert errors.max() < 1e-3  # a loss of digits, not a wrong result
 
 
 @pytest.mark.parametrize(

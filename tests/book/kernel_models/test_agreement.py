@@ -5,17 +5,19 @@ import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from loading import load
 
 from normlab.book.experiments.processor import vector_code
-from normlab.book.experiments.pytorch_source.kernel_agreement import kernel_agreement
 from normlab.book.kernel_models import row_moments
 from normlab.book.kernel_models import row_statistics as module
 
+AGREEMENT = Path(__file__).with_name("agreement.py")
 LOG = logging.getLogger("normlab.book.kernel_models")
 UNIT = 2.0**-24
 LIMITS = {  # relative to the largest value; sums of 768 terms, then one rounding to the dtype
@@ -35,7 +37,7 @@ on_x86 = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def result():
-    return [SimpleNamespace(**found) for found in kernel_agreement()]
+    return [SimpleNamespace(**found) for found in load(AGREEMENT).kernel_agreement()]
 
 
 def _select(result, quantity, model="kernel"):
@@ -133,12 +135,13 @@ def test_another_order_of_operations_agrees_less(mutant, record_property):
     assert wrong < right
 
 
-PROGRAM = """
+PROGRAM = f"""
 import json
+import runpy
 from normlab.book.experiments.processor import vector_code
-from normlab.book.experiments.pytorch_source.kernel_agreement import kernel_agreement
-agreements = kernel_agreement(features=(130, 768), dtypes=("float32",))
-print(json.dumps({"fused": vector_code().fused, "agreements": agreements}))
+compare = runpy.run_path({str(AGREEMENT)!r})["kernel_agreement"]
+agreements = compare(features=(130, 768), dtypes=("float32",))
+print(json.dumps(dict(fused=vector_code().fused, agreements=agreements)))
 """
 
 

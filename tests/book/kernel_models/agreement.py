@@ -1,4 +1,4 @@
-"""How close are the NumPy models to torch's CPU kernels, and to what else?"""
+"""Computes by torch's CPU kernels, by the NumPy models of them, and in other orders."""
 
 from __future__ import annotations
 
@@ -7,25 +7,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import PositiveInt
 from torch import Generator, Tensor
 from torch.nn.functional import group_norm
 
 from normlab.book import kernel_models as models
 from normlab.book.experiments.processor import vector_code, with_threads
-from normlab.book.experiments.sweep import experiment
 from normlab.book.kernel_models.rounding import StoredDtype
 
 EPS = 1e-5
 Pairs = Iterator[tuple[str, str, np.ndarray, Any]]  # quantity, model, torch's values, the model's
-
-
 ROWS = 40  # of a LayerNorm
-LANES = (
-    4,
-    8,
-    16,
-)  # register widths that the row statistics are modeled with, beside this machine's
+LANES = (4, 8, 16)  # register widths that the row statistics are modeled with
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:
@@ -118,16 +110,11 @@ def _compare(quantity: str, model: str, of_torch: np.ndarray, modeled: Any) -> d
     }
 
 
-@experiment()
 def kernel_agreement(
-    *,
-    features: tuple[PositiveInt, ...] = (6, 130, 768),
+    features: tuple[int, ...] = (6, 130, 768),
     dtypes: tuple[StoredDtype, ...] = ("float32", "bfloat16", "float16"),
 ) -> list[dict[str, Any]]:
     """Compute random rows and images by torch on one thread and by the models, and compare.
-
-    Args:
-        features: lengths of the rows of a LayerNorm.
 
     Returns:
         quantity: what was computed, for example "layer_norm mean, float32, 768".
