@@ -8,7 +8,6 @@ import hashlib
 import inspect
 import itertools
 import json
-import math
 import os
 import platform
 import shlex
@@ -23,6 +22,7 @@ import pandas as pd
 import torch
 from joblib import Parallel, delayed
 from pydantic import ConfigDict, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 from typing_extensions import Doc
@@ -154,13 +154,8 @@ class Experiment:
 
     def _resolve(self, changes: Mapping[str, Any]) -> tuple[list[Point], Point]:
         """All points, and the settings that they share."""
-        single = {name: [value] for name, value in changes.items() if name not in self.grid}
-        given = self._validate(
-            {n: [v] for n, v in self.settings.items()}
-            | self.grid
-            | {n: v for n, v in changes.items() if n in self.grid}
-            | single
-        )
+        asked = self.grid | self.settings | dict(changes)
+        given = self._validate({n: v if n in self.grid else [v] for n, v in asked.items()})
         settings = {name: given[name][0] for name in self.settings}
         grid = {axis: given[axis] for axis in self.grid}
         product = (dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values()))
@@ -350,13 +345,7 @@ def _key(point: Point) -> str:
 
 def _plain(value: Any) -> Any:
     """What JSON holds: lists for tuples, and None for a number that is not finite."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, Path):
-        return value.as_posix()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return to_jsonable_python(value, inf_nan_mode="null")
 
 
 def _words(value: Any) -> list[str]:
