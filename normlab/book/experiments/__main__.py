@@ -42,11 +42,7 @@ def _question(module: str) -> str:
 
 
 def load(name: str) -> Experiment:
-    """The experiment of this name.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The experiment of this name."""
     known = find_experiments()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)

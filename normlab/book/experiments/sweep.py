@@ -167,11 +167,7 @@ class Experiment:
         return points, settings
 
     def _validate(self, given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-        """Values of the types that the function declares.
-
-        Raises:
-            ValueError: it names each argument that does not fit.
-        """
+        """Values of the types that the function declares."""
         kinds = self._types
         valid: dict[str, list[Any]] = {}
         wrong: list[str] = []

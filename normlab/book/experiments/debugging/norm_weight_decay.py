@@ -22,9 +22,6 @@ def make_groups(model: nn.Module, decayed: Decayed, decay: float) -> list[dict[s
 
     Vectors are biases and the parameters of norms, so the number of axes tells them apart.
 
-    Raises:
-        ValueError: `decayed` is none of the three.
-
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6))
         >>> [(len(g["params"]), g["weight_decay"]) for g in make_groups(net, "matrices", 0.1)]

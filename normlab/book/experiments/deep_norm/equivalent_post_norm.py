@@ -35,9 +35,6 @@ def convert_to_post_norm(model: Transformer) -> tuple[Transformer, list[nn.Param
 
     Returns:
         The Post-LN network, and the parameters that were divided.
-
-    Raises:
-        TypeError: a block is not DeepNorm.
     """
     post = copy.deepcopy(model)
     divided: list[nn.Parameter] = []

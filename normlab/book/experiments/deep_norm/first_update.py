@@ -29,9 +29,6 @@ def update_bound(group: str, depth: int) -> float:
     Returns:
         1 for DeepNorm at every depth; 4N for post-norm.
 
-    Raises:
-        ValueError: the group is not post-norm, DeepNorm or one of its halves.
-
     Source:
         wang2022deepnet, Section 4.3: Theorem 4.2 with one step of SGD.
     """

@@ -40,9 +40,6 @@ def equilibrium_rotation(lr: float, weight_decay: float) -> float:
 
     .. math:: \tan\theta = \frac{\sqrt{\eta\lambda (2 - \eta\lambda)}}{1 - \eta\lambda}
               \approx \sqrt{2 \eta \lambda}
-
-    Raises:
-        ValueError: ηλ is not between 0 and 1.
     """
     rate = _decay_rate(lr, weight_decay)
     return math.atan(math.sqrt(rate * (2 - rate)) / (1 - rate))

@@ -30,12 +30,6 @@ NORMS: dict[str, type[nn.Module]] = {
 class TinyGPT(nn.Module):
     """Embedded characters and places, Pre-LN blocks, a last norm, and a score for each character.
 
-    Args:
-        layers: blocks.
-        width: C, features of a token.
-        length: longest text, T.
-        norm: module class that is called with the width.
-
     Shape:
         tokens (B, T) to scores (B, T, V) for the next character.
 

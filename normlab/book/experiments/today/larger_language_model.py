@@ -23,7 +23,7 @@ from normlab.book.experiments.networks.transformer import Transformer
 from normlab.book.experiments.processor import processor_name
 from normlab.book.experiments.rounding import rounded
 from normlab.book.experiments.sweep import Seed, experiment
-from normlab.book.experiments.training import token_loss
+from normlab.book.experiments.training import check_warmup, token_loss
 from normlab.schedules import linear_then_cosine
 
 QK = Literal["none", "qk_norm"]
@@ -37,8 +37,7 @@ def _fit(width: int, heads: int, steps: int, points: int, warmup: int) -> None:
         raise ValueError(f"heads: got {heads}; expected a divisor of width {width}")
     if steps % points:
         raise ValueError(f"points: got {points}; expected a divisor of steps {steps}")
-    if warmup > steps:
-        raise ValueError(f"warmup: got {warmup}; expected at most {steps}, the steps")
+    check_warmup(warmup, steps)
 
 
 class Bfloat16Linear(nn.Module):
@@ -84,12 +83,7 @@ def _windows(tokens: Tensor, length: int, count: int, seed: int) -> Any:
 
 
 class Training:
-    """One run: what it has reached, and how to take it further.
-
-    Args:
-        config: the arguments of the experiment, as attributes.
-        library: the text.
-    """
+    """One run: what it has reached, and how to take it further."""
 
     def __init__(self, config: Any, library: Library) -> None:
         self.config = config

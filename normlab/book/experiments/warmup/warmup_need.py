@@ -18,6 +18,7 @@ from normlab.book.experiments.sequence_training import (
     train_on_sequences,
 )
 from normlab.book.experiments.sweep import Seed, experiment
+from normlab.book.experiments.training import check_warmup
 
 Task = Literal["reversal", "sorting", "text"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -42,16 +43,11 @@ def make_network(
     return make_transformer(placement, layers=layers, seed=seed), batches
 
 
-def _check_warmup(warmup: int, steps: int) -> None:
-    if warmup > steps:
-        raise ValueError(f"warmup: got {warmup}; expected at most {steps}, the steps")
-
-
 @experiment(
     lr=(1e-3, 3e-3, 1e-2, 3e-2),
     group=("post_norm", "post_norm, warmup", "pre_norm", "deep_norm", "deep_norm, warmup"),
     seed=range(5),
-    condition=_check_warmup,
+    condition=check_warmup,
 )
 def warmup_need(
     lr: PositiveFloat,

@@ -19,6 +19,7 @@ from normlab.book.experiments.sequence_training import (
     train_on_sequences,
 )
 from normlab.book.experiments.sweep import Seed, Steps, experiment
+from normlab.book.experiments.training import check_warmup
 
 Remedy = Literal[
     "nothing",
@@ -99,12 +100,7 @@ def _schedule(remedy: Remedy, optimizer: Optimizer, warmup: int) -> LRScheduler 
     return None
 
 
-def _check_warmup(warmup: int, steps: int) -> None:
-    if warmup > steps:
-        raise ValueError(f"warmup: got {warmup}; expected at most {steps}, the steps")
-
-
-@experiment(remedy=get_args(Remedy), seed=range(5), condition=_check_warmup)
+@experiment(remedy=get_args(Remedy), seed=range(5), condition=check_warmup)
 def warmup_remedies(
     remedy: Remedy,
     seed: Seed,
