@@ -37,8 +37,8 @@ Steps = Annotated[PositiveInt, Doc("updates, at most")]
 
 def experiment(
     *,
-    skip: Callable[..., bool] | None = None,
-    condition: Callable[..., None] | None = None,
+    skip: Callable[..., bool] = lambda: False,
+    condition: Callable[..., None] = lambda: None,
     **grid: Iterable[Any],
 ) -> Callable[[Callable[..., Any]], Experiment]:
     """Make an experiment of a function.
@@ -79,8 +79,8 @@ class Experiment:
         self,
         function: Callable[..., Any],
         grid: Mapping[str, Iterable[Any]],
-        skip: Callable[..., bool] | None,
-        condition: Callable[..., None] | None,
+        skip: Callable[..., bool],
+        condition: Callable[..., None],
     ) -> None:
         functools.update_wrapper(self, function)
         self._function, self._skip, self._condition = function, skip, condition
@@ -108,7 +108,7 @@ class Experiment:
         bound.apply_defaults()
         given = self._validate({name: [value] for name, value in bound.arguments.items()})
         point = {name: values[0] for name, values in given.items()}
-        self._check_condition(point)
+        _call(self._condition, point)
         return self._function(**point)
 
     def sweep(
@@ -159,17 +159,17 @@ class Experiment:
         settings = {name: given[name][0] for name in self.settings}
         grid = {axis: given[axis] for axis in self.grid}
         product = (dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values()))
-        points = [p for p in product if self._skip is None or not _call(self._skip, p)]
+        points = [p for p in product if not _call(self._skip, p)]
         if not points:
             raise ValueError(f"grid: {self.__name__} skips all of {grid}; name other values")
         for point in points:
-            self._check_condition(point | settings)
+            _call(self._condition, point | settings)
         return points, settings
 
     def _validate(self, given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
         """Values of the types that the function declares."""
         kinds = self._types
-        valid: dict[str, list[Any]] = {}
+        valid: dict[str, tuple[Any, ...]] = {}
         wrong: list[str] = []
         for name, values in given.items():
             if name not in kinds:
@@ -177,29 +177,25 @@ class Experiment:
             elif isinstance(values, str) or not isinstance(values, Iterable):
                 wrong.append(f"{name}: got {values!r}; expected several values, as [{values!r}]")
             else:
-                values = tuple(values)
-                valid[name] = []
-                for value in values:
-                    try:
-                        valid[name].append(kinds[name].validate_python(value))
-                    except ValidationError as error:
-                        said = "; ".join(_lower(e["msg"]) for e in error.errors())
-                        wrong.append(f"{name}: got {value!r}; {said}")
-                if not values:
-                    wrong.append(f"{name}: got no value; expected at least one")
+                try:
+                    valid[name] = kinds[name].validate_python(tuple(values))
+                except ValidationError as error:
+                    wrong += [f"{name}: got {e['input']!r}; {e['msg']}" for e in error.errors()]
+                else:
+                    if not valid[name]:
+                        wrong.append(f"{name}: got no value; expected at least one")
         if wrong:
             raise ValueError("\n".join(wrong))
-        return {name: tuple(values) for name, values in valid.items()}
+        return valid
 
     @functools.cached_property
     def _types(self) -> dict[str, TypeAdapter[Any]]:
         hints = typing.get_type_hints(self._function, include_extras=True)
         finite = ConfigDict(allow_inf_nan=False)
-        return {n: TypeAdapter(hints[n], config=finite) for n in (*self.grid, *self.settings)}
-
-    def _check_condition(self, arguments: Point) -> None:
-        if self._condition is not None:
-            _call(self._condition, arguments)
+        return {
+            name: TypeAdapter(tuple[hints[name], ...], config=finite)  # type: ignore[valid-type]
+            for name in (*self.grid, *self.settings)
+        }
 
     def _run(
         self, points: Sequence[Point], settings: Point, jobs: int | None, finished: int = 0
@@ -348,7 +344,3 @@ def _words(value: Any) -> list[str]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         return [str(value)]
     return [word for each in value for word in _words(each)]
-
-
-def _lower(message: str) -> str:
-    return message[:1].lower() + message[1:]
