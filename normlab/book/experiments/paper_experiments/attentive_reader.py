@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
@@ -124,8 +124,6 @@ def make_reader(group: Group, hidden: int, *, seed: int) -> Reader:
     Source:
         the weights: cooijmans2017recurrent and ba2016layer, Section 6.2.
     """
-    if group not in get_args(Group):
-        raise ValueError(f"group: got {group!r}; expected one of {'; '.join(get_args(Group))}")
     norm, everywhere, gain = GROUPS[group]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -35,8 +35,6 @@ def make_classifier(group: Group, *, seed: int) -> nn.Sequential:
     Source:
         ba2016layer, Section 6.6: layer norm on all layers but the last, batch norm on all.
     """
-    if group not in GROUPS:
-        raise ValueError(f"group: got {group!r}; expected one of {', '.join(GROUPS)}")
     model = make_mlp((64, 128, 128, 10), GROUPS[group], seed=seed)
     if group == "batch norm, logits too":
         model.append(BatchNorm1d(10))
