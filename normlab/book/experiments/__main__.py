@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import functools
 import importlib
@@ -24,49 +23,26 @@ from normlab.book.experiments.sweep import Experiment, is_first_process
 
 @functools.cache
 def find_experiments() -> dict[str, str]:
-    """Name of every experiment, and the module that holds it.
-
-    Raises:
-        ValueError: two experiments have one name, or one is not called like its file.
-    """
-    found: dict[str, str] = {}
+    """Name of every experiment, which is that of its file, and the module that holds it."""
     prefix = f"{experiments.__name__}."
-    for info in pkgutil.walk_packages(experiments.__path__, prefix):
-        for name in _decorated(info.name):
-            if name != info.name.rpartition(".")[2]:
-                raise ValueError(f"{info.name}: holds the experiment {name}; name the file like it")
-            if name in found:
-                raise ValueError(f"{name}: is an experiment of {found[name]} and of {info.name}")
-            found[name] = info.name
-    return dict(sorted(found.items()))
+    modules = (info.name for info in pkgutil.walk_packages(experiments.__path__, prefix))
+    found = (module for module in modules if "\n@experiment(" in _source(module))
+    return dict(sorted((module.rpartition(".")[2], module) for module in found))
 
 
-def _parse(module: str) -> ast.Module:
+def _source(module: str) -> str:
     spec = find_spec(module)
     assert spec is not None and spec.origin is not None
-    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-
-
-def _decorated(module: str) -> list[str]:
-    """Names of the functions that are experiments."""
-    return [
-        node.name
-        for node in _parse(module).body
-        if isinstance(node, ast.FunctionDef)
-        and any(ast.unparse(d).startswith("experiment(") for d in node.decorator_list)
-    ]
+    return Path(spec.origin).read_text(encoding="utf-8")
 
 
 def _question(module: str) -> str:
-    return (ast.get_docstring(_parse(module)) or "").partition("\n")[0]
+    """The first line of a module's docstring."""
+    return _source(module).partition("\n")[0].strip('"')
 
 
 def load(name: str) -> Experiment:
-    """The experiment of this name.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The experiment of this name."""
     known = find_experiments()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
@@ -82,10 +58,11 @@ def load(name: str) -> Experiment:
 def command(run: Experiment) -> Callable[..., tuple[dict[str, Any], int | None, Path | None]]:
     """A function whose parameters are the options: several values an axis, one a setting."""
     hints = typing.get_type_hints(run, include_extras=True)
-    kinds: dict[str, Any] = {
-        axis: tuple[hints[axis], ...]  # type: ignore[valid-type]
-        for axis in run.grid
-    }
+    kinds: dict[str, Any] = {}
+    for axis in run.grid:
+        several = tuple[hints[axis], ...]  # type: ignore[valid-type]
+        about = getattr(hints[axis], "__metadata__", ())  # what --help says of it, among others
+        kinds[axis] = Annotated[several, "values", *about]
     kinds |= {name: hints[name] for name in run.settings}
     defaults = run.grid | run.settings | {"jobs": None, "record": None}
 

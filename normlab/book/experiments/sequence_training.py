@@ -83,9 +83,6 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Adam or RAdam with betas 0.9 and 0.98, or SGD with momentum 0.9.
 
-    Raises:
-        ValueError: `lr` is not a positive number, or the name is unknown.
-
     Source:
         the betas: vaswani2017attention, Section 5.3; RAdam: liu2020variance.
     """

@@ -8,7 +8,6 @@ import hashlib
 import inspect
 import itertools
 import json
-import math
 import os
 import platform
 import shlex
@@ -17,25 +16,29 @@ import typing
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 import torch
 from joblib import Parallel, delayed
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
+from typing_extensions import Doc
 
 from normlab.book.experiments.processor import processor_name, with_threads
 
 Point = dict[str, Any]
 Rows = list[dict[str, Any]]
+Seed = Annotated[NonNegativeInt, Doc("of all that is drawn: data, initial weights, batches")]
+Steps = Annotated[PositiveInt, Doc("updates, at most")]
 
 
 def experiment(
     *,
-    points: Callable[..., Iterable[Point]] | None = None,
-    condition: Callable[..., None] | None = None,
+    skip: Callable[..., bool] = lambda: False,
+    condition: Callable[..., None] = lambda: None,
     **grid: Iterable[Any],
 ) -> Callable[[Callable[..., Any]], Experiment]:
     """Make an experiment of a function.
@@ -45,7 +48,7 @@ def experiment(
     function returns a dictionary of measures, or a list of them.
 
     Args:
-        points: called with the values of each axis, gives the points where they are no product.
+        skip: called with those axes of a point that it names, says whether the grid has a hole.
         condition: called with those arguments of a point that it names; raises a ValueError for
             settings that do not go together.
         grid: the values of each axis; the last parameter of the function varies fastest.
@@ -58,7 +61,7 @@ def experiment(
         >>> table.lr.tolist()
         [0.1, 0.3]
     """
-    return lambda function: Experiment(function, grid, points, condition)
+    return lambda function: Experiment(function, grid, skip, condition)
 
 
 class Experiment:
@@ -76,11 +79,11 @@ class Experiment:
         self,
         function: Callable[..., Any],
         grid: Mapping[str, Iterable[Any]],
-        points: Callable[..., Iterable[Point]] | None,
-        condition: Callable[..., None] | None,
+        skip: Callable[..., bool],
+        condition: Callable[..., None],
     ) -> None:
         functools.update_wrapper(self, function)
-        self._function, self._points, self._condition = function, points, condition
+        self._function, self._skip, self._condition = function, skip, condition
         parameters = inspect.signature(function).parameters.values()
         axes = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         if sorted(axes) != sorted(grid):
@@ -105,7 +108,7 @@ class Experiment:
         bound.apply_defaults()
         given = self._validate({name: [value] for name, value in bound.arguments.items()})
         point = {name: values[0] for name, values in given.items()}
-        self._check_condition(point)
+        _call(self._condition, point)
         return self._function(**point)
 
     def sweep(
@@ -151,32 +154,22 @@ class Experiment:
 
     def _resolve(self, changes: Mapping[str, Any]) -> tuple[list[Point], Point]:
         """All points, and the settings that they share."""
-        single = {name: [value] for name, value in changes.items() if name not in self.grid}
-        given = self._validate(
-            {n: [v] for n, v in self.settings.items()}
-            | self.grid
-            | {n: v for n, v in changes.items() if n in self.grid}
-            | single
-        )
+        asked = self.grid | self.settings | dict(changes)
+        given = self._validate({n: v if n in self.grid else [v] for n, v in asked.items()})
         settings = {name: given[name][0] for name in self.settings}
         grid = {axis: given[axis] for axis in self.grid}
-        if self._points is None:
-            values = itertools.product(*grid.values())
-            points = [dict(zip(grid, each, strict=True)) for each in values]
-        else:
-            points = [{axis: p[axis] for axis in grid} for p in self._points(**grid)]
+        product = (dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values()))
+        points = [p for p in product if not _call(self._skip, p)]
+        if not points:
+            raise ValueError(f"grid: {self.__name__} skips all of {grid}; name other values")
         for point in points:
-            self._check_condition(point | settings)
+            _call(self._condition, point | settings)
         return points, settings
 
     def _validate(self, given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-        """Values of the types that the function declares.
-
-        Raises:
-            ValueError: it names each argument that does not fit.
-        """
+        """Values of the types that the function declares."""
         kinds = self._types
-        valid: dict[str, list[Any]] = {}
+        valid: dict[str, tuple[Any, ...]] = {}
         wrong: list[str] = []
         for name, values in given.items():
             if name not in kinds:
@@ -184,30 +177,25 @@ class Experiment:
             elif isinstance(values, str) or not isinstance(values, Iterable):
                 wrong.append(f"{name}: got {values!r}; expected several values, as [{values!r}]")
             else:
-                values = tuple(values)
-                valid[name] = []
-                for value in values:
-                    try:
-                        valid[name].append(kinds[name].validate_python(value))
-                    except ValidationError as error:
-                        said = "; ".join(_lower(e["msg"]) for e in error.errors())
-                        wrong.append(f"{name}: got {value!r}; {said}")
-                if not values:
-                    wrong.append(f"{name}: got no value; expected at least one")
+                try:
+                    valid[name] = kinds[name].validate_python(tuple(values))
+                except ValidationError as error:
+                    wrong += [f"{name}: got {e['input']!r}; {e['msg']}" for e in error.errors()]
+                else:
+                    if not valid[name]:
+                        wrong.append(f"{name}: got no value; expected at least one")
         if wrong:
             raise ValueError("\n".join(wrong))
-        return {name: tuple(values) for name, values in valid.items()}
+        return valid
 
     @functools.cached_property
     def _types(self) -> dict[str, TypeAdapter[Any]]:
         hints = typing.get_type_hints(self._function, include_extras=True)
         finite = ConfigDict(allow_inf_nan=False)
-        return {n: TypeAdapter(hints[n], config=finite) for n in (*self.grid, *self.settings)}
-
-    def _check_condition(self, arguments: Point) -> None:
-        if self._condition is not None:
-            names = inspect.signature(self._condition).parameters
-            self._condition(**{name: arguments[name] for name in names})
+        return {
+            name: TypeAdapter(tuple[hints[name], ...], config=finite)  # type: ignore[valid-type]
+            for name in (*self.grid, *self.settings)
+        }
 
     def _run(
         self, points: Sequence[Point], settings: Point, jobs: int | None, finished: int = 0
@@ -282,6 +270,11 @@ def is_first_process() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
+def _call(function: Callable[..., Any], arguments: Point) -> Any:
+    """Call with those arguments that the function names."""
+    return function(**{name: arguments[name] for name in inspect.signature(function).parameters})
+
+
 def _run_point(run: Experiment, point: Point, settings: Point) -> tuple[str, Rows]:
     """Run one point on one thread, whatever process it is in."""
     with with_threads(1), threadpool_limits(1):
@@ -344,20 +337,10 @@ def _key(point: Point) -> str:
 
 def _plain(value: Any) -> Any:
     """What JSON holds: lists for tuples, and None for a number that is not finite."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, Path):
-        return value.as_posix()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return to_jsonable_python(value, inf_nan_mode="null")
 
 
 def _words(value: Any) -> list[str]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         return [str(value)]
     return [word for each in value for word in _words(each)]
-
-
-def _lower(message: str) -> str:
-    return message[:1].lower() + message[1:]

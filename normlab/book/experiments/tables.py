@@ -36,7 +36,6 @@ def best(
     """The value of a column, such as a learning rate, with the best median, and that median.
 
     Args:
-        table: a row a run.
         measure: the column that is compared; a missing number counts as the worst.
         over: the column of which a value is chosen; of equally good ones its smallest.
         largest: whether more is better.

@@ -22,6 +22,12 @@ def check_every(every: int, steps: int) -> None:
         raise ValueError(f"every: got {every}; expected at most {steps}, the steps")
 
 
+def check_warmup(warmup: int, steps: int) -> None:
+    """Refuse a warmup that is longer than a run."""
+    if warmup > steps:
+        raise ValueError(f"warmup: got {warmup}; expected at most {steps}, the steps")
+
+
 def class_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     """Mean cross-entropy of a classifier, in nats."""
     x, labels = batch

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from normlab.book.experiments import __main__ as command_line
+from normlab.book import experiments
 from normlab.book.experiments.__main__ import find_experiments, load, main
 
 EXPERIMENTS = find_experiments()
@@ -114,19 +114,10 @@ def test_an_unknown_experiment_names_the_nearest(capsys):
     )
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        ({"a.twice": ["twice"], "b.twice": ["twice"]}, "twice: is an experiment of a.twice and of"),
-        ({"a.other": ["twice"]}, "a.other: holds the experiment twice; name the file like it"),
-    ],
-)
-def test_experiments_have_names_of_their_own(names, message, monkeypatch):
-    class Info:
-        def __init__(self, name):
-            self.name = name
-
-    monkeypatch.setattr(command_line.pkgutil, "walk_packages", lambda *_: map(Info, names))
-    monkeypatch.setattr(command_line, "_decorated", names.get)
-    with pytest.raises(ValueError, match=message):
-        find_experiments.__wrapped__()
+def test_an_experiment_is_called_like_its_file_and_nothing_else_is():
+    names = []
+    for path in Path(experiments.__file__).parent.rglob("*.py"):
+        found = re.findall(r"^@experiment\((?:.|\n)*?^def (\w+)", path.read_text("utf-8"), re.M)
+        assert found in ([], [path.stem]), path
+        names += found
+    assert sorted(names) == sorted(EXPERIMENTS)

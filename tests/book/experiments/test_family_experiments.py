@@ -89,14 +89,14 @@ def test_the_bounds_of_batch_renorm_widen_from_those_of_batch_norm():
 def test_a_sweep_over_parts_trains_the_others_once():
     short = {"channels": (1, 4, 4), "steps": 10}
     groups = ["batch_norm", "batch_renorm", "group_norm"]
-    found = small_batches.sweep(group=groups, part_size=[8, 2], lr=[0.1], seed=[0], **short)
+    found = small_batches.sweep(group=groups, part_size=[32, 2], lr=[0.1], seed=[0], **short)
     assert list(zip(found.group, found.part_size, strict=True)) == [
-        ("batch_norm", 8),
+        ("batch_norm", 32),
         ("batch_norm", 2),
         ("batch_renorm", 2),
-        ("group_norm", 8),
+        ("group_norm", 32),
     ]
-    alone = small_batches("group_norm", 8, 0.1, seed=0, **short)
+    alone = small_batches("group_norm", 32, 0.1, seed=0, **short)
     assert alone.items() <= dict(found.loc[3]).items()
     assert found.train_loss.nunique() == 4
     assert found.validation_loss.between(0, 3).all() and found.test_wrong.between(0, 500).all()

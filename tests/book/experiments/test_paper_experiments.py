@@ -215,7 +215,7 @@ def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match="norm: got 'rms'"):
         lstm.make_lstm_cell(2, 3, "rms", seed=0)
     with pytest.raises(ValueError, match="group: got 'rms'"):
-        batch_128_and_4.make_classifier("rms", seed=0)
+        batch_128_and_4.batch_128_and_4("rms", 128, 0.1, 0)
     with pytest.raises(ValueError, match="gain: got"):
         recurrent_digits.recurrent_digits.sweep(gain=[0.0])
 

@@ -319,7 +319,6 @@ def test_times_are_measured_and_not_judged(monkeypatch):
 @pytest.mark.parametrize(
     ("run", "settings", "says"),
     [
-        (norm_times.norm_times, {"rows": [2]}, "features: got 3 for 1 rows"),
         (language_model.language_model, {"width": 30}, "width: got 30; expected a multiple of 4"),
         (rms_quality.rms_quality, {"p": 0.0}, "p: got 0"),
         (rms_quality.rms_quality, {"steps": 5}, "steps: got 5"),

@@ -69,17 +69,16 @@ def test_axes_have_to_be_the_parameters():
             return {}
 
 
-def test_points_need_not_be_a_product_and_may_give_several_rows(tmp_path):
-    @experiment(a=(1, 2, 3), b=(1, 2, 3), points=lambda a, b: zip_points(a, b))
+def test_a_grid_may_have_holes_and_a_point_several_rows(tmp_path):
+    @experiment(a=(1, 2, 3), b=(1, 2, 3), skip=lambda b, a: a != b)
     def f(a: int, b: int):
         return [{"row": 0, "sum": a + b}, {"row": 1, "sum": a - b}]
-
-    def zip_points(a, b):
-        return [{"a": each, "b": other} for each, other in zip(a, b, strict=True)]
 
     table = f.sweep(record=tmp_path / "f.jsonl")
     assert table["sum"].tolist() == [2, 0, 4, 0, 6, 0]
     assert_frame_equal(f.read(tmp_path / "f.jsonl"), table)
+    with pytest.raises(ValueError, match="grid: f skips all of"):
+        f.sweep(a=[1], b=[2])
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

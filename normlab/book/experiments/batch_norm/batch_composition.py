@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 
 from normlab.book.experiments.data.batches import class_batches
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import evaluate, fit
 
 
@@ -16,17 +16,14 @@ from normlab.book.experiments.training import evaluate, fit
 def batch_composition(
     norm: FeatureNorm,
     classes_per_batch: PositiveInt,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 240,
+    steps: Steps = 240,
 ) -> dict[str, float]:
     """An MLP on digits whose batches hold only some of the ten classes.
 
     Args:
-        norm: of the hidden layers.
         classes_per_batch: distinct classes in each batch; 10 is close to a shuffled batch.
-        seed: gives a split, initial weights and an order of batches.
-        steps: of Adam.
 
     Returns:
         train_loss: mean over the last 20 steps, in train mode.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 
 from normlab import layers
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.norms import NORMS
 
 Norm = Literal["batch_norm", "layer_norm"]
@@ -19,7 +19,7 @@ Norm = Literal["batch_norm", "layer_norm"]
 @experiment(norm=("batch_norm", "layer_norm"), batch_size=(2, 4, 8, 32, 128), seed=range(5))
 @torch.no_grad()
 def batch_noise(
-    norm: Norm, batch_size: PositiveInt, seed: NonNegativeInt, *, draws: PositiveInt = 200
+    norm: Norm, batch_size: PositiveInt, seed: Seed, *, draws: PositiveInt = 200
 ) -> dict[str, float]:
     """Draw companions for the first training digit and normalize it among them.
 
@@ -28,8 +28,6 @@ def batch_noise(
     Args:
         norm: with the statistics of the batch or of the sample.
         batch_size: the fixed sample included.
-        seed: gives a split, a layer and the draws.
-        draws: of companions.
 
     Returns:
         noise: standard deviation of the sample's normalized value over the draws, as the root

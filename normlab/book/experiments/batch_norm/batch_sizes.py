@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import evaluate, fit
 
 RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # tried at batch sizes from 32 up
 SMALL_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # below 32, which want smaller ones
-
-
-def _points(
-    norm: Sequence[str], batch_size: Sequence[int], lr: Sequence[float], seed: Sequence[int]
-) -> Iterator[dict[str, Any]]:
-    for n, size, rate, s in itertools.product(norm, batch_size, lr, seed):
-        if rate in (RATES if size >= 32 else SMALL_RATES):
-            yield {"norm": n, "batch_size": size, "lr": rate, "seed": s}
 
 
 @experiment(
@@ -32,24 +21,20 @@ def _points(
     batch_size=(128, 32, 8, 4, 2),
     lr=(1e-4, *RATES),
     seed=range(5),
-    points=_points,
+    skip=lambda batch_size, lr: lr not in (RATES if batch_size >= 32 else SMALL_RATES),
 )
 def batch_sizes(
     norm: FeatureNorm,
     batch_size: PositiveInt,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     epochs: PositiveInt = 4,
 ) -> dict[str, float | None]:
     """An MLP on digits, Adam, the same number of epochs at every batch size and learning rate.
 
     Args:
-        norm: of the hidden layers.
-        batch_size: samples of a training batch.
         lr: learning rate of Adam; the best one depends on the norm and on the batch size.
-        seed: gives a split, initial weights and an order of batches.
-        epochs: passes over the 1297 training digits.
 
     Returns:
         train_loss: mean over the batches of the last epoch, in train mode; None for a run that

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import torch
-from pydantic import PositiveInt
 
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Steps, experiment
 
 
 @experiment(through_statistics=(False, True))
-def constant_statistics(
-    through_statistics: bool, *, steps: PositiveInt = 2000
-) -> dict[str, list[float]]:
+def constant_statistics(through_statistics: bool, *, steps: Steps = 2000) -> dict[str, list[float]]:
     """Fit one unit u + b, whose batch mean is subtracted, to targets with another mean.
 
     The descent is on b alone, in float64, at a rate of 0.5; the centered output can never reach
@@ -19,7 +16,6 @@ def constant_statistics(
 
     Args:
         through_statistics: differentiate the mean, too, as batch norm does.
-        steps: of gradient descent.
 
     Returns:
         biases: value of b before the first and after each step.

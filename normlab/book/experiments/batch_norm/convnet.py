@@ -6,13 +6,13 @@ import math
 from typing import Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import nn
 
 from normlab.book.experiments.batch_norm.noise_and_gap import with_ghosts
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import ImageNorm, Init, make_convnet
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import evaluate, fit
 
 SOLVED_BELOW = 0.5  # training loss, mean of ten steps
@@ -47,7 +47,7 @@ def convnet(
     group: Group,
     batch_size: PositiveInt,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     steps: PositiveInt | None = None,
 ) -> dict[str, float | None]:
@@ -55,9 +55,6 @@ def convnet(
 
     Args:
         group: a norm, or none, and its initialization; ghosts: samples that share statistics.
-        batch_size: digits in a batch.
-        lr: learning rate of SGD without momentum.
-        seed: gives a split, initial weights and an order of batches.
         steps: updates; None takes 120 at batches of 128 and 600 at batches of 4.
 
     Returns:

@@ -6,11 +6,11 @@ import math
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from normlab.book.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 
 
 def predicted_growth() -> float:
@@ -29,7 +29,7 @@ def predicted_growth() -> float:
 @experiment(norm=("none", "batch_norm", "layer_norm"), seed=range(3))
 def depth_gradients(
     norm: FeatureNorm,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     depth: Annotated[int, Field(ge=2)] = 30,
     width: PositiveInt = 512,
@@ -40,9 +40,6 @@ def depth_gradients(
     A deep ReLU network without skips, He init, random input, one backward pass.
 
     Args:
-        norm: of the hidden layers.
-        seed: gives weights, input and upstream gradient.
-        depth: hidden layers.
         width: units of each, and of the input.
         batch_size: samples of standard normal input.
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit
 from normlab.layers import BatchNorm1d
 
@@ -64,14 +63,10 @@ def fold_network(model: nn.Sequential) -> nn.Sequential:
 
 
 @experiment(seed=(0,))
-def folding(seed: NonNegativeInt, *, steps: PositiveInt = 60) -> dict[str, float]:
+def folding(seed: Seed, *, steps: Steps = 60) -> dict[str, float]:
     """Train a network, fold it and compare both on the 500 test digits.
 
     A trained batch norm MLP and its folded copy.
-
-    Args:
-        seed: gives a split, initial weights and an order of batches.
-        steps: of Adam.
 
     Returns:
         modules_before: modules of the network.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.motivation.shifting_inputs import initialize_xavier_
 from normlab.book.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import evaluate, fit
 
 
@@ -22,18 +22,14 @@ def initial_scale(
     norm: FeatureNorm,
     scale: PositiveFloat,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 100,
+    steps: Steps = 100,
 ) -> dict[str, float]:
     """A deep tanh network on digits whose initial weights are too small, right or too large.
 
     Args:
-        norm: of the hidden layers.
         scale: factors of Xavier's initial weights.
-        lr: learning rate of SGD without momentum.
-        seed: gives a split, initial weights and an order of batches.
-        steps: updates.
 
     Returns:
         train_accuracy: on the training digits in eval mode, by which a rate can be chosen.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import evaluate, fit
 
 
@@ -18,15 +18,9 @@ from normlab.book.experiments.training import evaluate, fit
     seed=range(5),
 )
 def learning_rates(
-    norm: FeatureNorm, lr: PositiveFloat, seed: NonNegativeInt, *, steps: PositiveInt = 200
+    norm: FeatureNorm, lr: PositiveFloat, seed: Seed, *, steps: Steps = 200
 ) -> dict[str, float]:
     """Train an MLP on digits with plain SGD.
-
-    Args:
-        norm: of the hidden layers.
-        lr: learning rate of SGD without momentum.
-        seed: gives a split, initial weights and an order of batches.
-        steps: updates.
 
     Returns:
         eval_accuracy: on the 500 test digits; chance is 0.1.

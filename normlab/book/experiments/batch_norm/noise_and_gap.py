@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import evaluate, fit
 from normlab.layers import BatchNorm1d, BatchNorm2d
 
@@ -51,16 +51,13 @@ def with_ghosts(model: nn.Sequential, ghost_size: int) -> nn.Sequential:
 
 @experiment(ghost_size=(0, 128, 32, 8, 4, 2), lr=(3e-4, 1e-3, 3e-3, 1e-2), seed=range(5))
 def noise_and_gap(
-    ghost_size: NonNegativeInt, lr: PositiveFloat, seed: NonNegativeInt, *, steps: PositiveInt = 200
+    ghost_size: NonNegativeInt, lr: PositiveFloat, seed: Seed, *, steps: Steps = 200
 ) -> dict[str, float]:
     """A small training set that every network learns by heart, and all other digits for testing.
 
     Args:
         ghost_size: samples that share statistics; the batch size itself is plain batch
             norm, 0 is no norm at all.
-        lr: of Adam.
-        seed: gives a split, initial weights and an order of batches.
-        steps: of Adam.
 
     Returns:
         train_accuracy: on the digits that it was trained on.

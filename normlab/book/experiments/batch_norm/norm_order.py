@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 from torch import nn
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import evaluate, fit
 
 Order = Literal["no norm", "before the ReLU", "after the ReLU"]
@@ -32,15 +32,9 @@ def make_network(order: Order, seed: int) -> nn.Sequential:
     seed=range(5),
 )
 def norm_order(
-    order: Order, lr: PositiveFloat, seed: NonNegativeInt, *, steps: PositiveInt = 100
+    order: Order, lr: PositiveFloat, seed: Seed, *, steps: Steps = 100
 ) -> dict[str, float]:
     """An MLP on digits with the norm in one of two places, every place at every learning rate.
-
-    Args:
-        order: where the batch norm stands.
-        lr: learning rate of SGD without momentum.
-        seed: gives a split, initial weights and an order of batches.
-        steps: updates.
 
     Returns:
         train_loss: mean of the last 20 steps, in train mode.

@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import evaluate, fit
 from normlab.layers import BatchNorm1d
 
@@ -17,7 +17,7 @@ from normlab.layers import BatchNorm1d
 @experiment(momentum=(0.1, 0.01), seed=range(3))
 def train_eval(
     momentum: Annotated[float, Field(ge=0, le=1)],
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     check_at: tuple[NonNegativeInt, ...] = (1, 3, 10, 30, 100, 200),
 ) -> list[dict[str, float]]:
@@ -25,7 +25,6 @@ def train_eval(
 
     Args:
         momentum: weight of the new batch in the running statistics; one network for each.
-        seed: gives a split, initial weights and an order of batches.
         check_at: steps after which the network is scored.
 
     Returns:

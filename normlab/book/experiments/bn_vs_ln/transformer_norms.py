@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal
 
 import pandas as pd
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from normlab.book.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
 from normlab.book.experiments.networks.transformer import TokenNorm, Transformer, make_transformer
 from normlab.book.experiments.rounding import rounded
 from normlab.book.experiments.sequence_training import make_optimizer, norm_inputs
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.tables import where
 from normlab.book.experiments.training import fit, token_loss
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
@@ -163,23 +163,18 @@ def transformer_norms(
     placement: Placement,
     lr: PositiveFloat,
     batches: Batches,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     layers: PositiveInt = 3,
-    steps: PositiveInt = 300,
+    steps: Steps = 300,
     test_batches: Annotated[int, Field(ge=2)] = 30,
 ) -> dict[str, float]:
     """Train a causal model of characters on Python's help topics; measure it on held-out text.
 
     Args:
         norm: of each token, or "batch_norm" over all tokens.
-        placement: of the norms in the blocks.
-        lr: learning rate of Adam, from the first step on.
         batches: "mixed" (windows from all over the text), "small" (the same, fewer of them) or
             "adjacent" (windows that follow one another); in training and in tests alike.
-        seed: gives weights and windows.
-        layers: L.
-        steps: updates.
         test_batches: held-out batches for losses and moments.
 
     Returns:

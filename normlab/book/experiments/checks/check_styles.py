@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pandas as pd
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor
 from torch.nn.functional import layer_norm as torch_layer_norm
 
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.tables import where
 from normlab.checks import LAYER_NORM_MUTANTS, error_budget, max_error
 from normlab.layers import layer_norm
@@ -88,13 +88,11 @@ STYLES: dict[str, Check] = {
 
 
 @experiment(size=(4, 64, 256), layer=(*RIGHT, *LAYER_NORM_MUTANTS), seed=range(3))
-def check_styles(size: PositiveInt, layer: str, seed: NonNegativeInt) -> dict[str, list[str]]:
+def check_styles(size: PositiveInt, layer: str, seed: Seed) -> dict[str, list[str]]:
     """Put one LayerNorm through twelve ways of checking.
 
     Args:
-        size: number of features, D.
         layer: name of a mutant, or "torch" or "normlab", which are right.
-        seed: of the inputs.
 
     Returns:
         noticed_by: names of the checks that reject it.

@@ -24,7 +24,6 @@ def wrong_norms(
     """Put every wrong norm that claims to be of one family through the checks.
 
     Args:
-        like: the family of norms.
         seeds: of the inputs, each a run of its own.
 
     Returns:

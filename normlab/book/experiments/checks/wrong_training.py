@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import evaluate, fit
 from normlab.checks import LAYER_NORM_MUTANTS
 from normlab.layers import LayerNorm, layer_norm
@@ -42,15 +42,12 @@ def make_network(widths: tuple[int, ...], layer: str, *, seed: int) -> nn.Sequen
 
 @experiment(layer=(RIGHT, "detached_statistics"), lr=(0.03, 0.1, 0.3, 1.0), seed=range(5))
 def wrong_training(
-    layer: str, lr: PositiveFloat, seed: NonNegativeInt, *, steps: PositiveInt = 200
+    layer: str, lr: PositiveFloat, seed: Seed, *, steps: Steps = 200
 ) -> dict[str, float]:
     """Train a ReLU network on digits with a right or a wrong layer norm in every hidden layer.
 
     Args:
         layer: "right" for the package's, or a key of `normlab.checks.LAYER_NORM_MUTANTS`.
-        lr: learning rate of SGD without momentum.
-        seed: gives a split, initial weights and an order of batches.
-        steps: updates.
 
     Returns:
         start_loss: on the test digits before the first update.

@@ -32,9 +32,6 @@ def sequence_batches(
     Shape:
         yields two (N, T) long tensors.
 
-    Raises:
-        ValueError: the task is unknown, or a size is too small.
-
     Example:
         >>> for task in ("reversal", "sorting"):
         ...     x, y = next(sequence_batches(task, length=4, batch_size=1, seed=0))
@@ -69,9 +66,6 @@ def load_text(characters: int = 200_000) -> Text:
     Returns:
         The text as tokens; the numbers follow the order of the code points.
 
-    Raises:
-        ValueError: `characters` is below 2 or exceeds the text.
-
     Conventions:
         the text changes a little from one version of Python to the next.
 
@@ -97,9 +91,6 @@ def text_batches(
 
     Shape:
         yields two (N, T) long tensors.
-
-    Raises:
-        ValueError: `length` does not fit into the text.
     """
     last = len(text.tokens) - length
     if not 1 <= length < len(text.tokens):

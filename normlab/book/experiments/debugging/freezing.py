@@ -6,14 +6,13 @@ import copy
 from typing import Any, Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.book.experiments.data.batches import shuffled_batches
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import evaluate, fit
 from normlab.layers import BatchNorm1d
 
@@ -63,11 +62,8 @@ def _moved(before: dict[str, Tensor], after: dict[str, Tensor], *, running: bool
 
 
 @experiment(seed=range(3))
-def freezing(seed: NonNegativeInt) -> list[dict[str, Any]]:
+def freezing(seed: Seed) -> list[dict[str, Any]]:
     """Train an MLP on digits; then the last layer of a copy alone is to learn the negatives.
-
-    Args:
-        seed: gives a split, weights and an order of batches.
 
     Returns:
         freeze: the way.

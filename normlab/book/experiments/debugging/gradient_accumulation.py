@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 
 BATCH_SIZE = 64
 
@@ -36,15 +36,8 @@ def _check_parts(parts: int) -> None:
     seed=range(5),
     condition=_check_parts,
 )
-def gradient_accumulation(
-    norm: FeatureNorm, parts: PositiveInt, seed: NonNegativeInt
-) -> dict[str, float]:
+def gradient_accumulation(norm: FeatureNorm, parts: PositiveInt, seed: Seed) -> dict[str, float]:
     """Accumulate the gradient of one batch of digits in an MLP, in float64.
-
-    Args:
-        norm: of the hidden layers.
-        parts: number of micro-batches.
-        seed: of split and weights.
 
     Returns:
         error: distance of the accumulated gradient from that of the whole batch, over the

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import nn
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import evaluate, fit
 from normlab.layers import BatchNorm1d, LayerNorm, RMSNorm
 
@@ -21,9 +21,6 @@ def make_groups(model: nn.Module, decayed: Decayed, decay: float) -> list[dict[s
     """Parameter groups for an optimizer, the first with weight decay and the other without.
 
     Vectors are biases and the parameters of norms, so the number of axes tells them apart.
-
-    Raises:
-        ValueError: `decayed` is none of the three.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6))
@@ -44,21 +41,13 @@ def make_groups(model: nn.Module, decayed: Decayed, decay: float) -> list[dict[s
 def norm_weight_decay(
     norm: FeatureNorm,
     decayed: Decayed,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 200,
+    steps: Steps = 200,
     batch_size: PositiveInt = 64,
     lr: PositiveFloat = 3e-3,
 ) -> dict[str, float]:
     """Train an MLP on digits by AdamW with a weight decay of 1.
-
-    Args:
-        norm: of the hidden layers.
-        decayed: which parameters.
-        seed: gives a split, weights and an order of batches.
-        steps: updates.
-        batch_size: samples in a batch.
-        lr: learning rate of AdamW.
 
     Returns:
         norm_weight: mean over the weights of its norms; 1 at the start.

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from pydantic import NonNegativeInt
 from torch import Tensor, nn
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import evaluate, fit
 from normlab.layers import BatchNorm1d, BatchNorm2d
 
@@ -47,11 +46,8 @@ def recompute_statistics_(model: nn.Module, batches: Iterable[Tensor]) -> None:
 
 
 @experiment(seed=range(3))
-def recalibration(seed: NonNegativeInt) -> dict[str, float]:
+def recalibration(seed: Seed) -> dict[str, float]:
     """Train an MLP whose statistics follow slowly; score it with three kinds of statistics.
-
-    Args:
-        seed: gives a split of the digits, weights and an order of batches.
 
     Returns:
         running: accuracy on the test digits with those of training.

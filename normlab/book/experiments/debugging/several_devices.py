@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple, get_args
 
 import torch
-from pydantic import Field, NonNegativeInt
+from pydantic import Field
 from torch import Tensor
 
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.layers import batch_norm, layer_norm
 
 Method = Literal["own statistics", "averaged", "merged, cut", "merged", "layer norm"]
@@ -78,7 +78,7 @@ def _distance(found: Tensor, right: Tensor) -> float:
 @experiment(method=get_args(Method), seed=range(5))
 def several_devices(
     method: Method,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     shares: Shares = (6, 6, 12),
     shift: float = 0.0,
@@ -87,7 +87,6 @@ def several_devices(
 
     Args:
         method: what the devices share.
-        seed: of input and upstream gradient.
         shares: samples on each device.
         shift: of the samples of each next device, in standard deviations; 0 for shuffled data.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from torch import cosine_similarity, no_grad
 
 from normlab.book.experiments.deep_norm.groups import Group, Size, make_batches, make_model
 from normlab.book.experiments.sequence_training import token_variance
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.residual import PreNorm
 
 
@@ -17,14 +17,13 @@ from normlab.residual import PreNorm
     seed=range(3),
 )
 def branch_sizes(
-    group: Group, depth: PositiveInt, seed: NonNegativeInt, *, size: Size = "large"
+    group: Group, depth: PositiveInt, seed: Seed, *, size: Size = "large"
 ) -> dict[str, float]:
     """Send one batch of reversal through a Transformer at its initial weights, in float64.
 
     Args:
         group: placement, or one of DeepNorm's numbers.
         depth: number of layers, of two blocks each.
-        seed: gives weights and a batch.
         size: of the network; the "large" one is that of `deep_training`.
 
     Returns:

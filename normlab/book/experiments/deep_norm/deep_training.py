@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from normlab import schedules
 from normlab.book.experiments.deep_norm.groups import Group, make_batches, make_model
 from normlab.book.experiments.sequence_training import Curve, train_on_sequences
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 
 
 @experiment(
@@ -23,20 +23,16 @@ def deep_training(
     depth: PositiveInt,
     group: Group,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 120,
+    steps: Steps = 120,
     warmup: NonNegativeInt = 0,
     stop_above: Annotated[float, Field(ge=0, le=1)] | None = 0.9,
 ) -> dict[str, Any]:
     """Train a Transformer to reverse short sequences, by Adam with betas 0.9 and 0.98.
 
     Args:
-        depth: number of layers.
         group: placement, or one of DeepNorm's halves.
-        lr: learning rate.
-        seed: gives weights and batches.
-        steps: updates at most.
         warmup: updates over which the rate rises linearly; 0 starts at the rate itself.
         stop_above: stop once 20 steps in a row have a larger mean accuracy; None goes on.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 
 from normlab.book.experiments.deep_norm.groups import Group, make_batches, make_model
 from normlab.book.experiments.rounding import rounded
 from normlab.book.experiments.sequence_training import gradient_norms, token_variance
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 
 
 def _shown(depth: int, most: int = 41) -> list[int]:
@@ -24,15 +24,13 @@ def _shown(depth: int, most: int = 41) -> list[int]:
     depth=(10, 20, 50, 100, 300, 1000),
     seed=range(3),
 )
-def depth_profiles(group: Group, depth: PositiveInt, seed: NonNegativeInt) -> dict[str, Any]:
+def depth_profiles(group: Group, depth: PositiveInt, seed: Seed) -> dict[str, Any]:
     """Measure a Transformer at its initial weights on one batch of reversal.
 
     It does so in float64: post-norm gradients underflow float32 at 1000 layers.
 
     Args:
         group: placement, or one of DeepNorm's halves.
-        depth: number of layers.
-        seed: gives weights and a batch.
 
     Returns:
         layers: numbers of the layers shown below, the first is 1; at most 41 of them.

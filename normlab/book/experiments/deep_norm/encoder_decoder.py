@@ -107,9 +107,7 @@ def encoder_decoder(
     Args:
         group: Post-LN, or DeepNorm with the constants of the two depths.
         layers: of the encoder, and of the decoder.
-        lr: of Adam, without warmup.
         seed: gives weights and the batch, 16 sequences of 8 letters, the same in each update.
-        updates: how many.
 
     Returns:
         moved: norm of the change of what the output layer reads since the start, over its norm

@@ -11,7 +11,7 @@ from torch import nn
 
 from normlab.book.experiments.data.sequences import sequence_batches
 from normlab.book.experiments.networks.transformer import Transformer, make_transformer
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Steps, experiment
 from normlab.book.experiments.training import fit, token_loss
 from normlab.residual import DeepNorm, PostNorm
 
@@ -35,9 +35,6 @@ def convert_to_post_norm(model: Transformer) -> tuple[Transformer, list[nn.Param
 
     Returns:
         The Post-LN network, and the parameters that were divided.
-
-    Raises:
-        TypeError: a block is not DeepNorm.
     """
     post = copy.deepcopy(model)
     divided: list[nn.Parameter] = []
@@ -60,7 +57,7 @@ def equivalent_post_norm(
     power: NonNegativeInt,
     *,
     layers: PositiveInt = 4,
-    steps: PositiveInt = 20,
+    steps: Steps = 20,
 ) -> dict[str, float]:
     """Train a DeepNorm network and the Post-LN network made from it on the same batches.
 
@@ -68,8 +65,6 @@ def equivalent_post_norm(
         optimizer: of both networks; the rate of SGD is 0.1, that of Adam 0.001.
         power: p; the rate of each branch's last layer is divided by alpha to the p in the Post-LN
             network.
-        layers: L.
-        steps: updates.
 
     Returns:
         gap: largest difference of the two losses before any update.

@@ -6,14 +6,14 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from torch import nn
 
 from normlab.book.experiments.deep_norm.groups import Group, Size, make_batches, make_model
 from normlab.book.experiments.networks.transformer import Transformer
 from normlab.book.experiments.rounding import rounded
 from normlab.book.experiments.sequence_training import sequence_loss
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.tables import where
 
 Subset = Literal["branch matrices", "norm parameters", "all"]
@@ -28,9 +28,6 @@ def update_bound(group: str, depth: int) -> float:
 
     Returns:
         1 for DeepNorm at every depth; 4N for post-norm.
-
-    Raises:
-        ValueError: the group is not post-norm, DeepNorm or one of its halves.
 
     Source:
         wang2022deepnet, Section 4.3: Theorem 4.2 with one step of SGD.
@@ -59,7 +56,7 @@ def _subset(model: Transformer, subset: Subset) -> list[nn.Parameter]:
 def first_update(
     group: Group,
     depth: PositiveInt,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     size: Size = "small",
     subsets: tuple[Subset, ...] = get_args(Subset),
@@ -69,8 +66,6 @@ def first_update(
 
     Args:
         group: placement, or one of DeepNorm's halves.
-        depth: number of layers.
-        seed: gives weights and a batch of reversal.
         size: of the network; the "large" one is that of `deep_training`.
         subsets: which parameters move: "branch matrices" (value, attention output and both
             feed-forward matrices), "norm parameters" (weights and biases of all norms), "all".

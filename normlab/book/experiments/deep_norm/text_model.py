@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from normlab.book.experiments.data.sequences import load_text
 from normlab.book.experiments.rounding import rounded
@@ -13,26 +13,19 @@ from normlab.book.experiments.sequence_training import (
     text_network,
     train_on_sequences,
 )
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 
 
 @experiment(group=("post_norm", "pre_norm", "deep_norm"), lr=(3e-3, 1e-2, 3e-2), seed=range(3))
 def text_model(
     group: Literal["post_norm", "pre_norm", "deep_norm"],
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     layers: PositiveInt = 6,
-    steps: PositiveInt = 300,
+    steps: Steps = 300,
 ) -> dict[str, float]:
     """Train a causal model of single characters on the help topics that come with Python.
-
-    Args:
-        group: placement of the norm.
-        lr: of Adam, from the first step on.
-        seed: gives weights and windows.
-        layers: L.
-        steps: updates.
 
     Returns:
         loss: mean of the last 20 steps, in nats for a character; every batch is new.

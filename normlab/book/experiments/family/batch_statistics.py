@@ -21,9 +21,6 @@ def draw_statistics(
     Returns:
         size -> offsets of the mean, and ratios of the spread, one for each batch. The offset is
         divided by the spread of all training digits, and so is the spread of the batch.
-
-    Raises:
-        ValueError: a size below 2, whose spread is 0.
     """
     if min(sizes) < 2:
         raise ValueError(f"sizes: got {min(sizes)}; expected 2 or more, one image has no spread")

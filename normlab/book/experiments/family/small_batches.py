@@ -6,20 +6,19 @@ parts whose gradients are accumulated; only a norm that averages over the batch 
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from normlab.book.experiments.batch_norm.noise_and_gap import GhostBatchNorm
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import make_convnet
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import evaluate, fit
 from normlab.layers import (
     BatchNorm2d,
@@ -39,6 +38,8 @@ Group = Literal[
     "filter_response_norm",
     "filter_response_norm, learned eps",
 ]
+# of groups that look at more than one image at a time; the others do not see how many there are
+PART_SIZES: dict[Group, tuple[int, ...]] = {"batch_norm": (32, 8, 4, 2), "batch_renorm": (2,)}
 
 
 class LearnedEps(nn.Module):
@@ -123,21 +124,8 @@ def widen_bounds(model: nn.Module, done: float) -> None:
             module.r_max, module.d_max = 1 + 2 * share, 5 * share
 
 
-def _points(
-    group: Sequence[Group], part_size: Sequence[int], lr: Sequence[float], seed: Sequence[int]
-) -> Iterator[dict[str, Any]]:
-    """Batch norm is trained with all sizes, batch renorm with the last, the others with the first.
-
-    Groups that look at one image at a time do not see how many there are.
-    """
-    of_group = {"batch_norm": part_size, "batch_renorm": part_size[-1:]}
-    for name in group:
-        for size, *rest in itertools.product(of_group.get(name, part_size[:1]), lr, seed):
-            yield {"group": name, "part_size": size, "lr": rest[0], "seed": rest[1]}
-
-
 @experiment(
-    points=_points,
+    skip=lambda group, part_size: part_size not in PART_SIZES.get(group, (32,)),
     group=get_args(Group),
     part_size=(32, 8, 4, 2),
     lr=(0.003, 0.01, 0.03, 0.1, 0.3),
@@ -147,20 +135,16 @@ def small_batches(
     group: Group,
     part_size: PositiveInt,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     channels: tuple[PositiveInt, ...] = CHANNELS,
-    steps: PositiveInt = 250,
+    steps: Steps = 250,
 ) -> dict[str, float | None]:
     """Train convolutions on digits with plain SGD, 32 images a step.
 
     Args:
         group: what stands behind each convolution.
         part_size: images that pass through the network together, largest first.
-        lr: learning rate of SGD without momentum.
-        seed: gives a split, initial weights and an order of batches.
-        channels: of the convolutions, input first.
-        steps: updates.
 
     Returns:
         train_loss: mean of the last tenth of the steps, in train mode; None if it diverged.

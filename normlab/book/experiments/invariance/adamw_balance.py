@@ -7,13 +7,13 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.invariance.invariant_mlp import turned_by
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import fit
 from normlab.layers import LayerNorm
 
@@ -80,7 +80,7 @@ def hidden_matrices(network: nn.Sequential) -> list[Tensor]:
 
 @experiment(lr=(1e-2, 2e-3), weight_decay=(3.0, 1.0), start_scale=(1.0, 10.0), seed=range(3))
 def adamw_balance(
-    lr: PositiveFloat, weight_decay: PositiveFloat, start_scale: PositiveFloat, seed: NonNegativeInt
+    lr: PositiveFloat, weight_decay: PositiveFloat, start_scale: PositiveFloat, seed: Seed
 ) -> dict[str, Any]:
     """Train one network on the digits by AdamW and follow its second hidden matrix W.
 
@@ -91,7 +91,6 @@ def adamw_balance(
         lr: η of every parameter.
         weight_decay: λ of the two hidden matrices; nothing else is decayed.
         start_scale: factor of the initial hidden matrices.
-        seed: of split, weights, order and random labels.
 
     Returns:
         lengths: ‖W‖ over its predicted length, at `TIMES`.

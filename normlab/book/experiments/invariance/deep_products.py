@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from normlab.book.experiments.networks.classifiers import FeatureNorm
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.checks.invariances import find_linear_norm
 
 
@@ -27,7 +27,7 @@ def deep_products(
     norm: FeatureNorm,
     gain: PositiveFloat,
     data_scale: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     depth: PositiveInt = 30,
     width: Annotated[int, Field(ge=2)] = 64,
@@ -41,13 +41,6 @@ def deep_products(
 
     Args:
         norm: after each layer, with eps = 0.
-        gain: factor of every weight matrix.
-        data_scale: factor of the input.
-        seed: of weights, data and upstream gradient.
-        depth: layers.
-        width: of all layers.
-        samples: N.
-        activation: after every norm.
 
     Returns:
         rms: root mean square of the signal, for the input and after every layer.

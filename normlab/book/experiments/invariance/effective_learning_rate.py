@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import pandas as pd
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from normlab.book.experiments.invariance.invariant_mlp import WIDTHS, train_once
 from normlab.book.experiments.networks.classifiers import FeatureNorm
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.tables import where
 
 LR = 0.5  # η of plain SGD on the hidden layers
@@ -40,9 +40,6 @@ def equilibrium_rotation(lr: float, weight_decay: float) -> float:
 
     .. math:: \tan\theta = \frac{\sqrt{\eta\lambda (2 - \eta\lambda)}}{1 - \eta\lambda}
               \approx \sqrt{2 \eta \lambda}
-
-    Raises:
-        ValueError: ηλ is not between 0 and 1.
     """
     rate = _decay_rate(lr, weight_decay)
     return math.atan(math.sqrt(rate * (2 - rate)) / (1 - rate))
@@ -74,19 +71,16 @@ def effective_learning_rate(
     norm: FeatureNorm,
     weight_decay: Annotated[float, Field(ge=0, lt=1 / LR)],
     start_scale: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 800,
+    steps: Steps = 800,
     window: PositiveInt = 300,
 ) -> dict[str, Any]:
     """Train one network and follow its first hidden matrix W.
 
     Args:
-        norm: of the hidden layers.
         weight_decay: λ of the hidden layers; with ηλ of 1 or more a step turns the weight around.
         start_scale: factor of the initial hidden weights.
-        seed: of split, weights and order.
-        steps: updates.
         window: last steps, over which the rotation is averaged.
 
     Returns:

@@ -49,10 +49,7 @@ def eps_and_scale(
     """Compare Norm(λ W x) with eps to Norm₀(W x) without, in float64; x has 15 features, W x 16.
 
     Args:
-        norm: of the linear map's outputs.
-        eps: of the norm.
         seed: of weights and data, both standard normal.
-        samples: N.
 
     Returns:
         measured: for each of the `SCALES` the largest entry of |Norm(λ W x) - Norm₀(W x)| over

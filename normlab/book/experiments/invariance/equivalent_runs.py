@@ -6,11 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, get_args
 
-from pydantic import NonNegativeInt, PositiveInt
-
 from normlab.book.experiments.invariance.invariant_mlp import WIDTHS, train_once
 from normlab.book.experiments.networks.classifiers import FeatureNorm
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 
 Pair = Literal["rescaled start, SGD", "rescaled start, Adam", "decay or growing rate"]
 
@@ -39,7 +37,7 @@ def growing_lr(lr: float, weight_decay: float) -> Callable[[int], float]:
 
 @experiment(pair=get_args(Pair), norm=("none", "batch_norm", "layer_norm"), seed=(0,))
 def equivalent_runs(
-    pair: Pair, norm: FeatureNorm, seed: NonNegativeInt, *, steps: PositiveInt = 60
+    pair: Pair, norm: FeatureNorm, seed: Seed, *, steps: Steps = 60
 ) -> dict[str, Any]:
     """Train both networks of a pair on the same batches.
 
@@ -48,9 +46,6 @@ def equivalent_runs(
 
     Args:
         pair: what differs within a pair.
-        norm: of the hidden layers; "none" is the control.
-        seed: of split, weights and order.
-        steps: updates.
 
     Returns:
         largest_gap: largest difference of the two training losses over all steps.

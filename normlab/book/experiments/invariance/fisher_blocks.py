@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field, NonNegativeInt
+from pydantic import Field
 from torch import Tensor
 
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.checks.invariances import find_linear_norm, make_problem
 
 
@@ -50,13 +50,12 @@ def _curvature_ratio(norm: str, weight: Tensor, doubled: Tensor, x: Tensor) -> f
 
 
 @experiment(features=(4, 8, 32), seed=range(3))
-def fisher_blocks(features: Annotated[int, Field(ge=3)], seed: NonNegativeInt) -> dict[str, Any]:
+def fisher_blocks(features: Annotated[int, Field(ge=3)], seed: Seed) -> dict[str, Any]:
     """Measure the Fisher matrix of one problem with random weights and 16 samples.
 
     Args:
         features: outputs H; inputs are one fewer. With 2 outputs layer norm returns a sign and has
             no curvature.
-        seed: of weights and data.
 
     Returns:
         quarter: for each norm, curvature along w_0 after doubling w_0 ("layer_norm": all of W)

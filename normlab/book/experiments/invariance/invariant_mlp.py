@@ -39,9 +39,6 @@ class InvariantMLP(nn.Module):
 
     Shape:
         maps (N, widths[0]) to (N, widths[-1]), in float64.
-
-    Raises:
-        ValueError: an unknown norm, or too few widths.
     """
 
     def __init__(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 from torch.nn.functional import cross_entropy
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.invariance.invariant_mlp import WIDTHS, InvariantMLP
 from normlab.book.experiments.networks.classifiers import FeatureNorm
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit
 
 Scaled = Literal["data", "weights"]
@@ -30,21 +30,16 @@ def scale_and_rate(
     scaled: Scaled,
     factor: PositiveFloat,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 300,
+    steps: Steps = 300,
 ) -> dict[str, Any]:
     """Train an MLP whose hidden layers have no bias and norms without eps, by SGD.
 
     The output layer, which nothing normalizes, learns at 0.1.
 
     Args:
-        norm: of the hidden layers.
         scaled: what is multiplied: all pixels, or the initial hidden weights.
-        factor: by which.
-        lr: of the hidden layers.
-        seed: gives a split, initial weights and an order of batches of 128 digits.
-        steps: of plain SGD.
 
     Returns:
         train_loss: mean over the last 20 steps.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from pydantic import Field, NonNegativeInt, PositiveFloat
+from pydantic import Field, PositiveFloat
 
 from normlab.book.experiments.invariance.invariant_mlp import WIDTHS, train_once
 from normlab.book.experiments.networks.classifiers import FeatureNorm
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 
 WINDOW = 50  # last steps, over which the loss is averaged
 
@@ -22,17 +22,14 @@ WINDOW = 50  # last steps, over which the loss is averaged
 def surviving_rates(
     norm: FeatureNorm,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     steps: Annotated[int, Field(ge=WINDOW)] = 400,
 ) -> dict[str, Any]:
     """Train one network on the digits by plain SGD without decay; follow its first hidden matrix W.
 
     Args:
-        norm: of the hidden layers; "none" is the control.
         lr: η of the hidden layers; the output layer always learns at 0.1.
-        seed: of split, weights and order.
-        steps: updates.
 
     Returns:
         last_loss: mean training loss over the last 50 steps; infinite for a run that diverged.

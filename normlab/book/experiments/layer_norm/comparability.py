@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pydantic import NonNegativeInt
 from torch import Tensor
 
 from normlab.book.experiments.data.digits import load_digits_split
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.layers import batch_norm, layer_norm
 
 
@@ -23,11 +22,8 @@ def kept_order(x: Tensor, y: Tensor) -> float:
 
 
 @experiment(seed=range(5))
-def comparability(seed: NonNegativeInt) -> list[dict[str, Any]]:
+def comparability(seed: Seed) -> list[dict[str, Any]]:
     """Send digits through a linear layer and a norm; compare the order of all pairs.
-
-    Args:
-        seed: of digits and weights.
 
     Returns:
         norm: the norm that was applied.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from normlab.book.experiments.numerics.eps_forms import normalize_with
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.layers import layer_norm
 
 Placement = Literal["inside", "outside"]
@@ -31,15 +31,12 @@ def largest_gain(placement: Placement) -> float:
 
 
 @experiment(placement=get_args(Placement), scale=(1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5), seed=range(5))
-def eps_placement(
-    placement: Placement, scale: PositiveFloat, seed: NonNegativeInt
-) -> dict[str, float]:
+def eps_placement(placement: Placement, scale: PositiveFloat, seed: Seed) -> dict[str, float]:
     """Normalize a row of a given standard deviation in float64, with eps in one of two places.
 
     Args:
         placement: inside the root, or outside, where eps is added to the standard deviation.
         scale: standard deviation of the input.
-        seed: of the rows.
 
     Returns:
         output_rms: of the normalized row.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat
+from pydantic import PositiveFloat
 
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.layers import layer_norm
 
 Norm = Literal["none", "layer_norm"]
@@ -15,13 +15,12 @@ Norm = Literal["none", "layer_norm"]
 
 @experiment(norm=("none", "layer_norm"), gain=(0.5, 1.5), seed=range(5))
 @torch.no_grad()
-def hidden_scale(norm: Norm, gain: PositiveFloat, seed: NonNegativeInt) -> dict[str, list[float]]:
+def hidden_scale(norm: Norm, gain: PositiveFloat, seed: Seed) -> dict[str, list[float]]:
     """Iterate h ← relu(W h), or h ← relu(LN(W h)), in float64; W is never trained.
 
     Args:
         norm: "layer_norm", or "none".
         gain: factor on W, which is drawn as He et al. do.
-        seed: of W and of the first state.
 
     Returns:
         lengths: Euclidean norm of the state after each step, mean over samples.

@@ -6,12 +6,12 @@ import itertools
 from typing import Any
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from normlab.book.experiments.layer_norm.recurrent import Gru, StepNorm
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit
 
 GUESS = 1 / 6  # squared error of always answering 1, the mean of a sum of two uniform numbers
@@ -48,23 +48,17 @@ def squared_error(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
 def longer_sequences(
     norm: StepNorm,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     length: PositiveInt = 30,
     test_lengths: tuple[PositiveInt, ...] = (30, 60, 120),
     hidden: PositiveInt = 32,
-    steps: PositiveInt = 500,
+    steps: Steps = 500,
 ) -> dict[str, Any]:
     """Train a GRU on the adding problem: two numbers of a sequence are marked; answer their sum.
 
     Args:
         norm: "batch_norm" reuses the statistics of its last step beyond `length`.
-        lr: learning rate of Adam.
-        seed: of weights and data.
-        length: time steps in training.
-        test_lengths: time steps in testing.
-        hidden: units.
-        steps: updates.
 
     Returns:
         early_loss: training loss, mean over updates 90 to 110.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from normlab.book.experiments.data.batches import shuffled_batches
 from normlab.book.experiments.networks.classifiers import FeatureNorm, make_feature_norm, make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import evaluate, fit
 
 Question = Literal["color", "size"]
@@ -62,7 +62,7 @@ def _make_network(arrangement: Arrangement, hidden: int, seed: int) -> nn.Sequen
 
 @experiment(arrangement=ARRANGEMENTS, question=("color", "size"), seed=range(5))
 def mixed_units(
-    arrangement: Arrangement, question: Question, seed: NonNegativeInt, *, lr: PositiveFloat = 3e-3
+    arrangement: Arrangement, question: Question, seed: Seed, *, lr: PositiveFloat = 3e-3
 ) -> dict[str, float]:
     """Ask for color or size of objects: three colors from 0 to 1, three sizes in millimeters.
 
@@ -71,8 +71,6 @@ def mixed_units(
             follows.
         question: "color" asks whether there is more red than blue, "size" whether the
             object is larger than the median one.
-        seed: of objects, weights and batches.
-        lr: of Adam.
 
     Returns:
         accuracy: on the test objects; guessing gives a half.

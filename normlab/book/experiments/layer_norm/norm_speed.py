@@ -7,11 +7,11 @@ import statistics
 
 import torch
 import torch.nn.functional as F
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor
 
 from normlab.book.experiments.rms_norm.norm_times import Call, cpu_ms
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 
 NUMBERS = 1 << 19  # of the input
 ROUNDS = 31  # times are medians over these
@@ -19,7 +19,7 @@ CALLS = 3  # of a norm in each round
 
 
 @experiment(features=(16, 64, 256, 1024, 4096), seed=(0,))
-def norm_speed(features: PositiveInt, seed: NonNegativeInt) -> dict[str, float]:
+def norm_speed(features: PositiveInt, seed: Seed) -> dict[str, float]:
     """Time torch's two norms in training, forward and backward, on one thread of the CPU.
 
     Both are called in each round, in random order, and timed by the CPU time of the process,
@@ -27,7 +27,6 @@ def norm_speed(features: PositiveInt, seed: NonNegativeInt) -> dict[str, float]:
 
     Args:
         features: D; the input is (rows, D) with 2¹⁹ entries.
-        seed: of the input and the order.
 
     Returns:
         batch_ms: median time of batch norm, in milliseconds.

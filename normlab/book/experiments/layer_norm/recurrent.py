@@ -21,7 +21,6 @@ class PerStepBatchNorm(nn.Module):
     """BatchNorm for sequences: own running statistics for each time step.
 
     Args:
-        num_features: C.
         steps: number of time steps that have statistics, T.
         beyond: at step T and later "raise", or "reuse" the statistics of the last step.
 
@@ -41,11 +40,7 @@ class PerStepBatchNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(num_features))
 
     def forward(self, input: Tensor, step: int) -> Tensor:
-        """Normalize (N, C) with the statistics of `step`.
-
-        Raises:
-            MissingStatisticsError: `step` is T or later and `beyond` is "raise".
-        """
+        """Normalize (N, C) with the statistics of `step`."""
         trained = len(self.norms)
         if step >= trained and self.beyond == "raise":
             raise MissingStatisticsError(
@@ -71,11 +66,7 @@ class _EveryStep(nn.Module):
 def make_step_norm(
     name: StepNorm, num_features: int, steps: int, beyond: Beyond = "raise"
 ) -> nn.Module:
-    """Build a norm that is called as `norm(x, step)`; only "batch_norm" looks at the step.
-
-    Raises:
-        ValueError: the name is unknown.
-    """
+    """Build a norm that is called as `norm(x, step)`; only "batch_norm" looks at the step."""
     if name == "none":
         return _EveryStep(nn.Identity())
     if name == "layer_norm":
@@ -93,19 +84,11 @@ class Gru(nn.Module):
               h &\leftarrow (1 - z) \odot h + z \odot c
 
     Args:
-        inputs: features of one time step.
-        hidden: units.
-        outputs: size of the output.
-        norm: of each product.
-        seed: of the weights, which do not depend on `norm`.
         steps: time steps that "batch_norm" keeps statistics for.
         beyond: what it does at later steps; see :class:`PerStepBatchNorm`.
 
     Shape:
         input (N, T, inputs); returns (N, outputs).
-
-    Raises:
-        ValueError: the norm is unknown.
 
     Conventions:
         the bias stands inside the norm, so that the length of `x` is not lost with it.

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from normlab.book.experiments.data.batches import shuffled_batches
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.layer_norm.recurrent import Gru, StepNorm
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.tables import where
 from normlab.book.experiments.training import evaluate, fit
-
-
-def _points(**grid: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """A network without a norm has no gain, and runs with 1."""
-    for values in itertools.product(*grid.values()):
-        point = dict(zip(grid, values, strict=True))
-        if point["norm"] != "none" or point["gain"] == 1.0:
-            yield point
 
 
 @torch.no_grad()
@@ -40,15 +30,16 @@ def set_gain(model: Gru, gain: float) -> None:
     gain=(1.0, 0.1),
     batch_size=(32, 4),
     seed=range(5),
-    points=_points,
+    # a network without a norm has no gain, and runs with 1
+    skip=lambda norm, gain: norm == "none" and gain != 1.0,
 )
 def recurrent_digits(
     norm: StepNorm,
     gain: PositiveFloat,
     batch_size: PositiveInt,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 200,
+    steps: Steps = 200,
     lr: PositiveFloat = 2e-3,
 ) -> dict[str, Any]:
     """Train a GRU that sees one row of 8 pixels per time step, 8 steps in all.
@@ -56,10 +47,6 @@ def recurrent_digits(
     Args:
         norm: "batch_norm" keeps statistics for each time step.
         gain: weight of the norms at the start; "none" has none and runs once.
-        batch_size: of training.
-        seed: gives a split, initial weights and an order of batches.
-        steps: updates.
-        lr: of Adam, the same for all.
 
     Returns:
         curve: training loss, mean of each window.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor
 
 from normlab.book.experiments.data.digits import load_digits_split
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.layers import batch_norm, layer_norm, rms_norm
 
 Source = Literal["normal", "digits"]
@@ -38,16 +38,12 @@ def share_lost(x: Tensor, y: Tensor) -> float:
 
 
 @experiment(source=("normal", "digits"), features=(4, 8, 16, 64, 256), seed=range(5))
-def restoring_the_input(
-    source: Source, features: PositiveInt, seed: NonNegativeInt
-) -> list[dict[str, Any]]:
+def restoring_the_input(source: Source, features: PositiveInt, seed: Seed) -> list[dict[str, Any]]:
     """Normalize 1,000 summed inputs without parameters, and fit the best weight and bias.
 
     Args:
         source: "normal" draws the summed inputs from N(0, 1); "digits" sends the digits'
             pixels through a random linear layer.
-        features: H.
-        seed: of rows, or of digits and weights.
 
     Returns:
         norm: the norm that was applied.

@@ -6,14 +6,14 @@ from collections import Counter
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.book.experiments.data.batches import shuffled_batches
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import evaluate
 from normlab.layers import BatchNorm1d
 
@@ -32,20 +32,16 @@ def _std_ratio(expert: nn.Sequential, x: Tensor) -> float:
 def routing(
     norm: FeatureNorm,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     rare: Annotated[float, Field(ge=0, le=1)] = 0.05,
-    steps: PositiveInt = 400,
+    steps: Steps = 400,
     skip_single: bool = False,
 ) -> dict[str, Any]:
     """Train two experts; the digits with the most ink go to the second, all others to the first.
 
     Args:
-        norm: of both experts.
-        lr: learning rate of Adam.
-        seed: gives a split, initial weights and an order of batches.
         rare: share of the training digits that the second expert gets.
-        steps: updates.
         skip_single: the second expert sits out the updates in which it gets one digit, as
             it has to with batch norm: what this alone costs.
 

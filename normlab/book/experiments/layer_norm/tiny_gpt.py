@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from normlab import layers as norms
 from normlab.book.experiments.data.numerals import ALPHABET, counting_text, decode, encode
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit, token_loss
 from normlab.plain import PreNormBlock
 
@@ -29,12 +29,6 @@ NORMS: dict[str, type[nn.Module]] = {
 
 class TinyGPT(nn.Module):
     """Embedded characters and places, Pre-LN blocks, a last norm, and a score for each character.
-
-    Args:
-        layers: blocks.
-        width: C, features of a token.
-        length: longest text, T.
-        norm: module class that is called with the width.
 
     Shape:
         tokens (B, T) to scores (B, T, V) for the next character.
@@ -93,20 +87,15 @@ def tiny_gpt(
     norm: BlockNorm,
     layers: PositiveInt,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     width: PositiveInt = 48,
-    steps: PositiveInt = 200,
+    steps: Steps = 200,
 ) -> dict[str, Any]:
     """Train a GPT on the numbers from one to nine hundred ninety-nine in words.
 
     Args:
         norm: in every block and before the scores; "none" leaves it out.
-        layers: blocks.
-        lr: of AdamW.
-        seed: of the initial weights and the pieces of text.
-        width: C.
-        steps: updates.
 
     Returns:
         loss: mean over the last 20 updates, in nats a character; guessing all characters

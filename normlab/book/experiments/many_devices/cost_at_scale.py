@@ -35,11 +35,7 @@ class Cluster(NamedTuple):
 
     @property
     def machines(self) -> int:
-        """Number of machines.
-
-        Raises:
-            ValueError: the devices do not fill a power of two of machines.
-        """
+        """Number of machines."""
         count, rest = divmod(self.devices, self.per_machine)
         if rest or count < 1 or count & (count - 1):
             raise ValueError(

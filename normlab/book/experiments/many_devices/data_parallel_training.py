@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
@@ -28,7 +28,7 @@ from normlab.book.experiments.data.sequences import load_text, text_batches
 from normlab.book.experiments.networks.classifiers import make_convnet
 from normlab.book.experiments.networks.transformer import make_transformer
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit
 from normlab.layers import GroupNorm, LayerNorm
 from normlab.norms import NORMS
@@ -200,10 +200,10 @@ def data_parallel_training(
     norm: Norm,
     processes: PositiveInt,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     batch_size: PositiveInt = 4,
-    steps: PositiveInt = 200,
+    steps: Steps = 200,
     device: Device = "cpu",
     checkpoints: str = "",
     every: PositiveInt = 50,
@@ -215,9 +215,7 @@ def data_parallel_training(
         norm: in all places; the Transformer's are over tokens.
         processes: their number; under torchrun, that of its processes.
         lr: learning rate of SGD with momentum 0.9.
-        seed: of split, weights and batches.
         batch_size: samples of a step on all processes together; a multiple of `processes`.
-        steps: updates.
         device: "cuda" gives each process a GPU of its own, over NCCL.
         checkpoints: folder for one file a run, from which the same command continues; "" for none.
         every: steps from one checkpoint to the next.

@@ -120,7 +120,6 @@ def step_cost(
     """Time steps of a convnet with three batch norms, each process with samples of its own.
 
     Args:
-        processes: their number.
         steps: that are timed, after ten that are not.
 
     Returns:

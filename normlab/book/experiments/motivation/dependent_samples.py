@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt
 from sklearn.linear_model import LogisticRegression
 
 from normlab.book.experiments.data.digits import load_digits_split
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 
 
 def _check_frames(frames: int, samples: int) -> None:
@@ -26,7 +26,7 @@ def film(
 @experiment(frames=(1, 4, 16), seed=range(20), condition=_check_frames)
 def dependent_samples(
     frames: PositiveInt,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     samples: PositiveInt = 320,
     jitter: NonNegativeFloat = 0.1,
@@ -35,7 +35,6 @@ def dependent_samples(
 
     Args:
         frames: samples of one digit, which differ by noise only; 1 makes them independent.
-        seed: gives a split, and the noise.
         samples: in training, and again to estimate an accuracy: digits times frames.
         jitter: standard deviation of the noise; pixels lie between 0 and 1.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 
 Model = Literal["naive_bayes", "logistic_regression"]
 
@@ -33,14 +33,12 @@ def make_two_classes(count: int, copies: int, seed: int) -> tuple[np.ndarray, np
 def duplicated_feature(
     model: Model,
     copies: PositiveInt,
-    seed: NonNegativeInt,
+    seed: Seed,
 ) -> dict[str, float]:
     """Fit a model to two classes; two features, independent given the class, one of them copied.
 
     Args:
-        model: what is fitted.
         copies: how often the first feature stands in the input; 1 is the plain problem.
-        seed: of the samples.
 
     Returns:
         accuracy: on the test samples.

@@ -10,14 +10,14 @@ from typing import Any
 
 import pandas as pd
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from normlab.book.experiments.data.batches import shuffled_batches
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import Activation, FeatureNorm, Init, make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.tables import where
 
 WIDTHS = (64, 64, 64, 64, 64, 64, 64, 10)
@@ -105,7 +105,7 @@ def look_along(
 @experiment(norm=("none", "batch_norm", "layer_norm"), seed=range(3))
 def loss_along_gradient(
     norm: FeatureNorm,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     activation: Activation = "relu",
     init: Init = "he",
@@ -114,10 +114,6 @@ def loss_along_gradient(
     """Train an MLP on digits by plain SGD, and look along its gradient on the way.
 
     Args:
-        norm: of the hidden layers.
-        seed: of split, weights and batches.
-        activation: of the hidden layers.
-        init: of the weights, as in `make_mlp`.
         steps: updates; there is a look before every tenth.
 
     Returns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor
 
 from normlab.book.experiments.motivation.whitening_conditioning import (
@@ -14,7 +14,7 @@ from normlab.book.experiments.motivation.whitening_conditioning import (
     make_correlated,
     prepare,
 )
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.whitening import (
     make_covariance,
     newton_schulz_matrix,
@@ -47,16 +47,13 @@ def relative_distance(matrix: Tensor, goal: Tensor) -> float | None:
 def newton_schulz(
     form: Form,
     correlation: Correlation,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     max_steps: PositiveInt = 24,
 ) -> dict[str, Any]:
     """Whiten 2,048 samples of 32 standardized Gaussian features with every number of steps.
 
     Args:
-        form: of the iteration.
-        correlation: of every pair of features.
-        seed: of the samples.
         max_steps: the errors after 0 to so many steps are measured.
 
     Returns:

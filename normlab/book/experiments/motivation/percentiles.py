@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from normlab.book.experiments.motivation.shifting_inputs import summarize, train_and_watch
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import check_every
 
 Group = Literal["none", "batch_norm"]
@@ -29,9 +29,9 @@ def first_solved(losses: list[float], below: float = 0.5) -> int | None:
 def percentiles(
     group: Group,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 1000,
+    steps: Steps = 1000,
     every: PositiveInt = 20,
 ) -> dict[str, Any]:
     """Train a network of three hidden layers of 100 sigmoids on digits, and watch one unit.
@@ -39,9 +39,6 @@ def percentiles(
     Args:
         group: the plain network, or one with a batch norm before each sigmoid.
         lr: of SGD without momentum, in batches of 60.
-        seed: of split, weights and batches.
-        steps: updates.
-        every: steps between two looks.
 
     Returns:
         steps_to_solve: first step whose last ten losses average below 0.5, or None.

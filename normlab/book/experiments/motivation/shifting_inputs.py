@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import make_mlp
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import check_every, evaluate, fit
 from normlab.layers import BatchNorm1d
 
@@ -162,11 +162,11 @@ def train_and_watch(
 @experiment(group=("none", "batch_norm", "noisy_batch_norm"), seed=range(3), condition=check_every)
 def shifting_inputs(
     group: Group,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     activation: Activation = "sigmoid",
     lr: PositiveFloat = 0.05,
-    steps: PositiveInt = 300,
+    steps: Steps = 300,
     every: PositiveInt = 20,
 ) -> dict[str, Any]:
     """Train a network of five hidden layers of 100 units on digits, and watch it.
@@ -176,11 +176,8 @@ def shifting_inputs(
             "noisy_batch_norm" adds a random shift and scale after each; "frozen_below" is the plain
             network of which only the last hidden layer and the output are trained; "frozen_above"
             trains all but these two.
-        seed: of split, weights, batches and noise.
         activation: of the hidden layers; the weights start Xavier-normal.
         lr: of SGD with momentum 0.9, in batches of 64.
-        steps: updates.
-        every: steps between two looks.
 
     Returns:
         steps: of the looks; the first is 0, before training.

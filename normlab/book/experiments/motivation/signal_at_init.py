@@ -16,7 +16,6 @@ def signal_at_init(norm: FeatureNorm, seed: NonNegativeInt) -> dict[str, list[fl
     """Send 256 digits through a fresh network of six hidden layers of 100 sigmoids.
 
     Args:
-        norm: of the hidden layers.
         seed: of split and weights, which are Xavier-normal.
 
     Returns:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat
+from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -15,7 +15,7 @@ from normlab.book.experiments.data.batches import shuffled_batches
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.motivation.loss_along_gradient import step_taken
 from normlab.book.experiments.networks.classifiers import FeatureNorm, make_mlp
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import fit
 
 LR = 0.01  # of training
@@ -36,7 +36,7 @@ def _groups(model: nn.Sequential) -> list[list[Tensor]]:
 @experiment(norm=("none", "batch_norm", "layer_norm"), seed=range(3))
 def update_interaction(
     norm: FeatureNorm,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     promises: tuple[PositiveFloat, ...] = (0.01, 0.1, 0.5),
     steps: Annotated[int, Field(ge=EVERY)] = 50,
@@ -44,12 +44,9 @@ def update_interaction(
     """Train an MLP on digits; every ten steps try an update layer by layer, then whole.
 
     Args:
-        norm: of the hidden layers.
-        seed: of split, weights and batches.
         promises: sizes of the tried updates, as the share of the loss that the gradient promises
             to remove (step times squared gradient norm over loss), so that networks with gradients
             of different size are asked the same.
-        steps: updates of training.
 
     Returns:
         promise: size of the tried updates.

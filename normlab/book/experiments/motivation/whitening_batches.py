@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 
 from normlab.book.experiments.motivation.whitening_conditioning import (
     condition_number,
     make_correlated,
     prepare,
 )
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.whitening import make_covariance
 
 Treatment = Literal["standardized", "whitened"]
@@ -35,7 +35,7 @@ def _check_rank(batch_size: int, features: int) -> None:
 def whitening_batches(
     treatment: Treatment,
     batch_size: PositiveInt,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     features: PositiveInt = 32,
     others: PositiveInt = 20000,
@@ -48,8 +48,6 @@ def whitening_batches(
     Args:
         treatment: "standardized" divides each feature by its standard deviation, "whitened" is ZCA.
         batch_size: samples behind the statistics; more than `features`.
-        seed: of all samples.
-        features: C.
         others: samples that the statistics are applied to.
 
     Returns:

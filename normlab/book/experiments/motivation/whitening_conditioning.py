@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.whitening import make_covariance, whiten
 
 Preparation = Literal["raw", "standardized", "whitened"]
@@ -91,7 +91,7 @@ def count_steps(covariance: Tensor, target: Tensor, *, tolerance: float, max_ste
 def whitening_conditioning(
     preparation: Preparation,
     correlation: Correlation,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     features: PositiveInt = 32,
     samples: PositiveInt = 2048,
@@ -101,11 +101,6 @@ def whitening_conditioning(
 
     Args:
         preparation: of the features; "whitened" is ZCA.
-        correlation: of every pair of features.
-        seed: of the samples and of the true coefficients.
-        features: C.
-        samples: N.
-        max_steps: where a run is given up.
 
     Returns:
         condition: largest over smallest eigenvalue of the covariance.

@@ -112,9 +112,6 @@ def make_mlp(
     Shape:
         the network maps (N, widths[0]) to (N, widths[-1]).
 
-    Raises:
-        ValueError: fewer than two widths, or an unknown norm, activation or init.
-
     Source:
         ioffe2015batch, Section 3.2; ba2016layer, Eq. 4; he2015delving, Eq. 10.
     """
@@ -149,9 +146,6 @@ def make_convnet(
 
     Shape:
         the network maps (N, channels[0], H, W) to (N, num_classes).
-
-    Raises:
-        ValueError: fewer than two channel counts, or an unknown norm or init.
 
     Source:
         ioffe2015batch, Section 3.2; he2015delving, Eq. 10.

@@ -73,9 +73,6 @@ def make_block(
     Args:
         norm: makes one norm; for "sub" it also takes the size of another one.
         layer: of the network, from 1.
-
-    Raises:
-        ValueError: there is no such placement, or "sub" got a branch that it cannot split.
     """
     if placement not in get_args(Placement):
         known = ", ".join(map(repr, get_args(Placement)))
@@ -104,9 +101,6 @@ def make_decoder(
     Args:
         alpha: slope of "dyt" and "derf" at the start.
         qk_norm: RMS norm of queries and keys in each head, with a weight.
-
-    Raises:
-        ValueError: an unknown name, or `heads` that do not divide `width`.
     """
     makers: dict[str, Callable[..., nn.Module]] = {
         "rms_norm": lambda size=width: RMSNorm(size, eps=1e-6),

@@ -202,10 +202,6 @@ def make_transformer(
         beta: gain of the feed-forward, value and output matrices; None takes
             :func:`deep_norm_constants` for "deep_norm" and 1 for the others.
 
-    Raises:
-        ValueError: an unknown name, a size below 1, `heads` that do not divide `width`, or
-            `alpha` without DeepNorm.
-
     Source:
         vaswani2017attention; xiong2020layer, Table 1; wang2022deepnet, Figure 2.
     """

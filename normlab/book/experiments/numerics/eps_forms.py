@@ -75,9 +75,6 @@ def _size(y: Tensor) -> float:
 def eps_forms(place: Place) -> dict[str, Any]:
     """Normalize rows of given standard deviations in float64, so that eps is all that is seen.
 
-    Args:
-        place: of eps.
-
     Returns:
         sizes: standard deviation of the output, a row for each of three seeds, a column for each of
             `STDS`, the standard deviations of the input.

@@ -51,11 +51,6 @@ def _error(method: Method, dtype: Dtype, mean: float, seed: int) -> float:
 def half_statistics(method: Method, dtype: Dtype, mean: float) -> dict[str, float | None]:
     """Normalize rows of 16-bit numbers with standard deviation 1 around a mean.
 
-    Args:
-        method: of the statistics.
-        dtype: of the rows.
-        mean: of the rows.
-
     Returns:
         error: largest error of the output over five seeds, beside float64 on the same rounded
             rows; None where an output is not finite.

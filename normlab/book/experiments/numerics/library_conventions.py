@@ -3,68 +3,56 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, model_validator
 
 from normlab.book.experiments.numerics.eps_forms import Place, half_size
 from normlab.norms import NORMS
 
-FAMILIES = ("layer_norm", "batch_norm", "rms_norm")
-_CHOICES = {
-    "family": FAMILIES,
-    "eps_place": ("inside", "outside", "clamp"),
-    "variance": (
-        "one pass",
-        "one pass, floor 0",
-        "two passes",
-        "Welford",
-        "by backend",
-        "mean square",
-        "not read",
-    ),
-    "statistics": ("float32", "float64", "input's", "not read"),
-    "weight_cast": ("before", "after", None),
-    "momentum_of": ("new", "old", None),
-    "running_divisor": ("n", "n-1", "not read", None),
-}
+Family = Literal["layer_norm", "batch_norm", "rms_norm"]
+FAMILIES: tuple[Family, ...] = get_args(Family)
+Text = Annotated[str, StringConstraints(min_length=1)]
+Variance = Literal[
+    "one pass",
+    "one pass, floor 0",
+    "two passes",
+    "Welford",
+    "by backend",
+    "mean square",
+    "not read",
+]
 
 
-@dataclass(frozen=True)
-class Convention:
+class Convention(BaseModel):
     """One layer of one library with its default arguments."""
 
-    library: str  #: name on the package index
-    version: str  #: that was read
-    layer: str  #: class, operator or model
-    family: str  #: "layer_norm", "batch_norm" or "rms_norm"
-    source: str  #: file inside the package
-    eps: float | None  #: default; None where the layer chooses one by dtype
-    eps_place: Place  #: "inside", "outside" or "clamp"
-    variance: str  #: how it is computed
-    statistics: str  #: dtype for 16-bit input, "input's" where nothing is upcast
-    weight_cast: str | None  #: "before" or "after" the cast back, for RMS norm
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    library: Text  #: name on the package index
+    version: Text  #: that was read
+    layer: Text  #: class, operator or model
+    family: Family
+    source: Text  #: file inside the package
+    #: default; None where the layer chooses one by dtype
+    eps: Annotated[float, Field(gt=0, lt=1)] | None
+    eps_place: Place
+    variance: Variance  #: how it is computed
+    #: dtype for 16-bit input, "input's" where nothing is upcast
+    statistics: Literal["float32", "float64", "input's", "not read"]
+    weight_cast: Literal["before", "after"] | None  #: the cast back, for RMS norm
     weight_offset: int  #: what is added to the stored weight
     momentum: float | None  #: default of batch norm; None where there is none
-    momentum_of: str | None  #: whether it weighs the "new" batch or the "old" average
-    running_divisor: str | None  #: of the variance that the buffer keeps
+    momentum_of: Literal["new", "old"] | None  #: whether it weighs the batch or the average
+    running_divisor: Literal["n", "n-1", "not read"] | None  #: of the variance in the buffer
     #: largest output error of 64 rows of 256 float32 numbers with mean 1000 and standard deviation
     #: 1, if the layer was run; None if only read
     error_at_1000: float | None
     note: str  #: what fits no column
 
-    def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(
-                    f"{name}: got {value!r} for {self.library} {self.layer}; expected one of "
-                    f"{choices}"
-                )
-        for name in ("library", "version", "layer", "source"):
-            if not getattr(self, name):
-                raise ValueError(f"{name}: got an empty text for {self.library} {self.layer}")
-        if self.eps is not None and not 0 < self.eps < 1:
-            raise ValueError(f"eps: got {self.eps} for {self.library} {self.layer}; expected 0..1")
+    @model_validator(mode="after")
+    def _check_batch_norms(self) -> Self:
         tracks = NORMS[self.family].over_batch
         if (self.momentum_of is None) == tracks or (self.running_divisor is None) == tracks:
             raise ValueError(
@@ -72,6 +60,7 @@ class Convention:
                 f"{self.running_divisor!r} for {self.library} {self.layer}; batch norms have "
                 "both, the others none"
             )
+        return self
 
     @property
     def half_size(self) -> float | None:
@@ -94,14 +83,7 @@ def read_conventions(path: Path | str) -> tuple[Convention, ...]:
             two records describe the same layer.
     """
     records = json.loads(Path(path).read_text(encoding="utf-8"))["conventions"]
-    fields = set(Convention.__dataclass_fields__)
-    for record in records:
-        if wrong := fields ^ set(record):
-            raise ValueError(
-                f"path: the record of {record.get('library')} {record.get('layer')} lacks or has "
-                f"beyond the fields {sorted(wrong)}"
-            )
-    found = tuple(Convention(**record) for record in records)
+    found = TypeAdapter(tuple[Convention, ...]).validate_python(records)
     names = [(c.library, c.layer, c.family) for c in found]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"path: {sorted(twice)} stand there more than once")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import fit
 
 
@@ -39,7 +39,7 @@ def train(model: nn.Module, inputs: Tensor, targets: Tensor, epochs: int) -> Non
 
 @experiment(seed=range(3))
 def moved_model(
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     eps: PositiveFloat = 1e-3,
     momentum: PositiveFloat = 0.01,
@@ -50,7 +50,6 @@ def moved_model(
     The data are rows of small numbers, labeled by the sign of the sum of their first three.
 
     Args:
-        seed: of data and weights.
         eps: of the batch norm of the model that is trained; Keras' default.
         momentum: weight of its new batch; Keras' 0.99 of the old average.
         epochs: of batches of 64.

@@ -105,9 +105,6 @@ def fold_norms(model: Transformer, placement: Placement) -> Transformer:
 
     For "post_norm" that reaches the sublayer and not the skip connection beside it, so the copy
     computes something else; that is what the experiment shows.
-
-    Raises:
-        ValueError: a placement other than "pre_norm" and "post_norm".
     """
     if placement not in ("pre_norm", "post_norm"):
         raise ValueError(f"placement: got {placement!r}; expected 'pre_norm' or 'post_norm'")

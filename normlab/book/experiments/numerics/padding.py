@@ -10,7 +10,7 @@ import torch
 from pydantic import NonNegativeInt
 from torch import Tensor
 
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.layers import (
     batch_norm,
     group_norm,
@@ -112,14 +112,12 @@ def predict_moved(
 @experiment(norm=get_args(Norm), seed=range(5), extra=(0, 4, 20, 100))
 def padding(
     norm: Norm,
-    seed: NonNegativeInt,
+    seed: Seed,
     extra: NonNegativeInt,
 ) -> dict[str, float]:
     """Normalize sequences of different lengths, filled up with zeros behind their ends.
 
     Args:
-        norm: its name here.
-        seed: of the values.
         extra: positions of padding behind the longest.
 
     Returns:

@@ -7,9 +7,8 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
-from pydantic import NonNegativeInt
 
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.layers.standardization import standardize
 from normlab.reference.moments import Moments, naive_one_pass, two_pass, welford
 
@@ -39,15 +38,8 @@ def _normalize(method: Method, x: np.ndarray, eps: float) -> tuple[np.ndarray, n
 
 
 @experiment(method=METHODS, seed=range(5), mean=(1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6))
-def variance_cancellation(
-    method: Method, seed: NonNegativeInt, mean: float
-) -> dict[str, float | None]:
+def variance_cancellation(method: Method, seed: Seed, mean: float) -> dict[str, float | None]:
     """Normalize rows of standard deviation 1 around a mean in float32; float64 has the truth.
-
-    Args:
-        method: of the statistics.
-        seed: of the rows.
-        mean: of the rows.
 
     Returns:
         variance_error: largest relative error of the variance.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from normlab.book.experiments.layer_norm.recurrent import StepNorm, make_step_norm
 from normlab.book.experiments.paper_experiments import cloze
 from normlab.book.experiments.rounding import rounded, window_means
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit
 from normlab.layers import BatchNorm1d
 
@@ -124,8 +124,6 @@ def make_reader(group: Group, hidden: int, *, seed: int) -> Reader:
     Source:
         the weights: cooijmans2017recurrent and ba2016layer, Section 6.2.
     """
-    if group not in get_args(Group):
-        raise ValueError(f"group: got {group!r}; expected one of {'; '.join(get_args(Group))}")
     norm, everywhere, gain = GROUPS[group]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -145,19 +143,15 @@ def answer_loss(reader: nn.Module, batch: cloze.Cloze) -> Tensor:
 def attentive_reader(
     group: Group,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 300,
+    steps: Steps = 300,
     every: PositiveInt = 25,
 ) -> dict[str, Any]:
     """Train a reader of 32 units on questions that are drawn anew for each batch, by Adam.
 
     Args:
         group: norm of the LSTMs; "batch norm everywhere" is in the attention as well.
-        lr: learning rate.
-        seed: gives initial weights and questions.
-        steps: updates.
-        every: updates between two looks at the 500 test questions.
 
     Returns:
         errors: share of wrong answers to the test questions in eval mode, after each `every`

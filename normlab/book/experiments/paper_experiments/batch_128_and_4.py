@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import nn
 
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import FeatureNorm, make_mlp
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import evaluate, fit
 from normlab.layers import BatchNorm1d
 
@@ -37,21 +35,10 @@ def make_classifier(group: Group, *, seed: int) -> nn.Sequential:
     Source:
         ba2016layer, Section 6.6: layer norm on all layers but the last, batch norm on all.
     """
-    if group not in GROUPS:
-        raise ValueError(f"group: got {group!r}; expected one of {', '.join(GROUPS)}")
     model = make_mlp((64, 128, 128, 10), GROUPS[group], seed=seed)
     if group == "batch norm, logits too":
         model.append(BatchNorm1d(10))
     return model
-
-
-def _points(
-    group: Sequence[Group], batch_size: Sequence[int], lr: Sequence[float], seed: Sequence[int]
-) -> Iterator[dict[str, Any]]:
-    for g, size in itertools.product(group, batch_size):
-        for rate, s in itertools.product(lr, seed):
-            if rate in RATES.get(size, lr):
-                yield {"group": g, "batch_size": size, "lr": rate, "seed": s}
 
 
 @experiment(
@@ -59,13 +46,13 @@ def _points(
     batch_size=RATES,
     lr=(3e-4, *RATES[128]),
     seed=range(5),
-    points=_points,
+    skip=lambda batch_size, lr: lr not in RATES.get(batch_size, [lr]),
 )
 def batch_128_and_4(
     group: Group,
     batch_size: PositiveInt,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     epochs: PositiveInt = 12,
 ) -> dict[str, list[float]]:
@@ -73,10 +60,6 @@ def batch_128_and_4(
 
     Args:
         group: norm of the hidden layers, and of the logits.
-        batch_size: digits in a batch.
-        lr: learning rate.
-        seed: gives a split, initial weights and an order of batches.
-        epochs: passes over the 1297 training digits.
 
     Returns:
         train_losses: cross-entropy on all training digits.

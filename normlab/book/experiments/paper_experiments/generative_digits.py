@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy
 
@@ -19,7 +17,7 @@ from normlab.book.experiments.paper_experiments.latent_models import (
     negative_bound,
 )
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit
 
 Model = Literal["autoencoder", "draw"]
@@ -59,25 +57,20 @@ def pixelwise_level(seed: int) -> float:
     return binary_cross_entropy(frequency.expand_as(tested), tested).item() * tested.shape[1]
 
 
-def _points(
-    model: Sequence[Model], norm: Sequence[Norm], lr: Sequence[float], seed: Sequence[int]
-) -> Iterator[dict[str, Any]]:
-    for m in model:
-        for n, rate, s in itertools.product(NORMS[m], lr, seed):
-            if n in norm:
-                yield {"model": m, "norm": n, "lr": rate, "seed": s}
-
-
 @experiment(
-    model=NORMS, norm=get_args(Norm), lr=(1e-3, 3e-3, 1e-2, 3e-2), seed=range(5), points=_points
+    model=NORMS,
+    norm=get_args(Norm),
+    lr=(1e-3, 3e-3, 1e-2, 3e-2),
+    seed=range(5),
+    skip=lambda model, norm: norm not in NORMS[model],
 )
 def generative_digits(
     model: Model,
     norm: Norm,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 400,
+    steps: Steps = 400,
     every: PositiveInt = 25,
 ) -> dict[str, list[float]]:
     """Train a generative model of black-and-white digits, 64 at a time, by Adam.
@@ -85,10 +78,6 @@ def generative_digits(
     Args:
         model: "autoencoder", or "draw" with recurrent encoder and decoder.
         norm: of the autoencoder as in `make_mlp`, of DRAW as in `LstmCell`.
-        lr: learning rate.
-        seed: gives a split, initial weights, an order of batches and latent noise.
-        steps: updates.
-        every: updates between two looks at the test digits.
 
     Returns:
         bounds: negative bound on the 500 test digits in nats, after each `every` updates, in

@@ -130,9 +130,6 @@ def load_outlines(steps: int = 40) -> Tensor:
     Shape:
         (992, steps, 2).
 
-    Raises:
-        ValueError: `steps` is below 2.
-
     Conventions:
         a stand-in for handwriting: a printed outline runs around a stroke, a pen along it.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from normlab.book.experiments.data.batches import shuffled_batches
@@ -17,7 +17,7 @@ from normlab.book.experiments.paper_experiments.captions import (
     vocabulary,
 )
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit
 
 Norm = Literal["none", "layer_norm"]
@@ -113,19 +113,12 @@ def retrieve(model: OrderEmbedding, tested: CaptionedDigits) -> dict[str, float]
 def order_embeddings(
     norm: Norm,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 400,
+    steps: Steps = 400,
     every: PositiveInt = 25,
 ) -> dict[str, Any]:
     """Train a GRU of 48 units on captions and pictures of digits, 64 pairs at a time, by Adam.
-
-    Args:
-        norm: of the GRU.
-        lr: learning rate.
-        seed: gives a split, initial weights and an order of batches.
-        steps: updates.
-        every: updates between two looks at the test digits.
 
     Returns:
         curve: mean rank among the 500 test digits, mean of both directions, after each `every`

@@ -6,14 +6,14 @@ import itertools
 from typing import Any, Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot, pad
 
 from normlab.book.experiments.layer_norm.recurrent import Gru
 from normlab.book.experiments.paper_experiments.stories import LENGTH, WORDS, Stories, draw_stories
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit
 
 Norm = Literal["none", "layer_norm"]
@@ -107,20 +107,15 @@ def probe(model: SkipThoughts, stories: Stories) -> dict[str, float]:
 def skip_thoughts(
     norm: Norm,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 300,
+    steps: Steps = 300,
     every: PositiveInt = 25,
     tested: PositiveInt = 2000,
 ) -> dict[str, Any]:
     """Train an encoder of 32 units on stories that are drawn anew for each batch of 64, by Adam.
 
     Args:
-        norm: of the encoder.
-        lr: learning rate.
-        seed: gives initial weights and stories.
-        steps: updates.
-        every: updates between two looks at the encodings.
         tested: stories that loss and probes are measured on.
 
     Returns:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from normlab.book.experiments.data.batches import shuffled_batches
 from normlab.book.experiments.paper_experiments.glyphs import load_outlines
 from normlab.book.experiments.paper_experiments.lstm import LstmNorm, make_lstm_cell
 from normlab.book.experiments.rounding import rounded, window_means
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit
 
 TEST_SIZE = 192
@@ -84,19 +84,12 @@ def split_outlines(seed: int) -> tuple[Tensor, Tensor]:
 def strokes(
     norm: LstmNorm,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 300,
+    steps: Steps = 300,
     every: PositiveInt = 25,
 ) -> dict[str, list[float]]:
     """Train an LSTM of 64 units with 5 normals on outlines of letters, 8 at a time, by Adam.
-
-    Args:
-        norm: as in :class:`~normlab.book.experiments.paper_experiments.lstm.LstmCell`.
-        lr: learning rate.
-        seed: gives a split, initial weights and an order of batches.
-        steps: updates.
-        every: updates between two looks at the test trajectories.
 
     Returns:
         train_curve: training loss, mean of each window of `every` updates.

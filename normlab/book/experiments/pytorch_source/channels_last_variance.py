@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Literal, get_args
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, PositiveInt
 from torch.nn.functional import group_norm
 
 from normlab.book.experiments.processor import vector_code
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.kernel_models import group_statistics, group_transform
 
 MemoryFormat = Literal["contiguous", "channels_last"]
@@ -30,7 +30,7 @@ def _divides(num_groups: int) -> None:
 def channels_last_variance(
     mean: float,
     memory_format: MemoryFormat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     side: Annotated[int, Field(ge=2)] = 16,
     num_groups: PositiveInt = 2,
@@ -38,9 +38,6 @@ def channels_last_variance(
     """Normalize images of standard deviation 1, by torch and by the NumPy model of its kernel.
 
     Args:
-        mean: of all values.
-        memory_format: of the input.
-        seed: of the images.
         side: height and width; planes of one value have no memory format, and from 32 on
             the kernel sums channels before it sums a group.
         num_groups: divides the eight channels.

@@ -87,11 +87,9 @@ def half_weight_gradients(
 
     Args:
         norm: of torch or normlab, each with a parameter.
-        dtype: of the input.
         threads: what torch may use; only LayerNorm's result depends on it.
         parameter_dtype: of weight and bias; "same" is the input's.
         upstream: gradient by the output; "random" draws the rows, too.
-        rows: how many.
 
     Returns:
         gradient: absolute value of its first entry; right for ones is the number of rows.

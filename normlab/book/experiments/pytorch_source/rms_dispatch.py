@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,24 +39,13 @@ def _every_warning() -> Iterator[list[warnings.WarningMessage]]:
         torch.set_warn_always(before)
 
 
-def _points(
-    dtype: Iterable[StoredDtype], weight_dtype: Iterable[StoredDtype]
-) -> Iterator[dict[str, StoredDtype]]:
-    """Input and weight have one dtype, or the weight float32."""
-    for own, other in itertools.product(dtype, weight_dtype):
-        if other in (own, "float32"):
-            yield {"dtype": own, "weight_dtype": other}
-
-
 @experiment(
-    dtype=("float32", "bfloat16", "float16"), weight_dtype=("bfloat16", "float32"), points=_points
+    dtype=("float32", "bfloat16", "float16"),
+    weight_dtype=("bfloat16", "float32"),
+    skip=lambda dtype, weight_dtype: weight_dtype not in (dtype, "float32"),
 )
 def rms_dispatch(dtype: StoredDtype, weight_dtype: StoredDtype) -> dict[str, Any]:
     """Call RMSNorm on this machine's CPU.
-
-    Args:
-        dtype: of the input.
-        weight_dtype: of the weight.
 
     Returns:
         warns: torch warns that the dtypes rule out the fused kernel.

@@ -30,8 +30,6 @@ def saved_for_backward(
 
     Args:
         norm: of torch; group norm has four groups.
-        dtype: of input, weight and bias.
-        batch: N.
         features: C and L, so that weight and bias fit all norms.
 
     Returns:

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from normlab.book.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
 from normlab.book.experiments.sequence_training import make_optimizer, norm_inputs
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit, token_loss
 from normlab.layers import LayerNorm, RMSNorm
 from normlab.norms import NORMS
@@ -139,12 +139,12 @@ def held_out_loss(model: nn.Module) -> float:
 def language_model(
     norm: Norm,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     layers: PositiveInt = 4,
     width: PositiveInt = 32,
     hidden: PositiveInt = 88,
-    steps: PositiveInt = 300,
+    steps: Steps = 300,
 ) -> dict[str, Any]:
     """Train a causal model of single characters on the help topics that come with Python.
 
@@ -152,12 +152,6 @@ def language_model(
 
     Args:
         norm: "layer_norm", without a bias, or "rms_norm".
-        lr: learning rate of Adam, from the first step on.
-        seed: gives weights and windows.
-        layers: blocks.
-        width: D.
-        hidden: units of a feed-forward network.
-        steps: updates.
 
     Returns:
         held_out: loss on the last fifth of the text after training, in nats for a character.

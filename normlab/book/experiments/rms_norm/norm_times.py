@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 
 from normlab.book.experiments.rms_norm.norm_operations import NORMS, Norm
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 
 Pair = Literal["composed", "compiled", "torch", "the same layer twice"]
 PAIRS: dict[Pair, tuple[str, str]] = {
@@ -76,29 +75,20 @@ def _compare(calls: dict[str, Call], seed: int) -> dict[str, list[float]]:
     return times
 
 
-def _points(
-    rows: Sequence[int], features: Sequence[int], seed: Sequence[int]
-) -> Iterator[dict[str, int]]:
-    """One number of features for each number of rows."""
-    if len(rows) != len(features):
-        raise ValueError(f"features: got {len(features)} for {len(rows)} rows; give as many")
-    for (r, f), s in itertools.product(zip(rows, features, strict=True), seed):
-        yield {"rows": r, "features": f, "seed": s}
+FEATURES = {64: 128, 1024: 1024, 4096: 768}  # of the input, by its rows
 
 
-@experiment(rows=(64, 1024, 4096), features=(128, 1024, 768), seed=(0,), points=_points)
-def norm_times(
-    rows: PositiveInt, features: PositiveInt, seed: NonNegativeInt
-) -> list[dict[str, Any]]:
+@experiment(
+    rows=FEATURES,
+    features=FEATURES.values(),
+    seed=(0,),
+    skip=lambda rows, features: FEATURES.get(rows, features) != features,
+)
+def norm_times(rows: PositiveInt, features: PositiveInt, seed: Seed) -> list[dict[str, Any]]:
     """Time RMSNorm against LayerNorm, both written the same way, on one thread of the CPU.
 
     Every layer is timed once in each round, in a new random order, by the CPU time of the
     process, which does not count while another program has the core.
-
-    Args:
-        rows: of the input.
-        features: H.
-        seed: of the input and the order.
 
     Returns:
         pair: how both layers are written: "composed" of single torch operations, the same

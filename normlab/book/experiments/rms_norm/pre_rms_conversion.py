@@ -49,11 +49,7 @@ def pre_norm_blocks(model: Transformer) -> list[PreNorm]:
 
 
 def stream_writers(model: Transformer) -> list[tuple[nn.Module, str, int]]:
-    """Everything that is added to the residual stream: module, parameter, feature axis.
-
-    Raises:
-        ValueError: the model is not a Pre-LN or Pre-RMSNorm network of this package.
-    """
+    """Everything that is added to the residual stream: module, parameter, feature axis."""
     if not isinstance(model.input_norm, nn.Identity):
         raise ValueError("model: normalizes the embedding; expected a plain Pre-LN network")
     writers: list[tuple[nn.Module, str, int]] = [
@@ -123,9 +119,6 @@ def to_pre_rms_norm(model: Transformer, *, keep_centering: bool = False) -> Tran
     Args:
         keep_centering: subtract the means again at each use of a parameter, not once. Then the
             parameters are those of `model`, receive the same gradients, and train alike.
-
-    Raises:
-        ValueError: the model is not a Pre-LN network of this package.
 
     Source:
         jiang2023prermsnorm, Section 3.

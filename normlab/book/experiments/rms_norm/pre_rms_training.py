@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
 
 from normlab.book.experiments.data.sequences import sequence_batches
 from normlab.book.experiments.networks.transformer import Transformer, make_transformer
 from normlab.book.experiments.rms_norm.pre_rms_conversion import center_writers_, to_pre_rms_norm
 from normlab.book.experiments.sequence_training import make_optimizer, train_on_sequences
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 
 Centering = Literal["centering kept", "centered after each step", "centered once"]
 
@@ -34,14 +33,12 @@ def _make_model(seed: int) -> Transformer:
 
 @experiment(optimizer=tuple(RATES), seed=range(5))
 def pre_rms_training(
-    optimizer: Literal["sgd", "adam"], seed: NonNegativeInt, *, steps: PositiveInt = 40
+    optimizer: Literal["sgd", "adam"], seed: Seed, *, steps: Steps = 40
 ) -> list[dict[str, Any]]:
     """Train a small Pre-LN network in float64 and its conversions, on the same batches.
 
     Args:
         optimizer: "adam" (betas 0.9 and 0.98) at the rate 0.002, or "sgd" (momentum 0.9) at 0.05.
-        seed: of weights and batches.
-        steps: updates.
 
     Returns:
         centering: how the conversion was kept centered.

@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.tables import where
 from normlab.layers import rms_norm
 from normlab.layers.standardization import accumulation_dtype
@@ -147,18 +147,14 @@ def rms_conventions(
     convention: Name,
     dtype: Dtype,
     scale: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     rows: PositiveInt = 32,
 ) -> dict[str, Any]:
     """Put rows of one size in one dtype through one convention.
 
     Args:
-        convention: name in :data:`CONVENTIONS`.
-        dtype: of input and weight.
         scale: standard deviation of the input, whose mean is 0.
-        seed: of rows and weight.
-        rows: of the input.
 
     Returns:
         error: largest difference from the formula without eps, divided by the largest output;

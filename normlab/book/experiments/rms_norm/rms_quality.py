@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from normlab.book.experiments.data.sequences import Task, sequence_batches
 from normlab.book.experiments.networks.transformer import Transformer, make_transformer
 from normlab.book.experiments.rms_norm.pre_rms_conversion import pre_norm_blocks
 from normlab.book.experiments.sequence_training import make_optimizer, train_on_sequences
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.layers import RMSNorm, prms_norm
 
 StreamNorm = Literal["layer_norm", "rms_norm", "prms_norm"]
@@ -59,7 +59,7 @@ def rms_quality(
     task: Task,
     norm: StreamNorm,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     layers: PositiveInt = 4,
     width: PositiveInt = 32,
@@ -70,13 +70,7 @@ def rms_quality(
 
     Args:
         task: what is done to random tokens.
-        norm: of the residual stream.
-        lr: learning rate.
-        seed: of weights and batches, the same for every norm.
-        layers: L.
-        width: D.
         p: part of the features that pRMSNorm uses.
-        steps: updates.
 
     Returns:
         learned_at: first step at which the accuracy, as a mean of the last ten steps, is above

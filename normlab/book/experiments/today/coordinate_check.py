@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from normlab.book.experiments.networks.transformer import MeasuredAttention, Transformer
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.today.copying import CopyTask, copy_loss
 from normlab.book.experiments.training import fit
 
@@ -69,7 +69,7 @@ def read_activations(model: Transformer, tokens: Tensor) -> dict[str, Tensor]:
 
 @experiment(scaling=("standard", "muP"), width=(64, 256, 1024), seed=range(5), condition=_divides)
 def coordinate_check(
-    scaling: Scaling, width: PositiveInt, seed: NonNegativeInt, *, steps: PositiveInt = 5
+    scaling: Scaling, width: PositiveInt, seed: Seed, *, steps: Steps = 5
 ) -> dict[str, float]:
     """Take a few steps of the copy task with a pre-norm decoder, by Adam.
 
@@ -77,9 +77,6 @@ def coordinate_check(
         scaling: "standard" has the rate 0.003 for all, attention over the root of the head's size
             and one rule for all initial matrices; "muP" divides the rate of each matrix by the
             width, attention by the size, and starts the output matrix smaller.
-        width: D.
-        seed: of weights and texts.
-        steps: updates.
 
     Returns:
         stream: root mean square of the change of the stream behind the last block.

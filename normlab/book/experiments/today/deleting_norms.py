@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from normlab.book.experiments.data.sequences import SequenceBatches, Text, load_text, text_batches
@@ -15,7 +15,7 @@ from normlab.book.experiments.networks.decoder import make_decoder
 from normlab.book.experiments.networks.transformer import Transformer
 from normlab.book.experiments.rounding import rounded
 from normlab.book.experiments.sequence_training import norm_inputs
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import fit, token_loss
 from normlab.layers import RMSNorm
 
@@ -92,7 +92,7 @@ def draw_batches(text: Text, seed: int) -> SequenceBatches:
 
 @experiment(seed=range(5))
 def deleting_norms(
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     layers: PositiveInt = 3,
     steps: PositiveInt = 600,
@@ -101,7 +101,6 @@ def deleting_norms(
     """Train a pre-norm decoder of width 64 to continue a text by characters; delete its norms.
 
     Args:
-        seed: of weights and texts.
         layers: each has two norms, and one stands behind the last.
         steps: updates of training, by Adam at 0.003; after a deletion the rate is 0.001.
         measured: batches behind each divisor, and held-out batches behind each loss.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.today.copying import CopyTask, train_to_copy
 from normlab.layers import RMSNorm, ZeroCenteredRMSNorm
 
@@ -36,15 +36,13 @@ def read_factors(model: nn.Module) -> Tensor:
 
 @experiment(norm=("rms_norm", "zero_centered"), decay=(0.0, 0.1, 1.0), seed=range(5))
 def gain_decay(
-    norm: Stored, decay: NonNegativeFloat, seed: NonNegativeInt, *, steps: PositiveInt = 400
+    norm: Stored, decay: NonNegativeFloat, seed: Seed, *, steps: Steps = 400
 ) -> dict[str, float]:
     """Train a pre-norm decoder of two layers to repeat a random text, by AdamW at a rate of 0.01.
 
     Args:
         norm: "rms_norm" stores the factor, "zero_centered" its distance from one.
         decay: weight decay of the weights of norms; all else does not decay.
-        seed: of weights and texts.
-        steps: updates.
 
     Returns:
         loss: mean over the last 20 updates, in nats for a symbol; guessing has log(16).

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.nn.utils import clip_grad_norm_
@@ -22,8 +22,8 @@ from normlab.book.experiments.networks.decoder import make_decoder, take_largest
 from normlab.book.experiments.networks.transformer import Transformer
 from normlab.book.experiments.processor import processor_name
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
-from normlab.book.experiments.training import token_loss
+from normlab.book.experiments.sweep import Seed, experiment
+from normlab.book.experiments.training import check_warmup, token_loss
 from normlab.schedules import linear_then_cosine
 
 QK = Literal["none", "qk_norm"]
@@ -37,8 +37,7 @@ def _fit(width: int, heads: int, steps: int, points: int, warmup: int) -> None:
         raise ValueError(f"heads: got {heads}; expected a divisor of width {width}")
     if steps % points:
         raise ValueError(f"points: got {points}; expected a divisor of steps {steps}")
-    if warmup > steps:
-        raise ValueError(f"warmup: got {warmup}; expected at most {steps}, the steps")
+    check_warmup(warmup, steps)
 
 
 class Bfloat16Linear(nn.Module):
@@ -84,12 +83,7 @@ def _windows(tokens: Tensor, length: int, count: int, seed: int) -> Any:
 
 
 class Training:
-    """One run: what it has reached, and how to take it further.
-
-    Args:
-        config: the arguments of the experiment, as attributes.
-        library: the text.
-    """
+    """One run: what it has reached, and how to take it further."""
 
     def __init__(self, config: Any, library: Library) -> None:
         self.config = config
@@ -156,7 +150,7 @@ class Training:
 # the first seed of everything comes before the second of anything
 @experiment(seed=(0, 1), lr=(1e-3, 1e-2, 3e-2), group=("none", "qk_norm"), condition=_fit)
 def larger_language_model(
-    seed: NonNegativeInt,
+    seed: Seed,
     lr: PositiveFloat,
     group: QK,
     *,
@@ -179,18 +173,13 @@ def larger_language_model(
     """Train a pre-norm decoder to predict the next byte of Python's standard library.
 
     Args:
-        seed: of weights and batches.
         lr: peak of AdamW, reached by a warmup and left along a cosine.
         group: with RMS norms of queries and keys in each head, or without.
-        layers: of the decoder.
-        width: D.
-        heads: of each attention.
         length: T, bytes of a window.
         batch_size: N, windows of a batch.
         steps: updates; the gradient is clipped to norm 1.
         warmup: updates of them until the peak.
         precision: of the products with weight matrices; all else is float32.
-        points: of the recorded curves.
         held_out: windows of the last files, on which the loss is measured.
         text_sha256: of the text that is expected; "" takes the library that is there.
         library: folder of the text; "" is the standard library of this Python.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat
 
 from normlab.book.experiments.networks.decoder import Placement
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.today.copying import CopyTask, learn_to_copy
 
 
@@ -19,18 +19,14 @@ def placement_training(
     placement: Placement,
     warmup: NonNegativeInt,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
-    steps: PositiveInt = 250,
+    steps: Steps = 250,
 ) -> dict[str, float]:
     """Train a decoder of four layers to repeat a random text.
 
     Args:
-        placement: of the RMS norms.
         warmup: updates over which the rate rises; 0 for none.
-        lr: of Adam, after the warmup.
-        seed: of weights and texts.
-        steps: updates.
 
     Returns:
         loss: mean over the last 20 updates, in nats for a symbol; guessing has log(16), and a

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 
 from normlab.book.experiments.networks.decoder import take_largest_logit
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.today.copying import CopyTask, learn_to_copy
 
 Group = Literal["none", "qk_norm", "warmup"]
@@ -16,17 +16,13 @@ WARMUP = 100  # updates over which the rate of the group "warmup" rises linearly
 
 
 @experiment(group=("none", "qk_norm", "warmup"), lr=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1), seed=range(5))
-def qk_norm(
-    group: Group, lr: PositiveFloat, seed: NonNegativeInt, *, steps: PositiveInt = 400
-) -> dict[str, float]:
+def qk_norm(group: Group, lr: PositiveFloat, seed: Seed, *, steps: Steps = 400) -> dict[str, float]:
     """Train a pre-norm decoder of two layers to repeat a random text.
 
     Args:
         group: "qk_norm" has RMS norms of queries and keys in each head; "warmup" has no such norm,
             and a rate that rises; "none" has neither.
         lr: of Adam, constant from the first step on or after the warmup.
-        seed: of weights and texts.
-        steps: updates.
 
     Returns:
         loss: mean over the last 20 updates, in nats for a symbol; guessing has log(16), and a

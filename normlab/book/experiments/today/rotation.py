@@ -17,9 +17,6 @@ def rotate(x: Tensor, base: float = 10_000.0) -> Tensor:
     Shape:
         x (\*, T, d) with even d; returns the same shape.
 
-    Raises:
-        ValueError: d is odd.
-
     Example:
         >>> rotate(torch.tensor([[1.0, 0.0], [1.0, 0.0]])).round(decimals=2)
         tensor([[1.0000, 0.0000],

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import torch
-from pydantic import NonNegativeInt, PositiveFloat
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from normlab.book.experiments.networks.decoder import Placement, make_block
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.layers import RMSNorm
 
 
@@ -36,15 +36,12 @@ class Branch(nn.Module):
     seed=range(3),
 )
 @torch.no_grad()
-def stream_sizes(
-    placement: Placement, gain: PositiveFloat, seed: NonNegativeInt
-) -> dict[str, list[float]]:
+def stream_sizes(placement: Placement, gain: PositiveFloat, seed: Seed) -> dict[str, list[float]]:
     """Send random rows through 64 residual blocks of two matrices, at their initial weights.
 
     Args:
         placement: of RMS norms without weights.
         gain: factor of all matrices of the branches.
-        seed: of weights and rows.
 
     Returns:
         sizes: mean square of the stream behind each block.

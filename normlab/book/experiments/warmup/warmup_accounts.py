@@ -7,7 +7,7 @@ import itertools
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -19,7 +19,7 @@ from normlab.book.experiments.sequence_training import (
     reversal_network,
     sequence_loss,
 )
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 
 LR = 1e-2  # of the first update
 NOISE = 0.01  # size of a random change of every matrix, relative to its entries
@@ -126,7 +126,7 @@ def _first_update(model: Transformer, batch: tuple[Tensor, Tensor], lr: float) -
 def warmup_accounts(
     placement: Placement,
     layers: PositiveInt,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     batches: Annotated[int, Field(ge=2)] = 25,
     iterations: PositiveInt = 15,
@@ -134,11 +134,7 @@ def warmup_accounts(
     """Measure a Transformer at its initial weights, on reversal, in float64.
 
     Args:
-        placement: of the norm.
-        layers: L.
-        seed: gives weights and batches.
         batches: from which Adam's second moment is estimated.
-        iterations: of Lanczos' method for the sharpness.
 
     Returns:
         gradient_ratio: gradient at the last feed-forward matrix of the last layer over that of

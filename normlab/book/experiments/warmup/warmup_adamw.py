@@ -8,7 +8,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from normlab import schedules
 from normlab.book.experiments.networks.transformer import Transformer
 from normlab.book.experiments.sequence_training import text_network
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.training import fit, token_loss
 
 
@@ -25,19 +25,16 @@ def make_adamw(model: Transformer, *, lr: float) -> torch.optim.AdamW:
 def warmup_adamw(
     length: NonNegativeInt,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     layers: PositiveInt = 6,
-    steps: PositiveInt = 200,
+    steps: Steps = 200,
 ) -> dict[str, float]:
     """Train a Pre-LN Transformer to predict the next character of Python's help texts.
 
     Args:
         length: updates of the linear warmup, before half a cosine down to a tenth of the peak.
         lr: peak, of AdamW; gradients are cut to norm 1.
-        seed: gives weights and batches, the same for every other setting.
-        layers: L.
-        steps: updates.
 
     Returns:
         final_loss: mean of the last 20 updates, in nats a character.

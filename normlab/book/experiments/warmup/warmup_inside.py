@@ -15,7 +15,7 @@ from normlab.book.experiments.sequence_training import (
     token_variance,
     train_on_sequences,
 )
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.warmup.warmup_length import warmup_length
 from normlab.book.experiments.warmup.warmup_mechanism import check_ascending
 
@@ -29,7 +29,7 @@ from normlab.book.experiments.warmup.warmup_mechanism import check_ascending
 def warmup_inside(
     length: NonNegativeInt,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     check_at: tuple[NonNegativeInt, ...] = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300),
 ) -> dict[str, list[float]]:
@@ -37,8 +37,6 @@ def warmup_inside(
 
     Args:
         length: updates of the linear warmup; 0 starts at the peak.
-        lr: peak, of Adam.
-        seed: gives weights and batches, those of `warmup_length`.
         check_at: numbers of updates after which to measure, in ascending order from 0.
 
     Returns:

@@ -16,7 +16,7 @@ from normlab.book.experiments.sequence_training import (
     reversal_network,
     train_on_sequences,
 )
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.tables import where
 from normlab.book.experiments.warmup.warmup_need import SOLVED
 
@@ -37,7 +37,7 @@ def warmup_length(
     placement: Placement,
     length: NonNegativeInt,
     lr: PositiveFloat,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     layers: PositiveInt = 6,
     steps: PositiveInt = 600,
@@ -45,11 +45,7 @@ def warmup_length(
     """Train a Transformer on reversal until it solves the task.
 
     Args:
-        placement: of the norm.
         length: updates of the linear warmup; 0 starts at the peak.
-        lr: peak, of Adam.
-        seed: gives weights and batches, the same for every other setting.
-        layers: L.
         steps: updates at most; a run that has solved its task stops.
 
     Returns:

@@ -24,7 +24,7 @@ from normlab.book.experiments.sequence_training import (
     token_variance,
     train_on_sequences,
 )
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.warmup.warmup_need import Group
 from normlab.layers import LayerNorm
 
@@ -80,7 +80,7 @@ class _Probe:
 )
 def warmup_mechanism(
     group: Group,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     lr: PositiveFloat = 1e-2,
     layers: PositiveInt = 6,
@@ -90,9 +90,6 @@ def warmup_mechanism(
 
     Args:
         group: placement of the norm, with or without a linear warmup of 100 updates.
-        seed: gives weights and batches, the same for every group.
-        lr: peak of the learning rate.
-        layers: L.
         check_at: numbers of updates after which to measure, in ascending order from 0.
 
     Returns:

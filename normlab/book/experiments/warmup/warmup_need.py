@@ -17,7 +17,8 @@ from normlab.book.experiments.sequence_training import (
     text_network,
     train_on_sequences,
 )
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
+from normlab.book.experiments.training import check_warmup
 
 Task = Literal["reversal", "sorting", "text"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -42,21 +43,16 @@ def make_network(
     return make_transformer(placement, layers=layers, seed=seed), batches
 
 
-def _check_warmup(warmup: int, steps: int) -> None:
-    if warmup > steps:
-        raise ValueError(f"warmup: got {warmup}; expected at most {steps}, the steps")
-
-
 @experiment(
     lr=(1e-3, 3e-3, 1e-2, 3e-2),
     group=("post_norm", "post_norm, warmup", "pre_norm", "deep_norm", "deep_norm, warmup"),
     seed=range(5),
-    condition=_check_warmup,
+    condition=check_warmup,
 )
 def warmup_need(
     lr: PositiveFloat,
     group: Group,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     task: Task = "reversal",
     optimizer: OptimizerName = "adam",
@@ -68,15 +64,12 @@ def warmup_need(
     """Train a small Transformer, with and without warmup, until it solves its task.
 
     Args:
-        lr: peak of the learning rate.
         group: placement of the norm, with or without warmup.
-        seed: gives weights and batches, the same for every group.
         task: "reversal" or "sorting" of random digits, or "text": the next character of Python's
             help texts.
         optimizer: Adam or RAdam have betas 0.9 and 0.98, SGD momentum 0.9.
         precision: of parameters, activations, gradients and the optimizer's averages.
         warmup: updates of the linear warmup, for the groups that have one.
-        layers: L.
         steps: updates at most; a run that has solved its task stops.
 
     Returns:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
@@ -18,7 +18,8 @@ from normlab.book.experiments.sequence_training import (
     sequence_loss,
     train_on_sequences,
 )
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
+from normlab.book.experiments.training import check_warmup
 
 Remedy = Literal[
     "nothing",
@@ -99,19 +100,14 @@ def _schedule(remedy: Remedy, optimizer: Optimizer, warmup: int) -> LRScheduler 
     return None
 
 
-def _check_warmup(warmup: int, steps: int) -> None:
-    if warmup > steps:
-        raise ValueError(f"warmup: got {warmup}; expected at most {steps}, the steps")
-
-
-@experiment(remedy=get_args(Remedy), seed=range(5), condition=_check_warmup)
+@experiment(remedy=get_args(Remedy), seed=range(5), condition=check_warmup)
 def warmup_remedies(
     remedy: Remedy,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     warmup: PositiveInt = 100,
     layers: PositiveInt = 6,
-    steps: PositiveInt = 300,
+    steps: Steps = 300,
 ) -> dict[str, float]:
     """Train a Post-LN Transformer on reversal by Adam, at a peak rate of 0.01.
 
@@ -120,10 +116,6 @@ def warmup_remedies(
             of all parameters to norm 1); "second moment first" (as many batches as the warmup has,
             at rate 0, so that Adam's averages settle; then the full rate); "RAdam"; "1 full step
             first" and the like (full steps, then the warmup).
-        seed: gives weights and batches, the same for every remedy.
-        warmup: updates.
-        layers: L.
-        steps: updates at a rate above zero.
 
     Returns:
         final_loss: mean of the last 20 updates.

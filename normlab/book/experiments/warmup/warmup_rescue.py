@@ -16,7 +16,7 @@ from normlab.book.experiments.sequence_training import (
     token_variance,
     train_on_sequences,
 )
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.warmup.warmup_need import SOLVED
 
 Rescue = Literal[
@@ -76,12 +76,12 @@ def _intervene(rescue: Rescue, model: Transformer, fresh: Transformer) -> None:
 @experiment(rescue=get_args(Rescue), seed=range(3))
 def warmup_rescue(
     rescue: Rescue,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     full_steps: NonNegativeInt = 20,
     warmup: NonNegativeInt = 100,
     layers: PositiveInt = 6,
-    steps: PositiveInt = 300,
+    steps: Steps = 300,
 ) -> dict[str, float]:
     """Let a Post-LN Transformer on reversal collapse, intervene, and train it on.
 
@@ -91,12 +91,9 @@ def warmup_rescue(
             vanishes; with the last matrix and bias of every branch divided by ten, which brings the
             inputs of the norms back to their size; with fresh weights in all layers but the last;
             with fresh weights in the last layer only.
-        seed: gives weights and batches, the same for every rescue.
         full_steps: updates at the full rate, without warmup, before the intervention; 0 gives the
             control, a fresh network.
         warmup: updates; 0 goes on at the full rate.
-        layers: L.
-        steps: updates after the intervention.
 
     Returns:
         token_variance: of the final features of a batch, right after the intervention.

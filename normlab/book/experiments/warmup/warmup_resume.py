@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal, get_args
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 
 from normlab import schedules
 from normlab.book.experiments.networks.transformer import Placement
 from normlab.book.experiments.sequence_training import text_network
-from normlab.book.experiments.sweep import experiment
+from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import fit, token_loss
 from normlab.book.experiments.warmup.warmup_adamw import make_adamw
 
@@ -22,7 +22,7 @@ LR = 3e-3  # of AdamW
 def warmup_resume(
     placement: Placement,
     kept: Kept,
-    seed: NonNegativeInt,
+    seed: Seed,
     *,
     before: PositiveInt = 200,
     after: PositiveInt = 60,
@@ -34,14 +34,11 @@ def warmup_resume(
     The batches are those of an uninterrupted run.
 
     Args:
-        placement: of the norm.
         kept: "everything"; "weights only" (the averages of AdamW start at zero again, at the full
             rate); "weights only, short warmup" (the same, with a warmup).
-        seed: gives weights and batches.
         before: updates before the interruption, the first half of them with a rising rate.
         after: updates after it.
         warmup: updates of the second warmup.
-        layers: L.
 
     Returns:
         before: mean loss of the last 20 updates before the interruption.
