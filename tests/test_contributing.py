@@ -1,4 +1,4 @@
-"""The steps of CONTRIBUTING.md add a norm to a copy of the tree, and each part is missed before."""
+"""The steps of CONTRIBUTING.md add to a copy of the tree a norm whose parts are missed before."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COPIED = (
     "book/references.bib",
 )
 GENERATED = {"book/_static/explorer.js", "book/api/norms.md", "book/cheat_sheet.md"}
-# What each step gives; the order of the parts is that of the completeness test.
+# In the order of the completeness test.
 PARTS = [
     "reference",
     "layer",
@@ -46,14 +46,6 @@ PARTS = [
     "API-page",
     "bibliography",
 ]
-STEPS = {
-    "record": "",
-    "reference": "reference",
-    "layer": "layer check mutants invariances identify",
-    "plain form": "plain",
-    "chapter": "page bibliography",
-    "What is made": "explorer API-page",
-}
 
 
 @dataclass
@@ -139,8 +131,7 @@ def missed(tree: Path, command: str) -> list[str]:
     done = run(tree, f"{command} -p no:cacheprovider -q")
     output = done.stdout + done.stderr
     parts = re.findall(r"^E +pixel_norm, ([\w ]+): ", output, flags=re.MULTILINE)
-    assert done.returncode == (1 if parts else 0), output
-    assert parts or "1 passed" in output, output
+    assert done.returncode == 1 and parts, output
     return [part.replace(" ", "-") for part in dict.fromkeys(parts)]
 
 
@@ -157,18 +148,16 @@ def changed(tree: Path) -> set[str]:
 
 def test_a_norm_is_added_by_the_steps(tree: Path) -> None:
     command = next(b.code for b in blocks_before_the_steps() if "is_complete" in b.code).strip()
-    *steps, last = read_steps("## How to add a norm", "## How to add an experiment")
-    assert len(steps) == len(STEPS)
-    missing = PARTS
-    for blocks, given in zip(steps, STEPS.values(), strict=True):
-        for block in blocks:
-            if block.language == "sh":
-                done = run(tree, block.code)
-                assert done.returncode == 0, done.stdout + done.stderr
-            else:
-                write(tree, block)
-        missing = [part for part in missing if part not in given.split()]
-        assert missed(tree, command) == missing
+    record, *steps, last = read_steps("## How to add a norm", "## How to add an experiment")
+    for block in record:
+        write(tree, block)
+    assert missed(tree, command) == PARTS
+    for block in (block for blocks in steps for block in blocks):
+        if block.language == "sh":
+            done = run(tree, block.code)
+            assert done.returncode == 0, done.stdout + done.stderr
+        else:
+            write(tree, block)
 
     done = run(tree, f"{last[0].code.strip()} -p no:cacheprovider -q")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -202,29 +191,18 @@ def test_an_experiment_is_added_by_the_steps(tree: Path) -> None:
             python = block.language == "py"
             done = run(tree, f"python - <<'END'\n{block.code}END" if python else block.code)
             assert done.returncode == 0, done.stdout + done.stderr
-    listed = run(tree, "python -m normlab.experiments").stdout
-    assert "scaled_input " in listed and "How much does the output change" in listed
     # the steps say where the margin comes from: a scale of 1 changes nothing
     done = run(tree, "python -m normlab.experiments scaled_input --scale 1 --seed 0")
     assert set(re.findall(r"\d\.\d+$", done.stdout, flags=re.MULTILINE)) == {"0.0"}
-    wrong = run(tree, "python -m normlab.experiments scaled_input --scale 0 --features -1")
-    assert wrong.returncode == 2
-    assert "scale: got 0" in wrong.stderr and "features: got -1" in wrong.stderr
 
 
 def test_the_first_change_is_seen(tree: Path) -> None:
     steps = read_steps("## Your first change", "## Rules in half a page")
     (block,) = [b for blocks in steps for b in blocks]
     spoil, red, back = block.code.strip().splitlines()
-    green = red.removeprefix("! ")
-    assert run(tree, green).returncode == 0
     assert run(tree, spoil).returncode == 0
     assert changed(tree) == {"normlab/layers/rms.py"}
-    assert run(tree, red).returncode == 0
+    done = run(tree, red)
+    assert done.returncode == 0
+    assert re.search(r"^FAILED .*rms_norm", done.stdout, flags=re.MULTILINE), done.stdout
     assert back == "git checkout --quiet normlab/layers/rms.py"
-
-
-def test_the_files_it_speaks_of_exist() -> None:
-    for name in ("constraints.txt", "book/_data", "tests/test_contributing.py", "_toc.yml"):
-        assert name in TEXT
-        assert (ROOT / name).exists()

@@ -57,10 +57,13 @@ def _find(x: Tensor) -> Kernels:
     return found
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def known_dtypes() -> tuple[torch.dtype, ...]:
     """What the operators compute on this machine."""
     return tuple(dtype for dtype in DTYPES if choice.find("cpu", dtype))
+
+
+# as torch.compiler.assume_constant_result does, which would import the compiler at once
+known_dtypes._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _register(kernel: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -23,8 +24,11 @@ class _Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.ids: list[str] = []
+        self.headings: list[int] = []
+        self.undescribed: list[str] = []
         self.links: list[str] = []
         self.sources: list[str] = []
+        self.in_article = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         named = {name: value or "" for name, value in attrs}
@@ -32,15 +36,24 @@ class _Reader(HTMLParser):
             self.ids.append(named["id"])
         if tag == "a" and "href" in named:
             self.links.append(named["href"])
+        if tag == "article":
+            self.in_article = True
+        if self.in_article and re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if self.in_article and tag == "img" and not named.get("alt", "").strip():
+            self.undescribed.append(named["src"])
         if tag in ("img", "script", "iframe", "source") and "src" in named:
             self.sources.append(named["src"])
         if tag == "link" and named.get("rel") != "canonical" and "href" in named:
             self.sources.append(named["href"])
 
+    def handle_endtag(self, tag: str) -> None:
+        self.in_article = self.in_article and tag != "article"
+
 
 @functools.cache
 def read(page: str) -> _Reader:
-    """Ids, links and sources of one page."""
+    """Ids, headings, links and sources of one page."""
     reader = _Reader()
     reader.feed((BUILT / page).read_text(encoding="utf-8"))
     return reader

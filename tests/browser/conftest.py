@@ -90,5 +90,6 @@ def pytest_collection_modifyitems(items):
     """Keep the tests of one page in one process, so that it is opened once."""
     here = Path(__file__).parent
     for item in (item for item in items if item.path.is_relative_to(here)):
-        page = getattr(item, "callspec", None) and item.callspec.params.get("visit")
-        item.add_marker(pytest.mark.xdist_group(page or item.path.name))
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        group = given.get("visit") or given.get("page") or item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))

@@ -181,7 +181,3 @@ def test_small_ones_have_the_shape_of_their_section(context, page, norm, sizes):
     labels = label_cells(norm, sizes)
     assert opened.locator(".nx-small .nx-same").count() == (labels == labels.flat[0]).sum()
     opened.close()
-
-
-def test_script_is_small():
-    assert (site.ROOT / "book/_static/explorer.js").stat().st_size < 40_000

@@ -34,17 +34,6 @@ def test_it_fills_one_side(tab, paper):
     assert all(words in text for words in ("Predict first", "By hand", "Homework"))
 
 
-def test_fonts_of_the_machine_would_fill_a_second_side(tab):
-    tab.route("**/*.woff2", lambda route: route.abort())
-    tab.reload()
-    assert len(print_sheet(tab, "A4")) > 1
-
-
-def test_a_second_side_is_seen(tab):
-    tab.add_style_tag(content="@media print { .bd-article p { line-height: 3 !important; } }")
-    assert len(print_sheet(tab, "A4")) > 1
-
-
 def test_cells_to_write_in_are_large_enough(tab):
     tab.set_viewport_size({"width": 703, "height": 1040})
     cells = tab.evaluate(

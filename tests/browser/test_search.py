@@ -148,10 +148,6 @@ def test_the_first_link_opens_the_section_that_answers(search, words):
     assert f'id="{anchor}"' in written
 
 
-def test_there_are_twenty_five_questions():
-    assert len(QUESTIONS) >= 25
-
-
 def test_a_word_that_nothing_has_is_dropped_and_the_others_count(search):
     with_it = pages_of(find_links(search, "warmup zzyzx"))
     assert with_it == pages_of(find_links(search, "warmup"))

@@ -28,7 +28,7 @@ from normlab.book.experiments.warmup.warmup_inside import warmup_inside
 from normlab.book.experiments.warmup.warmup_length import warmup_length
 from normlab.reference import moments
 
-SETTINGS = 20
+SETTINGS = 8
 RECORDS = site.ROOT / "book/_data"
 Numbers = Mapping[str, Any]
 

@@ -93,19 +93,19 @@ def test_stored_outputs_are_shown(build) -> None:
     assert html.count('class="highlight-python notranslate"') == 3
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("```{cell} ../notebook.ipynb unknown\n```", "no code cell with the id unknown"),
-        ("```{cell} ../notebook.ipynb silent\n```", "stores no outputs to show"),
-        ("```{cell} ../notebook.ipynb drawn\n:alt: 一幅图\n```", "needs :alt: and a caption"),
-        ("```{cell} ../notebook.ipynb drawn\n\n图注。\n```", "needs :alt: and a caption"),
-        ("```{cell} ../notebook.ipynb printed\n:show: all\n```", "all"),
-    ],
-)
-def test_what_cannot_be_shown_is_a_warning(build, text: str, complaint: str) -> None:
-    _, warnings = build(text)
-    assert complaint in warnings
+def test_what_cannot_be_shown_is_a_warning(build) -> None:
+    alone = "needs :alt: and a caption"
+    wrong = {
+        "unknown\n```": "no code cell with the id unknown",
+        "silent\n```": "stores no outputs to show",
+        "drawn\n:alt: 一幅图\n```": alone,
+        "drawn\n\n图注。\n```": alone,
+        "printed\n:show: all\n```": '"all"',
+    }
+    _, warnings = build("\n\n".join(f"```{{cell}} ../notebook.ipynb {text}" for text in wrong))
+    assert warnings.count("page.md") == len(wrong)
+    assert warnings.count(alone) == 2
+    assert all(complaint in warnings for complaint in wrong.values())
 
 
 def test_chinese_pages_are_marked_as_chinese(accessible: ModuleType) -> None:

@@ -78,44 +78,6 @@ def test_entries_are_whole_sorted_and_single() -> None:
     assert list(faults(ENTRIES)) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("mask\n掩码\n遮罩\n  m", None),
-        ("mask\n掩码\n遮罩", "lacks"),
-        ("mask\n  m", "lacks"),
-        ("掩码\n遮罩\n  m", "lacks"),
-        ("mask\n掩码\n掩膜\n遮罩\n  m", "not as many"),
-        ("layer norm\n層归一化\n層正規化\n  m", "層归一化 has a character"),
-        ("layer norm\n层归一化\n层正規化\n  m", "层正規化 has a character"),
-        ("layer norm\n层归一化\n  m", "层归一化 has a character"),
-        ("mask\n掩码\n遮罩\n  m\n\nMask\n掩膜\n面罩\n  m", "Mask stands there twice"),
-        ("mask\n掩码\n遮罩\n  m\n\nveil\n掩码\n面罩\n  m", "掩码 stands there twice"),
-        ("token\n词元\n詞元\n  m\n\nmask\n掩码\n遮罩\n  m", "mask stands behind token"),
-    ],
-)
-def test_a_faulty_entry_is_found(text: str, fault: str | None) -> None:
-    found = "; ".join(faults(glossary.read_entries(f"```{{glossary}}\n{text}\n```\n")))
-    assert fault in found if fault else not found
-
-
-def test_names_are_read() -> None:
-    (entry,) = glossary.read_entries(
-        "```{glossary}\nRMS norm\nRMS normalization\n甲归\n乙\n甲歸\n丙\n  one\n  line\n```\n"
-    )
-    assert entry.english == ("RMS norm", "RMS normalization")
-    assert entry.simplified == ("甲归", "乙")
-    assert entry.traditional == ("甲歸", "丙")
-    assert entry.meaning == "one line"
-    assert [entry.title(page) for page in (False, True)] == ["甲归 / 甲歸", "RMS norm / 甲歸"]
-    assert Entry(("padding",), ("填充",), ("填充",), "m").title(False) == "填充"
-
-
-def test_names_that_are_never_linked_are_names() -> None:
-    names = {name for entry in ENTRIES for name in (*entry.english, *entry.simplified)}
-    assert glossary.NEVER_LINKED - names == set()
-
-
 def unused(entries: Iterable[Entry], text: str) -> list[str]:
     """Entries of which no English name occurs in a text."""
     plain = " ".join(text.replace("*", "").casefold().split())
@@ -157,8 +119,3 @@ def test_terms_in_bold_are_in_the_glossary(path: Path) -> None:
         f"{path.name} sets {', '.join(sorted(lost))} in bold. Give a term an entry in the glossary "
         "of book/notation.md; add a word that is only emphasized to NO_TERMS in this file"
     )
-
-
-def test_a_bold_term_that_is_missing_is_found() -> None:
-    text = "A **flux\ncapacitor** and **Batch norms** and **Welford's** way. **It does. So**, **A**"
-    assert missing(text) == {"flux capacitor"}

@@ -64,8 +64,3 @@ def test_another_record_gives_other_pages(change, pages, monkeypatch) -> None:
 def test_a_formula_follows_the_record(change, formula) -> None:
     norm = dataclasses.replace(norms.NORMS["layer_norm"], **change)
     assert tables.write_formula(norm) == formula
-
-
-def test_a_page_without_marks_is_an_error() -> None:
-    with pytest.raises(ValueError, match="norms: 0 pairs"):
-        tables.fill("a page", "norms", "| table |")

@@ -99,13 +99,3 @@ def test_a_printed_block_runs(name, block, names, request):
 def test_there_are_blocks_and_few_fragments():
     assert len(COMPLETE) > 15
     assert len(BLOCKS) - len(COMPLETE) <= 3
-
-
-def test_blocks_are_found_wherever_they_stand():
-    plain = "```python\na\n```\n\n"
-    dropdown = ":::{dropdown} B\n```python\nb\n```\n:::\n\n"
-    listed = "* c\n\n  ```python\n  c\n  ```\n\n"
-    nested = "````{tip}\n```python\nd\n```\n````\n\n"
-    others = "```{code-cell} python\ne\n```\n\n```sh\nf\n```\n"
-    found = python_blocks(plain + dropdown + listed + nested + others)
-    assert list(found) == ["a\n", "b\n", "c\n", "d\n"]

@@ -154,23 +154,3 @@ def test_a_dead_name_ends_the_build(copy: Path, old: str, new: str, said: str) -
     done = build(copy, copy.parent / "out")
     assert done.returncode != 0
     assert said in " ".join(done.stderr.split())
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        '<script src="https://cdn.example.org/reveal.js"></script>',
-        '<img src="//example.org/figure.png">',
-        '<img src="_images/lost.png">',
-        '<link rel="stylesheet" href="_static/foreign.css">',
-    ],
-)
-def test_a_foreign_address_is_seen(slides: Path, tmp_path: Path, line: str) -> None:
-    (tmp_path / "_static").mkdir()
-    sheet = "@import 'https://fonts.example.org/a.css';"
-    (tmp_path / "_static" / "foreign.css").write_text(sheet, encoding="utf-8")
-    page = tmp_path / "lecture.html"
-    page.write_text("<img src='data:image/png;base64,'>", encoding="utf-8")
-    assert find_asked(tmp_path, page) == []
-    page.write_text(line, encoding="utf-8")
-    assert len(find_asked(tmp_path, page)) == 1

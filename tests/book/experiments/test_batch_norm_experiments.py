@@ -13,7 +13,7 @@ from normlab.book.experiments.batch_norm.convnet import convnet
 from normlab.book.experiments.batch_norm.depth_gradients import depth_gradients, predicted_growth
 from normlab.book.experiments.batch_norm.folding import folding
 from normlab.book.experiments.batch_norm.initial_scale import initial_scale
-from normlab.book.experiments.batch_norm.learning_rates import largest_lr, learning_rates
+from normlab.book.experiments.batch_norm.learning_rates import learning_rates
 from normlab.book.experiments.batch_norm.noise_and_gap import GhostBatchNorm, noise_and_gap
 from normlab.book.experiments.batch_norm.norm_order import make_network, norm_order
 from normlab.book.experiments.batch_norm.train_eval import train_eval
@@ -52,14 +52,6 @@ def test_a_seed_fixes_every_number(run, settings):
     assert run(**point, **settings) == run(**point, **settings)
 
 
-def test_small_batches_ruin_training_but_not_evaluation():
-    bn, ln = (batch_sizes(n, 4, 1e-3, seed=0, epochs=2) for n in ("batch_norm", "layer_norm"))
-    assert bn["train_loss"] > 3 * ln["train_loss"]
-    assert bn["batch_accuracy"] < bn["eval_accuracy"] - 0.03
-    assert bn["eval_accuracy"] > 0.9
-    assert ln["batch_accuracy"] == pytest.approx(ln["eval_accuracy"], abs=1e-6)
-
-
 def test_a_run_that_diverges_has_no_training_loss():
     lost = batch_sizes("none", 128, 1e30, seed=0, epochs=1)
     assert lost["train_loss"] is None
@@ -67,32 +59,11 @@ def test_a_run_that_diverges_has_no_training_loss():
     assert lost["eval_accuracy"] < 0.3
 
 
-def test_one_class_per_batch_defeats_batch_norm_only():
-    bn, ln = (batch_composition(n, 1, 0, steps=120) for n in ("batch_norm", "layer_norm"))
-    assert bn["eval_accuracy"] < 0.4
-    assert ln["eval_accuracy"] > 0.7
-
-
 def test_noise_falls_with_the_root_of_the_batch_size():
     table = batch_noise.sweep(batch_size=[4, 64], seed=range(3))
     noise = table.groupby(["norm", "batch_size"]).noise.median()
     assert 3.2 < noise["batch_norm", 4] / noise["batch_norm", 64] < 5.0  # root of 16
     assert noise["layer_norm", 4] < 1e-5
-
-
-def test_batches_of_one_class_keep_batch_norm_from_learning():
-    one = batch_composition("batch_norm", 1, seed=0, steps=60)
-    assert max(one["eval_accuracy"], one["batch_accuracy"], one["class_accuracy"]) < 0.4
-    assert one["train_loss"] > 1.9  # a blind guess has 2.3
-    layer = batch_composition("layer_norm", 1, seed=0, steps=60)
-    assert layer["class_accuracy"] == pytest.approx(layer["eval_accuracy"], abs=1e-6)
-
-
-def test_small_initial_weights_stop_a_network_without_norm():
-    none, bn = (initial_scale(n, 0.1, 0.1, seed=0, steps=60) for n in ("none", "batch_norm"))
-    assert none["eval_accuracy"] < 0.2 < 0.8 < bn["eval_accuracy"]
-    right = initial_scale("none", 1.0, 0.1, seed=0, steps=60)
-    assert right["eval_accuracy"] > 0.6
 
 
 def test_the_norm_stands_where_it_is_said_to():
@@ -119,21 +90,6 @@ def test_ghost_batch_norm_normalizes_each_part_by_itself():
     assert not torch.allclose(y, whole(x), atol=1e-2)
     layer.eval()
     torch.testing.assert_close(layer(x), layer.norm(x))
-
-
-def test_only_batch_norm_trains_at_a_large_learning_rate():
-    table = learning_rates.sweep(norm=["none", "batch_norm"], lr=[3.0], seed=[0], steps=80)
-    none, bn = table.eval_accuracy
-    assert none < 0.3 < 0.8 < bn
-    assert largest_lr(table, "batch_norm", above=0.8) == 3.0
-    assert largest_lr(table, "none", above=0.8) == 0.0
-
-
-def test_slow_running_statistics_lag_behind():
-    lag = train_eval.sweep(seed=[0], check_at=(40,))
-    fast, slow = lag.eval_loss
-    assert lag.batch_loss.nunique() == 1  # momentum does not touch the training
-    assert slow > fast > lag.batch_loss[0]
 
 
 def test_gradients_explode_through_batch_norm():

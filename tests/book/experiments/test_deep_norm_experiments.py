@@ -197,29 +197,6 @@ def test_first_update_is_the_step_that_its_name_says(monkeypatch):
     assert [b["change"] for b in again] == pytest.approx([*changes.values()], rel=0.02)
 
 
-def test_first_update_grows_with_depth_as_predicted():
-    runs = first_update.first_update.sweep(
-        group=["deep_norm", "beta only"], depth=[8, 64], seed=[0, 1], subsets=("branch matrices",)
-    )
-    deep = first_update.medians(runs, "deep_norm", "branch matrices", "gradient")
-    beta = first_update.medians(runs, "beta only", "branch matrices", "gradient")
-    sign = first_update.medians(runs, "deep_norm", "branch matrices", "sign")
-    assert 1 / 3 < deep[1] / deep[0] < 3
-    assert 1.4 < sign[1] / sign[0] < 5.6
-    assert beta[1] > 4 * deep[1]
-
-
-def test_deep_training():
-    post, deep = (
-        deep_training.deep_training(12, group, 2e-3, 0, steps=40, stop_above=None)
-        for group in ("post_norm", "deep_norm")
-    )
-    assert len(deep["accuracies"]) == 40
-    assert deep["final_accuracy"] > 0.6 > post["final_accuracy"]
-    assert deep["final_accuracy"] == pytest.approx(statistics.fmean(deep["accuracies"][-10:]))
-    assert post["learned_at"] is None
-
-
 def test_a_warmup_of_deep_training_makes_its_first_steps_smaller():
     short = {"steps": 8, "stop_above": None}
     whole, slow = (
@@ -290,10 +267,3 @@ def test_a_decoder_sees_the_source_and_no_later_letter():
     changed = (model(source, later) - before).abs().amax(-1)[0]
     assert changed[:5].max() < 1e-6 < 1e-4 < changed[5]
     assert (model(other, target) - before).abs().amax(-1)[0].min() > 1e-5
-
-
-def test_deep_norm_evens_the_gradients_of_an_encoder_that_a_decoder_reads():
-    found = encoder_decoder.encoder_decoder.sweep(layers=[30], lr=[1e-4], seed=[0], updates=2)
-    first = dict(zip(found.group, found["first"], strict=True))
-    assert first["deep_norm"] < 3 < 10 < first["post_norm"]
-    assert all(len(moved) == 2 for moved in found.moved)

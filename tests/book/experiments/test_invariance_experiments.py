@@ -141,21 +141,6 @@ def test_the_recurrence_is_sgd_on_a_loss_of_the_angle_alone(start):
     assert found[1][-1] == pytest.approx(equilibrium_rotation(lr, decay), rel=1e-2)
 
 
-def test_starts_meet_with_decay_and_not_without():
-    table = effective_learning_rate.sweep(
-        norm=["batch_norm"], start_scale=[0.5, 2.0], seed=[4], steps=360, window=160
-    )
-    assert length_ratio(table, "batch_norm", 0.0) > 1.5
-    assert length_ratio(table, "batch_norm", 0.02) < 1.2
-    free, tied = (where(table, weight_decay=decay) for decay in (0.0, 0.02))
-    assert tied.rotation.tolist() == pytest.approx([equilibrium_rotation(0.5, 0.02)] * 2, rel=0.1)
-    assert tied.end_norm.tolist() == pytest.approx(tied.predicted_end_norm.tolist(), rel=0.1)
-    assert free.shrank.tolist() == [0, 0]
-    (rates,) = where(free, start_scale=2.0).effective_lrs
-    assert len(rates) == 37
-    assert all(b < a for a, b in zip(rates, rates[1:], strict=False))
-
-
 def test_the_window_lies_within_the_run():
     with pytest.raises(ValueError, match="window: got 20; expected at most 10"):
         effective_learning_rate("batch_norm", 0.0, 1.0, 0, steps=10, window=20)
@@ -268,13 +253,6 @@ def test_balance_under_adamw_repeats_itself():
     # a step of Adam is shorter than its share of the walk by the averaging of its first moment
     step = lr * math.sqrt(entries * (1 - 0.9) / (1 + 0.9))
     assert step / square**0.5 == pytest.approx(adamw_angle(lr, decay))
-
-
-def test_adamw_turns_by_the_angle_from_every_start():
-    usual, long = (adamw_balance(1e-2, 3.0, start_scale, seed=4) for start_scale in (1.0, 10.0))
-    assert long["lengths"][0] == pytest.approx(10 * usual["lengths"][0], rel=1e-5)
-    assert long["lengths"][-1] < 2 * usual["lengths"][-1]
-    assert [usual["turn"], long["turn"]] == pytest.approx([1.0, 1.0], rel=0.15)
 
 
 def test_only_matrices_before_a_norm_are_decayed_there():

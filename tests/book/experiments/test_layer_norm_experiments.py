@@ -9,7 +9,6 @@ from normlab.book.experiments.layer_norm import (
     mixed_units,
     positions,
     restoring_the_input,
-    routing,
     usual_checks,
 )
 from normlab.book.experiments.numerics.eps_forms import output_size
@@ -96,24 +95,6 @@ def test_same_token_has_one_vector():
     assert torch.equal(x[0, 1], x[1, 0])
     assert present.tolist() == [[True, True], [True, False]]
     assert not x[1, 1].any()
-
-
-def test_rarely_taken_branch_starves_batch_norm_only():
-    result = routing.routing.sweep(norm=["batch_norm", "layer_norm"], lr=[3e-3], seed=[0])
-    batch, layer = result.itertuples()
-    assert batch.visits == layer.visits
-    assert batch.refusals == dict(batch.visits)[1] > 80
-    assert layer.refusals == 0
-    assert batch.rare_loss > 5 * layer.rare_loss
-    assert batch.common_loss < 0.05
-    assert 0.8 < batch.std_ratio < 1.25
-
-
-def test_both_experts_learn_at_the_rate_that_is_asked_for():
-    result = routing.routing.sweep(norm=["none"], lr=[1e-3, 1e-2], seed=[0], rare=0.3, steps=60)
-    slow, fast = result.itertuples()
-    assert fast.rare_loss < 0.7 * slow.rare_loss
-    assert fast.common_loss < 0.7 * slow.common_loss
 
 
 def test_usual_checks_miss_what_check_layer_finds():

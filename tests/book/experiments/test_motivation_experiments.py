@@ -267,16 +267,6 @@ def test_a_run_is_solved_at_the_first_low_mean_of_ten_losses(monkeypatch) -> Non
     assert percentiles.first_solved(losses, below=0.05) is None
 
 
-def test_batch_norm_learns_before_the_percentiles_of_a_plain_network_separate() -> None:
-    plain, batch = (
-        percentiles.percentiles(group, 1.0, 0, steps=60) for group in ("none", "batch_norm")
-    )
-    assert plain["steps_to_solve"] is None
-    assert batch["steps_to_solve"] < 60
-    apart = [found["percentiles"][2][-1] - found["percentiles"][0][-1] for found in (plain, batch)]
-    assert apart[0] < 0.1 < 1 < apart[1]
-
-
 def test_only_batch_norm_keeps_the_signal_of_deep_sigmoids() -> None:
     runs = signal_at_init.signal_at_init.sweep(seed=[0, 1]).groupby("norm")
     last = runs.spread.agg(lambda spreads: [spread[-1] for spread in spreads])
@@ -312,14 +302,6 @@ def test_the_curvature_of_a_linear_model_is_its_smoothness() -> None:
     assert look["smoothness"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_batch_norm_smooths_the_loss_of_a_relu_network() -> None:
-    norms = ["none", "batch_norm"]
-    runs = loss_along_gradient.loss_along_gradient.sweep(norm=norms, seed=[0], steps=50)
-    for measure in ("span", "gradient_change", "smoothness", "shift"):
-        plain, batch = (loss_along_gradient.means(runs, measure, norm)[0] for norm in norms)
-        assert plain > 1.5 * batch
-
-
 def test_means_stop_before_a_step() -> None:
     runs = pd.DataFrame([{"norm": "none", "steps": [0, 10, 20], "span": [1.0, 2.0, 6.0]}])
     assert loss_along_gradient.means(runs, "span", "none") == [3.0]
@@ -344,14 +326,6 @@ def test_a_film_repeats_a_digit_and_keeps_its_label() -> None:
     assert not np.array_equal(frames[0], frames[1])
     still, _ = dependent_samples.film(x, y, 2, 0.0, rng)
     assert np.array_equal(still, x.repeat(2, axis=0))
-
-
-def test_frames_of_few_digits_teach_less_and_tell_less() -> None:
-    found = dependent_samples.dependent_samples.sweep(frames=[1, 16], seed=range(8))
-    by = found.groupby("frames")
-    accuracy, off = by.accuracy.median(), by.estimate_error.std()
-    assert accuracy[1] > accuracy[16] + 0.1
-    assert off[16] > 2 * off[1]
 
 
 def test_frames_have_to_divide_the_samples() -> None:

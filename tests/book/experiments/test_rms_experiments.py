@@ -163,14 +163,6 @@ def test_which_conversions_train_alike():
 # The measurements.
 
 
-def test_rms_norm_learns_in_about_as_many_steps():
-    layer, rms = (
-        rms_quality.rms_quality("reversal", norm, 2e-3, 0, steps=130)["learned_at"]
-        for norm in ("layer_norm", "rms_norm")
-    )
-    assert abs(rms / layer - 1) < 0.25
-
-
 SMALL = {"layers": 2, "width": 16, "hidden": 24}
 
 
@@ -228,13 +220,6 @@ def test_share_of_the_mean_is_measured():
     with torch.no_grad():  # every token has a large mean, all tokens together have none
         model.tokens.weight.add_(10.0 * signs[: model.tokens.num_embeddings, None])
     assert language_model.mean_shares(model, tokens)[0] > 0.8
-
-
-def test_two_features_do_not_suffice_and_eight_do():
-    few, enough = (partial_rms.partial_rms(32, p, 0, steps=150) for p in (0.0625, 0.25))
-    assert (few["used"], enough["used"]) == (2, 8)
-    assert few["final_accuracy"] < 0.4 < 0.9 < enough["final_accuracy"]
-    assert few["learned_at"] is None
 
 
 def test_spread_of_partial_sizes():
