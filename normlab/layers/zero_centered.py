@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from normlab.layers.parameters import Norm, as_shape
 from normlab.layers.rms import rms_norm
 from normlab.layers.standardization import accumulation_dtype
+from normlab.layers.validation import as_shape
 
 
 def zero_centered_rms_norm(
@@ -50,7 +50,7 @@ def zero_centered_rms_norm(
     return rms_norm(x, normalized_shape, factor, eps).to(input.dtype)
 
 
-class ZeroCenteredRMSNorm(Norm):
+class ZeroCenteredRMSNorm(nn.Module):
     """:func:`zero_centered_rms_norm` as a module, with w = 0 at the start.
 
     "Zero-centered" is said of the weight; no mean is subtracted from x. Weight decay pulls the
@@ -72,7 +72,13 @@ class ZeroCenteredRMSNorm(Norm):
         super().__init__()
         self.normalized_shape = as_shape(normalized_shape)
         self.eps = eps
-        self.add_parameters(self.normalized_shape, device, dtype, weight=0.0)
+        empty = torch.empty(self.normalized_shape, device=device, dtype=dtype)
+        self.weight = nn.Parameter(empty)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 0, a factor of 1."""
+        nn.init.zeros_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize `input`."""
