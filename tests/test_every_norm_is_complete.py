@@ -42,6 +42,9 @@ def lacking(module: object, names: tuple[str, ...]) -> str:
 
 @part("reference")
 def find_reference(name: str, norm: Norm, root: Path) -> str:
+    """The norms of torch have one; the plain form is what another is compared with."""
+    if norm.torch is None:
+        return ""
     lost = lacking(reference, (name, f"{name}_backward"))
     return lost and f"write {lost} in a file of normlab/reference, export it in its __init__.py"
 
