@@ -14,8 +14,8 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from normlab.book.plotting.norms import SHOWN_NORMS, LineStyle
 from normlab.book.plotting.png import store_compactly
-from normlab.norms import NORMS, LineStyle
 
 
 class NormStyle(TypedDict):
@@ -32,13 +32,13 @@ class GroupStyle(NormStyle):
     marker: str
 
 
-NORM_COLORS: dict[str, str] = {"none": "#4d4d4d", **{n: r.color for n, r in NORMS.items()}}
+NORM_COLORS: dict[str, str] = {"none": "#4d4d4d", **{n: r.color for n, r in SHOWN_NORMS.items()}}
 NORM_LINESTYLES: dict[str, LineStyle] = {
     "none": (0, (1.0, 1.2)),
-    **{n: r.linestyle for n, r in NORMS.items()},
+    **{n: r.linestyle for n, r in SHOWN_NORMS.items()},
 }
-NORM_MARKERS: dict[str, str] = {"none": "P", **{n: r.marker for n, r in NORMS.items()}}
-_LABELS = {"none": "no norm", **{n: r.label for n, r in NORMS.items()}}
+NORM_MARKERS: dict[str, str] = {"none": "P", **{n: r.marker for n, r in SHOWN_NORMS.items()}}
+_LABELS = {"none": "no norm", **{n: r.label for n, r in SHOWN_NORMS.items()}}
 
 # Where the norm of a residual block stands; the same in every chapter.
 PLACEMENT_STYLES: dict[str, GroupStyle] = {
