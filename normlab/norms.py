@@ -186,6 +186,28 @@ class Norm:
 
 
 _RUNNING = ("running_mean", "running_var", "weight", "bias")
+_BATCHES = (
+    Case((4, 7), (7,)),
+    Case((33, 5), (5,)),
+    Case((3, 5, 7), (5,)),
+    Case((4, 3, 6, 5), (3,)),
+    Case((6, 9), (9,), weight=False, bias=False),
+)
+_POSITIONS = (
+    Case((3, 5, 4), (5,)),
+    Case((2, 3, 6, 5), (3,)),
+    Case((3, 4, 7), (4,), weight=False, bias=False),
+)
+_FEATURES_WITHOUT_BIAS = (
+    Case((5, 4), (4,), bias=False),
+    Case((3, 7, 64), (64,), bias=False),
+    Case((2, 3, 5, 6), (5, 6), normalized_ndim=2, bias=False),
+    Case((6, 9), (9,), weight=False, bias=False),
+)
+_FAILS_ON_A_BATCH = {
+    "empty input": "a batch without samples has no statistics",
+    "batch of one": "one sample without positions has no spread",
+}
 
 NORMS: dict[str, Norm] = {
     "batch_norm": Norm(
@@ -197,17 +219,8 @@ NORMS: dict[str, Norm] = {
         signature=(*_RUNNING, "training", "momentum", "eps"),
         torch="torch.nn.functional.batch_norm",
         modules=("BatchNorm1d", "BatchNorm2d"),
-        cases=(
-            Case((4, 7), (7,)),
-            Case((33, 5), (5,)),
-            Case((3, 5, 7), (5,)),
-            Case((4, 3, 6, 5), (3,)),
-            Case((6, 9), (9,), weight=False, bias=False),
-        ),
-        may_fail={
-            "empty input": "a batch without samples has no statistics",
-            "batch of one": "one sample without positions has no spread",
-        },
+        cases=_BATCHES,
+        may_fail=_FAILS_ON_A_BATCH,
         invariances=("weight_rescale", "row_rescale", "data_rescale", "data_recenter"),
     ),
     "layer_norm": Norm(
@@ -238,12 +251,7 @@ NORMS: dict[str, Norm] = {
         signature=("normalized_shape", "weight", "eps"),
         torch="torch.nn.functional.rms_norm",
         modules=("RMSNorm",),
-        cases=(
-            Case((5, 4), (4,), bias=False),
-            Case((3, 7, 64), (64,), bias=False),
-            Case((2, 3, 5, 6), (5, 6), normalized_ndim=2, bias=False),
-            Case((6, 9), (9,), weight=False, bias=False),
-        ),
+        cases=_FEATURES_WITHOUT_BIAS,
         invariances=("weight_rescale", "data_rescale", "case_rescale"),
     ),
     "group_norm": Norm(
@@ -272,11 +280,7 @@ NORMS: dict[str, Norm] = {
         signature=(*_RUNNING, "use_input_stats", "momentum", "eps"),
         torch="torch.nn.functional.instance_norm",
         modules=("InstanceNorm1d", "InstanceNorm2d"),
-        cases=(
-            Case((3, 5, 4), (5,)),
-            Case((2, 3, 6, 5), (3,)),
-            Case((3, 4, 7), (4,), weight=False, bias=False),
-        ),
+        cases=_POSITIONS,
         invariances=(
             "weight_rescale",
             "row_rescale",
@@ -294,11 +298,7 @@ NORMS: dict[str, Norm] = {
         parameters="channel",
         signature=("weight", "bias", "threshold", "eps"),
         modules=("FilterResponseNorm",),
-        cases=(
-            Case((3, 5, 4), (5,)),
-            Case((2, 3, 6, 5), (3,)),
-            Case((3, 4, 7), (4,), weight=False, bias=False),
-        ),
+        cases=_POSITIONS,
         invariances=("weight_rescale", "row_rescale", "data_rescale", "case_rescale"),
     ),
     "scale_norm": Norm(
@@ -329,12 +329,7 @@ NORMS: dict[str, Norm] = {
         weight_offset=1,
         signature=("normalized_shape", "weight", "eps"),
         modules=("ZeroCenteredRMSNorm",),
-        cases=(
-            Case((5, 4), (4,), bias=False),
-            Case((3, 7, 64), (64,), bias=False),
-            Case((2, 3, 5, 6), (5, 6), normalized_ndim=2, bias=False),
-            Case((6, 9), (9,), weight=False, bias=False),
-        ),
+        cases=_FEATURES_WITHOUT_BIAS,
         invariances=("weight_rescale", "data_rescale", "case_rescale"),
         absent={
             "identify": "identify answers rms_norm with weight_offset 1, which is all that differs",
@@ -352,11 +347,7 @@ NORMS: dict[str, Norm] = {
         parameters="channel",
         signature=("weight", "bias", "eps"),
         modules=("GlobalResponseNorm",),
-        cases=(
-            Case((3, 5, 4), (5,)),
-            Case((2, 3, 6, 5), (3,)),
-            Case((3, 4, 7), (4,), weight=False, bias=False),
-        ),
+        cases=_POSITIONS,
         invariances=(),
         absent={
             "check": "the formula of the checks divides the input, which is strengthened here",
@@ -373,17 +364,8 @@ NORMS: dict[str, Norm] = {
         parameters="channel",
         signature=(*_RUNNING, "training", "momentum", "eps", "r_max", "d_max"),
         modules=("BatchRenorm1d", "BatchRenorm2d"),
-        cases=(
-            Case((4, 7), (7,)),
-            Case((33, 5), (5,)),
-            Case((3, 5, 7), (5,)),
-            Case((4, 3, 6, 5), (3,)),
-            Case((6, 9), (9,), weight=False, bias=False),
-        ),
-        may_fail={
-            "empty input": "a batch without samples has no statistics",
-            "batch of one": "one sample without positions has no spread",
-        },
+        cases=_BATCHES,
+        may_fail=_FAILS_ON_A_BATCH,
         invariances=(),
         absent={
             "identify": "one run does not show the batch; the reason that is given names it",
