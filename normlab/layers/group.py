@@ -100,9 +100,8 @@ class GroupNorm(nn.Module):
         self.eps = eps
         self.affine = affine
         empty = torch.empty(num_channels, device=device, dtype=dtype)
-        has_bias = affine and bias
         self.register_parameter("weight", nn.Parameter(empty) if affine else None)
-        self.register_parameter("bias", nn.Parameter(empty.clone()) if has_bias else None)
+        self.register_parameter("bias", nn.Parameter(empty.clone()) if affine and bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

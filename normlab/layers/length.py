@@ -27,8 +27,7 @@ def scale_norm(input: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -
 
     Conventions:
         the sum of squares, not their mean: with g = sqrt(D) this is RMSNorm with one weight for
-        all features. 16-bit input is computed in float32
-        and rounded once.
+        all features. 16-bit input is computed in float32 and rounded once.
 
     Source:
         nguyen2019transformers.

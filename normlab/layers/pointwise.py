@@ -63,11 +63,7 @@ def derf(
     Arguments, errors and conventions are those of :func:`dyt`, with one more.
 
     Args:
-        input: (\*, weight.shape), floating.
-        alpha: one number, () or (1,), in units of 1/x.
         shift: one number, s, without units.
-        weight: factor per feature, or None for 1.
-        bias: summand per feature, or None for 0.
 
     Source:
         chen2025stronger, Eq. 10.

@@ -71,10 +71,6 @@ def prms_norm(
     features; the paper's formula rounds up.
 
     Args:
-        input: (\*, normalized_shape), floating or complex.
-        normalized_shape: the last sizes of `input`; their product is H.
-        weight: factors of that shape, or None for 1.
-        eps: as in :func:`rms_norm`.
         p: the part of the features that the mean square is taken from.
 
     Raises:

@@ -46,9 +46,8 @@ class RunningNorm(nn.Module):
             self.running_var = torch.ones(num_features, device=device, dtype=dtype)
             self.num_batches_tracked = torch.zeros((), device=device, dtype=torch.long)
         empty = torch.empty(num_features, device=device, dtype=dtype)
-        has_bias = affine and bias
         self.register_parameter("weight", nn.Parameter(empty) if affine else None)
-        self.register_parameter("bias", nn.Parameter(empty.clone()) if has_bias else None)
+        self.register_parameter("bias", nn.Parameter(empty.clone()) if affine and bias else None)
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:

@@ -22,16 +22,7 @@ def zero_centered_rms_norm(
 
     .. math:: y = \frac{x}{\sqrt{\frac1H \sum_i x_i^2 + \epsilon}} \odot (1 + w)
 
-    Args:
-        input: (\*, normalized_shape), floating; the output has its shape and dtype.
-        normalized_shape: the last sizes of `input`; their product is H.
-        weight: w of that shape, or None for 0.
-        eps: in units of x²; None takes the machine epsilon of the dtype of the sum.
-
-    Raises:
-        ShapeError: `normalized_shape` is empty or does not end the input's shape, or `weight`
-            has another shape.
-        DtypeError: integer input.
+    Arguments and errors are those of :func:`rms_norm`; a weight of None stands for 0.
 
     Conventions:
         1 + w is formed in float32 for 16-bit weights, where w = 1e-3 would be lost in bfloat16;
