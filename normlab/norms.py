@@ -1,8 +1,8 @@
-"""One record a norm: everything that is asked of its name, as data.
+"""One record per norm: what it computes and how it is called, as data.
 
 A norm is a choice of cells that share statistics, of a measure of their spread, and of cells
-that share parameters. Pictures, the NumPy reference, the checks, the style of figures, the
-explorer and the tables of the book read it here and nowhere else. Nothing here imports torch.
+that share parameters. Pictures, the NumPy reference, the checks, the explorer and the tables of
+the book read it here and nowhere else. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import numpy as np
 __all__ = [
     "NORMS",
     "Case",
-    "LineStyle",
     "Norm",
     "find_norm",
     "label_cells",
@@ -29,7 +28,6 @@ __all__ = [
 ]
 
 Spread = Literal["mean square", "sum of squares", "mean length"]
-LineStyle = str | tuple[int, tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Norm:
-    """What one norm computes, how it is called, and how it is shown.
+    """What one norm computes and how it is called.
 
     Attributes:
         kind: "channel" norms read the layout (N, C, *); "shape" norms read trailing axes,
@@ -74,7 +72,6 @@ class Norm:
         over_batch: samples share statistics.
         over_channels: "all", "group" or "none" of the channels of a sample share statistics.
         over_positions: the positions of a sample share statistics, in the layout (N, C, *).
-        reads: one sentence for readers and for alternative texts.
         centered: the mean is subtracted.
         spread: what is divided by: the root of the mean square, the root of the sum of squares,
             the mean of the channels' lengths.
@@ -85,22 +82,13 @@ class Norm:
             normalized "shape"; "scalar" is one number for all, "none" no weight.
         weight_offset: what is added to the weight before it multiplies.
         signature: parameters of the function after the input, in their order.
-        torch: dotted name of torch's function, or None where torch has none.
+        torch: dotted name of torch's function, or None where torch has none. The tables and
+            records of the main chapters, which compare all norms, have those of torch.
         modules: names in `normlab.layers`, and in `torch.nn` where torch has the norm.
         cases: inputs of the checks, with distinct sizes of the axes.
         may_fail: check of `check_layer` -> why a right layer may fail it.
         invariances: keys of `normlab.checks.invariances.TRANSFORMATIONS` that leave the norm of
             W x alone, for eps = 0.
-        color: the same in every figure.
-        linestyle: of curves.
-        marker: of points.
-        label: for readers.
-        in_chapters: the tables and records of the main chapters, which compare all norms, have it;
-            the explorer, the checks and the API page have every norm.
-        page: chapter#target that explains the norm.
-        use_for: what it is good for, in the cheat sheet; text of MyST.
-        caution: where it fails, in the cheat sheet; text of MyST.
-        source: key in `references.bib`.
         absent: part of the package or the book that this norm does not have -> why.
     """
 
@@ -108,7 +96,6 @@ class Norm:
     over_batch: bool
     over_channels: Literal["all", "group", "none"]
     over_positions: bool = True
-    reads: str
     centered: bool
     spread: Spread = "mean square"
     eps: float | None = 1e-5
@@ -121,15 +108,6 @@ class Norm:
     cases: tuple[Case, ...]
     may_fail: Mapping[str, str] = field(default_factory=dict)
     invariances: tuple[str, ...]
-    color: str
-    linestyle: LineStyle
-    marker: str
-    label: str
-    in_chapters: bool = True
-    page: str
-    use_for: str = ""
-    caution: str = ""
-    source: str
     absent: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -207,51 +185,47 @@ class Norm:
 
 
 _RUNNING = ("running_mean", "running_var", "weight", "bias")
+_BATCHES = (
+    Case((4, 7), (7,)),
+    Case((33, 5), (5,)),
+    Case((3, 5, 7), (5,)),
+    Case((4, 3, 6, 5), (3,)),
+    Case((6, 9), (9,), weight=False, bias=False),
+)
+_POSITIONS = (
+    Case((3, 5, 4), (5,)),
+    Case((2, 3, 6, 5), (3,)),
+    Case((3, 4, 7), (4,), weight=False, bias=False),
+)
+_FEATURES_WITHOUT_BIAS = (
+    Case((5, 4), (4,), bias=False),
+    Case((3, 7, 64), (64,), bias=False),
+    Case((2, 3, 5, 6), (5, 6), normalized_ndim=2, bias=False),
+    Case((6, 9), (9,), weight=False, bias=False),
+)
+_FAILS_ON_A_BATCH = {
+    "empty input": "a batch without samples has no statistics",
+    "batch of one": "one sample without positions has no spread",
+}
 
 NORMS: dict[str, Norm] = {
     "batch_norm": Norm(
         kind="channel",
         over_batch=True,
         over_channels="none",
-        reads="one channel, over the batch and all positions",
         centered=True,
         parameters="channel",
         signature=(*_RUNNING, "training", "momentum", "eps"),
         torch="torch.nn.functional.batch_norm",
         modules=("BatchNorm1d", "BatchNorm2d"),
-        cases=(
-            Case((4, 7), (7,)),
-            Case((33, 5), (5,)),
-            Case((3, 5, 7), (5,)),
-            Case((4, 3, 6, 5), (3,)),
-            Case((6, 9), (9,), weight=False, bias=False),
-        ),
-        may_fail={
-            "empty input": "a batch without samples has no statistics",
-            "batch of one": "one sample without positions has no spread",
-        },
+        cases=_BATCHES,
+        may_fail=_FAILS_ON_A_BATCH,
         invariances=("weight_rescale", "row_rescale", "data_rescale", "data_recenter"),
-        color="#0072b2",
-        linestyle="solid",
-        marker="o",
-        label="batch norm",
-        page="batch_norm#bn-axes",
-        use_for=(
-            "convolutional nets with large, mixed batches; {ref}`free inference "
-            "<bn-folding>`, folded into the matrix before it"
-        ),
-        caution=(
-            "{ref}`batches of few <bn-batch-sizes>` or {ref}`of one class <bn-composition>`; "
-            "{ref}`causal models <bvl-leak>`; {ref}`accumulation <debugging-accumulation>`; "
-            "{ref}`padding <numerics-masks>`"
-        ),
-        source="ioffe2015batch",
     ),
     "layer_norm": Norm(
         kind="shape",
         over_batch=False,
         over_channels="all",
-        reads="the trailing normalized_shape, for each leading index",
         centered=True,
         parameters="shape",
         signature=("normalized_shape", "weight", "bias", "eps"),
@@ -265,50 +239,24 @@ NORMS: dict[str, Norm] = {
             Case((6, 10), (10,), bias=False),
         ),
         invariances=("weight_rescale", "weight_recenter", "data_rescale", "case_rescale"),
-        color="#d55e00",
-        linestyle=(0, (6.0, 1.8)),
-        marker="s",
-        label="layer norm",
-        page="layer_norm#layer-norm-axes",
-        use_for="Transformers, recurrent nets, small batches; in doubt",
-        caution=(
-            "{ref}`the size of a sample <layer-norm-units>` carries the answer; {ref}`a "
-            "convnet <layer-norm-convnet>` with large batches"
-        ),
-        source="ba2016layer",
     ),
     "rms_norm": Norm(
         kind="shape",
         over_batch=False,
         over_channels="all",
-        reads="the trailing normalized_shape, for each leading index",
         centered=False,
         eps=None,
         parameters="shape",
         signature=("normalized_shape", "weight", "eps"),
         torch="torch.nn.functional.rms_norm",
         modules=("RMSNorm",),
-        cases=(
-            Case((5, 4), (4,), bias=False),
-            Case((3, 7, 64), (64,), bias=False),
-            Case((2, 3, 5, 6), (5, 6), normalized_ndim=2, bias=False),
-            Case((6, 9), (9,), weight=False, bias=False),
-        ),
+        cases=_FEATURES_WITHOUT_BIAS,
         invariances=("weight_rescale", "data_rescale", "case_rescale"),
-        color="#009e73",
-        linestyle=(0, (6.0, 1.5, 1.2, 1.5)),
-        marker="^",
-        label="RMS norm",
-        page="rms_norm#rms-norm-formula",
-        use_for="Transformers: {ref}`close in loss <rms-norm-quality>` here, one vector less",
-        caution="as layer norm; {ref}`unfused on a CPU <rms-norm-speed>`, so torch's is slower",
-        source="zhang2019root",
     ),
     "group_norm": Norm(
         kind="channel",
         over_batch=False,
         over_channels="group",
-        reads="one group of channels, over all positions of a sample",
         centered=True,
         parameters="channel",
         signature=("num_groups", "weight", "bias", "eps"),
@@ -321,30 +269,17 @@ NORMS: dict[str, Norm] = {
             Case((3, 4, 7), (4,), num_groups=1, weight=False, bias=False),
         ),
         invariances=("weight_rescale", "weight_recenter", "data_rescale", "case_rescale"),
-        color="#cc79a7",
-        linestyle=(0, (2.6, 1.3)),
-        marker="D",
-        label="group norm",
-        page="bn_vs_ln#bvl-axes",
-        use_for="images at {ref}`few samples <bn-batch-sizes>` per device",
-        caution="{ref}`padded positions <numerics-masks>` enter the mean",
-        source="wu2018group",
     ),
     "instance_norm": Norm(
         kind="channel",
         over_batch=False,
         over_channels="none",
-        reads="one channel, over all positions of a sample",
         centered=True,
         parameters="channel",
         signature=(*_RUNNING, "use_input_stats", "momentum", "eps"),
         torch="torch.nn.functional.instance_norm",
         modules=("InstanceNorm1d", "InstanceNorm2d"),
-        cases=(
-            Case((3, 5, 4), (5,)),
-            Case((2, 3, 6, 5), (3,)),
-            Case((3, 4, 7), (4,), weight=False, bias=False),
-        ),
+        cases=_POSITIONS,
         invariances=(
             "weight_rescale",
             "row_rescale",
@@ -352,52 +287,27 @@ NORMS: dict[str, Norm] = {
             "data_recenter",
             "case_rescale",
         ),
-        color="#e69f00",
-        linestyle=(0, (6.0, 1.3, 1.2, 1.3, 1.2, 1.3)),
-        marker="v",
-        label="instance norm",
-        page="bn_vs_ln#bvl-axes",
-        use_for="style transfer {cite:p}`ulyanov2016instance`; not measured here",
-        caution=(
-            "{ref}`contrast of a channel <inv-table>` carries the answer; {ref}`padding "
-            "<numerics-masks>`"
-        ),
-        source="ulyanov2016instance",
     ),
     "filter_response_norm": Norm(
         kind="channel",
         over_batch=False,
         over_channels="none",
-        reads="one channel, over all positions of a sample",
         centered=False,
         eps=1e-6,
         parameters="channel",
         signature=("weight", "bias", "threshold", "eps"),
         modules=("FilterResponseNorm",),
-        cases=(
-            Case((3, 5, 4), (5,)),
-            Case((2, 3, 6, 5), (3,)),
-            Case((3, 4, 7), (4,), weight=False, bias=False),
-        ),
+        cases=_POSITIONS,
         invariances=("weight_rescale", "row_rescale", "data_rescale", "case_rescale"),
-        color="#885500",
-        linestyle=(0, (1.2, 1.2)),
-        marker="<",
-        label="filter response norm",
-        in_chapters=False,
-        page="family#family-positions",
-        source="singh2020filter",
         absent={
             "check": "the formula of the checks has no lower bound of the output",
             "mutants": "without a check none can die; its own tests have some",
-            "cheat sheet": "its columns are the norms that torch has",
         },
     ),
     "scale_norm": Norm(
         kind="shape",
         over_batch=False,
         over_channels="all",
-        reads="the last axis, for each leading index",
         centered=False,
         spread="sum of squares",
         eps_placement="clamp",
@@ -410,51 +320,28 @@ NORMS: dict[str, Norm] = {
             Case((6, 9), (), weight=False, bias=False),
         ),
         invariances=("weight_rescale", "data_rescale", "case_rescale"),
-        color="#00bbcc",
-        linestyle=(0, (9.0, 2.0)),
-        marker=">",
-        label="ScaleNorm",
-        in_chapters=False,
-        page="family#family-length",
-        source="nguyen2019transformers",
-        absent={"cheat sheet": "its columns are the norms that torch has"},
     ),
     "zero_centered_rms_norm": Norm(
         kind="shape",
         over_batch=False,
         over_channels="all",
-        reads="the trailing normalized_shape, for each leading index",
         centered=False,
         eps=1e-6,
         parameters="shape",
         weight_offset=1,
         signature=("normalized_shape", "weight", "eps"),
         modules=("ZeroCenteredRMSNorm",),
-        cases=(
-            Case((5, 4), (4,), bias=False),
-            Case((3, 7, 64), (64,), bias=False),
-            Case((2, 3, 5, 6), (5, 6), normalized_ndim=2, bias=False),
-            Case((6, 9), (9,), weight=False, bias=False),
-        ),
+        cases=_FEATURES_WITHOUT_BIAS,
         invariances=("weight_rescale", "data_rescale", "case_rescale"),
-        color="#cc0088",
-        linestyle=(0, (4.0, 1.0, 1.2, 1.0, 1.2, 1.0, 1.2, 1.0)),
-        marker="p",
-        label="zero-centered RMS norm",
-        in_chapters=False,
-        page="today#today-weight",
-        source="zhang2019root",
         absent={
             "identify": "identify answers rms_norm with weight_offset 1, which is all that differs",
             "explorer": "before the weight it is RMS norm, which is there",
-            "cheat sheet": "its columns are the norms that torch has",
         },
     ),
     "global_response_norm": Norm(
         kind="channel",
         over_batch=False,
         over_channels="all",
-        reads="one sample, whose channels are compared by their lengths over all positions",
         centered=False,
         spread="mean length",
         eps=1e-6,
@@ -462,57 +349,30 @@ NORMS: dict[str, Norm] = {
         parameters="channel",
         signature=("weight", "bias", "eps"),
         modules=("GlobalResponseNorm",),
-        cases=(
-            Case((3, 5, 4), (5,)),
-            Case((2, 3, 6, 5), (3,)),
-            Case((3, 4, 7), (4,), weight=False, bias=False),
-        ),
+        cases=_POSITIONS,
         invariances=(),
-        color="#1122ff",
-        linestyle=(0, (3.0, 1.0, 3.0, 3.0)),
-        marker="h",
-        label="global response norm",
-        in_chapters=False,
-        page="family#family-contrast",
-        source="woo2023convnext",
         absent={
             "check": "the formula of the checks divides the input, which is strengthened here",
             "mutants": "without a check none can die; its own tests have some",
             "identify": "it keeps the scale of its input; the reason that is given names it",
             "explorer": "it strengthens channels, and divides no cells by one spread",
-            "cheat sheet": "its columns are the norms that torch has",
         },
     ),
     "batch_renorm": Norm(
         kind="channel",
         over_batch=True,
         over_channels="none",
-        reads="one channel, over the batch and all positions, corrected towards the running mean",
         centered=True,
         parameters="channel",
         signature=(*_RUNNING, "training", "momentum", "eps", "r_max", "d_max"),
         modules=("BatchRenorm1d", "BatchRenorm2d"),
-        cases=(
-            Case((4, 7), (7,)),
-            Case((33, 5), (5,)),
-            Case((3, 5, 7), (5,)),
-            Case((4, 3, 6, 5), (3,)),
-            Case((6, 9), (9,), weight=False, bias=False),
-        ),
+        cases=_BATCHES,
         invariances=(),
-        color="#6699ff",
-        linestyle=(0, (7.0, 1.2, 2.4, 1.2, 2.4, 1.2)),
-        marker="*",
-        label="batch renorm",
-        in_chapters=False,
-        page="family#family-renorm",
-        source="ioffe2017batch",
         absent={
             "check": "the formula of the checks corrects nothing toward running statistics",
             "mutants": "without a check none can die; its own tests have some",
             "identify": "one run does not show the batch; the reason that is given names it",
             "explorer": "its means are over the cells of batch norm, which is there",
-            "cheat sheet": "its columns are the norms that torch has",
         },
     ),
 }

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from normlab import identify, layers, norms, plain, reference
+from normlab.book.plotting.norms import SHOWN_NORMS
 from normlab.checks import check_layer
 from normlab.checks.formula import FAMILIES
 from normlab.checks.invariances import TRANSFORMATIONS, is_invariant
@@ -21,6 +22,7 @@ from normlab.checks.mutants import mutants
 from normlab.norms import NORMS, Norm
 
 ROOT = Path(__file__).resolve().parents[1]
+ROW = "write its row in normlab/book/plotting/norms.py"
 Part = Callable[[str, Norm, Path], str]
 PARTS: dict[str, Part] = {}
 
@@ -42,6 +44,9 @@ def lacking(module: object, names: tuple[str, ...]) -> str:
 
 @part("reference")
 def find_reference(name: str, norm: Norm, root: Path) -> str:
+    """The norms of torch have one; the plain form is what another is compared with."""
+    if norm.torch is None:
+        return ""
     lost = lacking(reference, (name, f"{name}_backward"))
     return lost and f"write {lost} in a file of normlab/reference, export it in its __init__.py"
 
@@ -135,12 +140,13 @@ def find_identity(name: str, norm: Norm, root: Path) -> str:
 
 @part("style")
 def find_style(name: str, norm: Norm, root: Path) -> str:
+    if name not in SHOWN_NORMS:
+        return ROW
+    others = [row for other, row in SHOWN_NORMS.items() if other != name]
     for key in ("color", "linestyle", "marker", "label"):
-        value = getattr(norm, key)
-        if not value or any(
-            getattr(n, key) == value for other, n in NORMS.items() if other != name
-        ):
-            return f"{key}: write one in the record that no other norm has"
+        value = getattr(SHOWN_NORMS[name], key)
+        if not value or value in [getattr(row, key) for row in others]:
+            return f"{key}: write one in normlab/book/plotting/norms.py that no other norm has"
     return ""
 
 
@@ -158,14 +164,19 @@ def find_explorer(name: str, norm: Norm, root: Path) -> str:
 
 @part("cheat sheet")
 def find_sheet(name: str, norm: Norm, root: Path) -> str:
+    """Its columns are the norms that torch has."""
+    if norm.torch is None:
+        return ""
     text = (root / "book/cheat_sheet.md").read_text(encoding="utf-8")
-    there = f"| {norm.label} |" in between_marks(text, "layers")
+    there = f"| {SHOWN_NORMS[name].label} |" in between_marks(text, "layers")
     return "" if there else "run book/_tools/norm_tables.py and draw_axes.py"
 
 
 @part("page")
 def find_page(name: str, norm: Norm, root: Path) -> str:
-    page, _, target = norm.page.partition("#")
+    if name not in SHOWN_NORMS:
+        return f"first {ROW}"
+    page, _, target = SHOWN_NORMS[name].page.partition("#")
     toc = (root / "_toc.yml").read_text(encoding="utf-8")
     if f"file: book/{page}\n" not in toc:
         return f"write book/{page}.md and list it in _toc.yml"
@@ -191,9 +202,12 @@ def find_api(name: str, norm: Norm, root: Path) -> str:
 
 @part("bibliography")
 def find_source(name: str, norm: Norm, root: Path) -> str:
+    if name not in SHOWN_NORMS:
+        return f"first {ROW}"
     text = (root / "book/references.bib").read_text(encoding="utf-8")
-    there = norm.source and re.search(rf"^@\w+{{{norm.source},", text, flags=re.MULTILINE)
-    return "" if there else f"add {norm.source or 'the source'} to book/references.bib"
+    source = SHOWN_NORMS[name].source
+    there = source and re.search(rf"^@\w+{{{source},", text, flags=re.MULTILINE)
+    return "" if there else f"add {source or 'the source'} to book/references.bib"
 
 
 def missing(name: str, root: Path = ROOT) -> list[str]:
@@ -221,16 +235,20 @@ def test_every_norm_is_complete(name: str) -> None:
 
 @pytest.fixture
 def only() -> Iterator[Callable[..., None]]:
-    """Leave one norm in the registry, with another record; put all back in their order."""
-    kept = dict(NORMS)
+    """Leave one norm in the registry, with another record or row; put all back in their order."""
+    kept, shown = dict(NORMS), dict(SHOWN_NORMS)
 
     def change(name: str, **changes: object) -> None:
+        of_row = {key: value for key, value in changes.items() if hasattr(shown[name], key)}
+        of_record = {key: value for key, value in changes.items() if key not in of_row}
         norms.NORMS.clear()
-        norms.NORMS[name] = dataclasses.replace(kept[name], **changes)
+        norms.NORMS[name] = dataclasses.replace(kept[name], **of_record)
+        SHOWN_NORMS[name] = dataclasses.replace(shown[name], **of_row)
 
     yield change
     norms.NORMS.clear()
     norms.NORMS.update(kept)
+    SHOWN_NORMS.update(shown)
 
 
 CHANGED = [
@@ -277,9 +295,17 @@ def test_a_reason_counts_where_the_part_is_absent(absent, line, only) -> None:
 
 
 def test_two_norms_of_one_color_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    twin = dataclasses.replace(NORMS["rms_norm"], color=NORMS["layer_norm"].color)
-    assert find_style("rms_norm", NORMS["rms_norm"], ROOT) == ""
-    assert "color" in find_style("rms_norm", twin, ROOT)
+    norm, color = NORMS["rms_norm"], SHOWN_NORMS["layer_norm"].color
+    assert find_style("rms_norm", norm, ROOT) == ""
+    twin = dataclasses.replace(SHOWN_NORMS["rms_norm"], color=color)
+    monkeypatch.setitem(SHOWN_NORMS, "rms_norm", twin)
+    assert "color" in find_style("rms_norm", norm, ROOT)
+
+
+def test_a_norm_that_the_book_does_not_show_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(SHOWN_NORMS, "rms_norm")
+    for key in ("style", "page", "bibliography"):
+        assert ROW in PARTS[key]("rms_norm", NORMS["rms_norm"], ROOT)
 
 
 TAKEN_AWAY = [

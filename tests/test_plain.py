@@ -85,10 +85,11 @@ def compute(name, shape, option, functions=plain, dtype=torch.float64):
 
 
 def by_reference(name, shape, option):
+    """The reference, which has the norms of torch; of another, the layer under autograd."""
+    if name.removesuffix("_eval") not in reference.__all__:
+        return by_autograd(name, shape, option)
     arrays, dy = make_arrays(name, shape, option)
     x, fixed = arrays.pop("x"), fixed_arguments(name, shape, option)
-    if name == "batch_renorm":
-        fixed["training"] = True
     if name.startswith("batch_norm"):
         mode = {"training": name == "batch_norm"}
         fixed = mode | ({"running_mean": None, "running_var": None} if mode["training"] else {})

@@ -1,7 +1,7 @@
 /* An explorer that runs in the page, without a kernel and without a network: which cells of a
    tensor share a mean? It stands whole in elements with data-explorer="cells" and small, without
    questions, behind data of normlab.book.sources.touch("explorer", {norm, layout, sizes}).
-   The arithmetic, normlabExplorer.normalize, is tested against normlab.reference. */
+   The arithmetic, normlabExplorer.normalize, is tested against normlab.layers. */
 (function () {
   "use strict";
 

@@ -67,7 +67,7 @@ def make_pictures() -> dict[str, str]:
         f"{norm}-{layout}.svg": draw_block(norm, layout)
         for norm, record in NORMS.items()
         for layout in POSITIONS
-        if "cheat sheet" not in record.absent
+        if record.torch
         if not (record.needs_positions and layout == "vectors")
     }
 

@@ -1,7 +1,8 @@
 """Write what the book shows of each norm's record: `python book/_tools/norm_tables.py`.
 
 The parts stand between marks in the pages: the data of the explorer, two tables of the cheat
-sheet, and the table of the API page. Everything in them comes from `normlab.norms`.
+sheet, and the table of the API page. Everything in them comes from `normlab.norms`, but for names,
+colors and links, which are those of `normlab.book.plotting.norms`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from pathlib import Path
 
 from normlab import layers
+from normlab.book.plotting.norms import SHOWN_NORMS
 from normlab.checks.invariances import INVARIANCES
 from normlab.norms import NORMS, Norm, parameter_axes, reduced_axes
 
@@ -43,8 +45,8 @@ CHANGES = {
 
 
 def in_sheet() -> dict[str, Norm]:
-    """The norms that have a column in the cheat sheet."""
-    return {name: norm for name, norm in NORMS.items() if "cheat sheet" not in norm.absent}
+    """The norms that have a column in the cheat sheet: those that torch has."""
+    return {name: norm for name, norm in NORMS.items() if norm.torch}
 
 
 def write_formula(norm: Norm) -> str:
@@ -162,8 +164,8 @@ def write_column(name: str, norm: Norm) -> dict[str, str]:
         **_state_cells(norm),
         "modes": modes,
         "depends": "the batch, in train" if norm.over_batch else "itself",
-        "take it for": norm.use_for,
-        "think twice": norm.caution,
+        "take it for": SHOWN_NORMS[name].use_for,
+        "think twice": SHOWN_NORMS[name].caution,
     }
 
 
@@ -178,7 +180,7 @@ def write_layers() -> str:
     """The first table of the cheat sheet."""
     norms = in_sheet()
     columns = [write_column(name, norm) for name, norm in norms.items()]
-    head = ["", *(norm.label for norm in norms.values())]
+    head = ["", *(SHOWN_NORMS[name].label for name in norms)]
     return _table([head, *([text, *(c[row] for c in columns)] for row, text in ROWS.items())])
 
 
@@ -186,8 +188,9 @@ def write_invariances() -> str:
     """The table "what changes nothing" of the cheat sheet."""
     rows = [["{ref}`norm of Wx <inv-table>`", *CHANGES]]
     for name, norm in in_sheet().items():
-        frozen = {f"{norm.label}, eval": f"{name}_frozen"} if norm.over_batch else {}
-        train = f"{norm.label}, train" if frozen else norm.label
+        title = SHOWN_NORMS[name].label
+        frozen = {f"{title}, eval": f"{name}_frozen"} if norm.over_batch else {}
+        train = f"{title}, train" if frozen else title
         for label, key in {train: name, **frozen}.items():
             rows.append([label, *("yes" if INVARIANCES[key][c] else "-" for c in CHANGES.values())])
     return _table(rows)
@@ -207,8 +210,8 @@ def write_explorer() -> str:
     """The data of the explorer, as a constant of JavaScript: its cells, given by axes."""
     shown = {
         name: {
-            "name": norm.label[0].upper() + norm.label[1:],
-            "color": norm.color,
+            "name": SHOWN_NORMS[name].label[0].upper() + SHOWN_NORMS[name].label[1:],
+            "color": SHOWN_NORMS[name].color,
             "over": {", ".join(LAYOUTS[layout]): letters_over(name, layout) for layout in LAYOUTS},
             "weight": {
                 ", ".join(LAYOUTS[layout]): letters_of_weight(name, layout) for layout in LAYOUTS
@@ -234,8 +237,8 @@ def write_api() -> str:
     for name, norm in NORMS.items():
         eps = "machine epsilon of the statistics' dtype" if norm.eps is None else f"{norm.eps:g}"
         theirs = f"{{py:func}}`{norm.torch}`" if norm.torch else "none"
-        target = norm.page.partition("#")[2]
-        first = [f"{{ref}}`{name} <{target}>`", norm.reads]
+        target = SHOWN_NORMS[name].page.partition("#")[2]
+        first = [f"{{ref}}`{name} <{target}>`", SHOWN_NORMS[name].reads]
         rows.append([*first, norm.spread, eps, weights[norm.parameters], theirs])
     return _table(rows)
 

@@ -95,7 +95,7 @@ INVARIANCES: dict[str, dict[str, bool]] = {
         for change in TRANSFORMATIONS
     }
     for name in LINEAR_NORMS
-    if name not in NORMS or NORMS[name].in_chapters
+    if name not in NORMS or NORMS[name].torch
 }
 
 

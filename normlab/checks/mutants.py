@@ -211,7 +211,7 @@ def mutants(norm: str | None = None) -> Iterator[Mutant]:
         for name, wrong in RESIDUAL_MISTAKES[norm].items():
             yield Mutant(norm, name, wrong.make, name, wrong.met or CONSTRUCTED)
         return
-    compared = (name for name in FAMILIES if NORMS[name].in_chapters)
+    compared = (name for name in FAMILIES if NORMS[name].torch)
     for like in compared if norm is None else (norm,):
         record = find_norm(like)
         for name, mistake in MISTAKES.items():

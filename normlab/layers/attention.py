@@ -25,8 +25,6 @@ class QKNorm(nn.Module):
         eps: in units of x²; None for the machine epsilon.
         elementwise_affine: learn the weights. Without them the norm commutes with a rotation of
             positions; with them it stands before the rotation, or the result is another.
-        device: of the weights.
-        dtype: of the weights.
 
     Called with query and key (\*, heads, T, head_dim), as for scaled dot-product attention, it
     returns both with their shapes. Their numbers of heads differ in grouped-query attention, which

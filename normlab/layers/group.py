@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from normlab.layers.parameters import Norm
 from normlab.layers.standardization import accumulation_dtype, affine, channel_shape, standardize
 from normlab.layers.validation import ShapeError, check_channel_vector, check_dtypes
 
@@ -71,7 +70,7 @@ def _check_groups(num_groups: int, channels: int, of: str = "") -> None:
         )
 
 
-class GroupNorm(Norm):
+class GroupNorm(nn.Module):
     """:func:`group_norm` as a module, with the signature of :class:`torch.nn.GroupNorm`.
 
     `affine=False` leaves out weight and bias, `bias=False` the bias.
@@ -79,6 +78,9 @@ class GroupNorm(Norm):
     Raises:
         ShapeError: `num_groups` is not a positive divisor of `num_channels`.
     """
+
+    weight: nn.Parameter  # or None, and so the bias
+    bias: nn.Parameter
 
     def __init__(
         self,
@@ -97,8 +99,17 @@ class GroupNorm(Norm):
         self.num_channels = num_channels
         self.eps = eps
         self.affine = affine
-        starts = {"weight": 1.0 if affine else None, "bias": 0.0 if affine and bias else None}
-        self.add_parameters((num_channels,), device, dtype, **starts)
+        empty = torch.empty(num_channels, device=device, dtype=dtype)
+        self.register_parameter("weight", nn.Parameter(empty) if affine else None)
+        self.register_parameter("bias", nn.Parameter(empty.clone()) if affine and bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 1 and the bias to 0."""
+        if self.weight is not None:
+            nn.init.ones_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize `input`."""

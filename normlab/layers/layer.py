@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from normlab.layers.parameters import Norm, as_shape
 from normlab.layers.standardization import accumulation_dtype, affine, standardize
-from normlab.layers.validation import check_dtypes, check_normalized_shape
+from normlab.layers.validation import as_shape, check_dtypes, check_normalized_shape
 
 
 def layer_norm(
@@ -55,12 +54,15 @@ def layer_norm(
     return affine(x_hat, weight, bias).to(input.dtype)
 
 
-class LayerNorm(Norm):
+class LayerNorm(nn.Module):
     """:func:`layer_norm` as a module, with the signature of :class:`torch.nn.LayerNorm`.
 
     An int stands for one axis. Weight 1 and bias 0 at the start, as in ba2016layer, Section 6;
     `elementwise_affine=False` leaves out both, `bias=False` the bias.
     """
+
+    weight: nn.Parameter  # or None, and so the bias
+    bias: nn.Parameter
 
     def __init__(
         self,
@@ -75,9 +77,18 @@ class LayerNorm(Norm):
         self.normalized_shape = as_shape(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        weight = 1.0 if elementwise_affine else None
-        start = 0.0 if elementwise_affine and bias else None
-        self.add_parameters(self.normalized_shape, device, dtype, weight=weight, bias=start)
+        empty = torch.empty(self.normalized_shape, device=device, dtype=dtype)
+        has_bias = elementwise_affine and bias
+        self.register_parameter("weight", nn.Parameter(empty) if elementwise_affine else None)
+        self.register_parameter("bias", nn.Parameter(empty.clone()) if has_bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 1 and the bias to 0."""
+        if self.weight is not None:
+            nn.init.ones_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize `input`."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from normlab.layers.parameters import Norm
 from normlab.layers.standardization import accumulation_dtype, affine
 from normlab.layers.validation import ShapeError, check_floating
 
@@ -28,8 +27,7 @@ def scale_norm(input: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -
 
     Conventions:
         the sum of squares, not their mean: with g = sqrt(D) this is RMSNorm with one weight for
-        all features. 16-bit input is computed in float32
-        and rounded once.
+        all features. 16-bit input is computed in float32 and rounded once.
 
     Source:
         nguyen2019transformers.
@@ -53,7 +51,7 @@ def scale_norm(input: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -
     return affine(x * rlength, g).to(input.dtype)
 
 
-class ScaleNorm(Norm):
+class ScaleNorm(nn.Module):
     """:func:`scale_norm` of vectors of size `dim` as a module; its weight starts at sqrt(dim)."""
 
     def __init__(
@@ -66,7 +64,12 @@ class ScaleNorm(Norm):
         super().__init__()
         self.dim = dim
         self.eps = eps
-        self.add_parameters((), device, dtype, weight=math.sqrt(dim))
+        self.weight = nn.Parameter(torch.empty((), device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to the root of `dim`."""
+        nn.init.constant_(self.weight, math.sqrt(self.dim))
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize `input`."""

@@ -45,18 +45,12 @@ def masked_batch_norm(
               \sigma_c^2 = \frac1n \sum_{m_{np} = 1} (x_{ncp} - \mu_c)^2, \qquad
               n = \sum m_{np}
 
-    It is :func:`batch_norm` of the real positions, packed into a matrix (n, C).
+    It is :func:`batch_norm` of the real positions, packed into a matrix (n, C), and takes the
+    arguments of that after the mask.
 
     Args:
         input: (N, C, \*) with at least one axis of positions; the output has its shape and dtype.
         mask: (N, \*), True where a position is real, False where it is padding.
-        running_mean: buffer (C,), or None (only in training).
-        running_var: buffer (C,), or None (only in training); in units of x².
-        weight: factors (C,), or None for 1.
-        bias: summands (C,), or None for 0.
-        training: use and record the statistics of the real positions of this batch.
-        momentum: weight of the new batch in the running statistics.
-        eps: in units of x².
 
     Raises:
         ShapeError: no positions; a mask of another shape; a single real position in training;

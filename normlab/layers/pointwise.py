@@ -7,9 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from normlab.layers.parameters import Norm, as_shape
 from normlab.layers.standardization import accumulation_dtype, affine
-from normlab.layers.validation import ShapeError, check_floating, check_normalized_shape
+from normlab.layers.validation import (
+    ShapeError,
+    as_shape,
+    check_floating,
+    check_normalized_shape,
+)
 
 
 def dyt(
@@ -59,11 +63,7 @@ def derf(
     Arguments, errors and conventions are those of :func:`dyt`, with one more.
 
     Args:
-        input: (\*, weight.shape), floating.
-        alpha: one number, () or (1,), in units of 1/x.
         shift: one number, s, without units.
-        weight: factor per feature, or None for 1.
-        bias: summand per feature, or None for 0.
 
     Source:
         chen2025stronger, Eq. 10.
@@ -90,10 +90,8 @@ def _prepare(
     return input.to(dtype), {name: v.reshape(()).to(dtype) for name, v in scalars.items()}
 
 
-class DyT(Norm):
+class DyT(nn.Module):
     """:func:`dyt`, dynamic tanh, as a module; `alpha` is the slope at the start."""
-
-    alpha: nn.Parameter
 
     def __init__(
         self,
@@ -105,8 +103,17 @@ class DyT(Norm):
         super().__init__()
         self.normalized_shape = as_shape(normalized_shape)
         self.initial_alpha = alpha
-        self.add_parameters((1,), device, dtype, alpha=alpha)
-        self.add_parameters(self.normalized_shape, device, dtype, weight=1.0, bias=0.0)
+        empty = torch.empty(self.normalized_shape, device=device, dtype=dtype)
+        self.alpha = nn.Parameter(empty.new_empty(1))
+        self.weight = nn.Parameter(empty)
+        self.bias = nn.Parameter(empty.clone())
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set alpha to its start, the weight to 1, and the bias to 0."""
+        nn.init.constant_(self.alpha, self.initial_alpha)
+        nn.init.ones_(self.weight)
+        nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """Squash `input`."""
@@ -116,11 +123,8 @@ class DyT(Norm):
         return f"{self.normalized_shape}, alpha={self.initial_alpha}"
 
 
-class Derf(Norm):
+class Derf(nn.Module):
     """:func:`derf`, dynamic erf, as a module; `alpha` is the slope at the start, the shift is 0."""
-
-    alpha: nn.Parameter
-    shift: nn.Parameter
 
     def __init__(
         self,
@@ -132,8 +136,19 @@ class Derf(Norm):
         super().__init__()
         self.normalized_shape = as_shape(normalized_shape)
         self.initial_alpha = alpha
-        self.add_parameters((1,), device, dtype, alpha=alpha, shift=0.0)
-        self.add_parameters(self.normalized_shape, device, dtype, weight=1.0, bias=0.0)
+        empty = torch.empty(self.normalized_shape, device=device, dtype=dtype)
+        self.alpha = nn.Parameter(empty.new_empty(1))
+        self.shift = nn.Parameter(empty.new_empty(1))
+        self.weight = nn.Parameter(empty)
+        self.bias = nn.Parameter(empty.clone())
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set alpha to its start, the weight to 1, and the bias and shift to 0."""
+        nn.init.constant_(self.alpha, self.initial_alpha)
+        nn.init.zeros_(self.shift)
+        nn.init.ones_(self.weight)
+        nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """Squash `input`."""

@@ -40,15 +40,11 @@ def batch_renorm(
        r &= \mathrm{clip}\!\left(\frac{\sigma_B}{\sigma}, \frac{1}{r_{max}}, r_{max}\right) \\
        d &= \mathrm{clip}\!\left(\frac{\mu_B - \mu}{\sigma}, -d_{max}, d_{max}\right)
 
+    The arguments but the last two are those of :func:`batch_norm`.
+
     Args:
-        input: (N, C, \*), floating.
         running_mean: buffer (C,) with :math:`\mu`; in training it moves towards the batch's.
         running_var: buffer (C,) with :math:`\sigma^2` (without eps); in training it moves likewise.
-        weight: factors (C,), or None for 1.
-        bias: summands (C,), or None for 0.
-        training: use, correct and record the statistics of this batch.
-        momentum: weight of the new batch in the running statistics.
-        eps: in units of x².
         r_max: largest correction of the scale; 1 for none.
         d_max: largest correction of the mean, in standard deviations; 0 for none.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from normlab.layers.parameters import Norm
 from normlab.layers.standardization import accumulation_dtype, affine, channel_shape
 from normlab.layers.validation import ShapeError, check_channel_vector, check_positions
 
@@ -108,10 +107,8 @@ def _check_channels(input: Tensor, num_channels: int) -> None:
         )
 
 
-class FilterResponseNorm(Norm):
+class FilterResponseNorm(nn.Module):
     """:func:`filter_response_norm` as a module, with its thresholded linear unit; eps is fixed."""
-
-    threshold: nn.Parameter
 
     def __init__(
         self,
@@ -123,8 +120,17 @@ class FilterResponseNorm(Norm):
         super().__init__()
         self.num_channels = num_channels
         self.eps = eps
-        starts = {"weight": 1.0, "bias": 0.0, "threshold": 0.0}
-        self.add_parameters((num_channels,), device, dtype, **starts)
+        empty = torch.empty(num_channels, device=device, dtype=dtype)
+        self.weight = nn.Parameter(empty)
+        self.bias = nn.Parameter(empty.clone())
+        self.threshold = nn.Parameter(empty.clone())
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 1, bias and threshold to 0."""
+        nn.init.ones_(self.weight)
+        nn.init.zeros_(self.bias)
+        nn.init.zeros_(self.threshold)
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize `input`."""
@@ -135,7 +141,7 @@ class FilterResponseNorm(Norm):
         return f"{self.num_channels}, eps={self.eps}"
 
 
-class GlobalResponseNorm(Norm):
+class GlobalResponseNorm(nn.Module):
     """:func:`global_response_norm` as a module; weight and bias start at 0, the identity."""
 
     def __init__(
@@ -148,7 +154,15 @@ class GlobalResponseNorm(Norm):
         super().__init__()
         self.num_channels = num_channels
         self.eps = eps
-        self.add_parameters((num_channels,), device, dtype, weight=0.0, bias=0.0)
+        empty = torch.empty(num_channels, device=device, dtype=dtype)
+        self.weight = nn.Parameter(empty)
+        self.bias = nn.Parameter(empty.clone())
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set weight and bias to 0, which gives the identity."""
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize `input`."""

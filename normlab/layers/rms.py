@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from normlab.layers.parameters import Norm, as_shape
 from normlab.layers.standardization import accumulation_dtype, affine
-from normlab.layers.validation import check_floating, check_normalized_shape
+from normlab.layers.validation import as_shape, check_floating, check_normalized_shape
 
 
 def rms_norm(
@@ -72,10 +71,6 @@ def prms_norm(
     features; the paper's formula rounds up.
 
     Args:
-        input: (\*, normalized_shape), floating or complex.
-        normalized_shape: the last sizes of `input`; their product is H.
-        weight: factors of that shape, or None for 1.
-        eps: as in :func:`rms_norm`.
         p: the part of the features that the mean square is taken from.
 
     Raises:
@@ -102,11 +97,13 @@ def prms_norm(
     return affine(x * torch.rsqrt(mean_square + eps), weight).to(input.dtype)
 
 
-class RMSNorm(Norm):
+class RMSNorm(nn.Module):
     """:func:`rms_norm` as a module, with the signature of :class:`torch.nn.RMSNorm`.
 
     An int stands for one axis. The weight starts at 1; `elementwise_affine=False` leaves it out.
     """
+
+    weight: nn.Parameter  # or None
 
     def __init__(
         self,
@@ -120,8 +117,14 @@ class RMSNorm(Norm):
         self.normalized_shape = as_shape(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        weight = 1.0 if elementwise_affine else None
-        self.add_parameters(self.normalized_shape, device, dtype, weight=weight)
+        weight = nn.Parameter(torch.empty(self.normalized_shape, device=device, dtype=dtype))
+        self.register_parameter("weight", weight if elementwise_affine else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 1."""
+        if self.weight is not None:
+            nn.init.ones_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize `input`."""

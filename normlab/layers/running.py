@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from normlab.layers.parameters import Norm
 from normlab.layers.validation import ShapeError
 
 
-class RunningNorm(Norm):
+class RunningNorm(nn.Module):
     """Parameters and buffers of the batch and instance norms; torch's names and state dict."""
 
     _version = 2  # as torch's: num_batches_tracked is part of the state
     input_dims: ClassVar[tuple[int, ...]] = ()
+    weight: nn.Parameter  # or None, and so the bias
+    bias: nn.Parameter
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
@@ -44,8 +45,10 @@ class RunningNorm(Norm):
             self.running_mean = torch.zeros(num_features, device=device, dtype=dtype)
             self.running_var = torch.ones(num_features, device=device, dtype=dtype)
             self.num_batches_tracked = torch.zeros((), device=device, dtype=torch.long)
-        starts = {"weight": 1.0 if affine else None, "bias": 0.0 if affine and bias else None}
-        self.add_parameters((num_features,), device, dtype, **starts)
+        empty = torch.empty(num_features, device=device, dtype=dtype)
+        self.register_parameter("weight", nn.Parameter(empty) if affine else None)
+        self.register_parameter("bias", nn.Parameter(empty.clone()) if affine and bias else None)
+        self.reset_parameters()
 
     def reset_running_stats(self) -> None:
         """Set the running mean to 0, the running variance to 1 and the counter to 0."""
@@ -58,7 +61,10 @@ class RunningNorm(Norm):
     def reset_parameters(self) -> None:
         """Reset the running statistics, set the weight to 1 and the bias to 0."""
         self.reset_running_stats()
-        super().reset_parameters()
+        if self.weight is not None:
+            nn.init.ones_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def count_batch(self) -> float:
         """Count a training batch and return the weight that its statistics get."""

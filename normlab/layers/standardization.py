@@ -21,13 +21,8 @@ def standardize(x: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Ten
     .. math:: \hat x = \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}}, \qquad
               \sigma^2 = \frac1n \sum (x - \mu)^2
 
-    Args:
-        x: input, already in its accumulation dtype.
-        dims: axes that share one mean.
-        eps: in units of x².
-
     Returns:
-        `x_hat` of the shape of `x`, and its mean and variance with size 1 along `dims`.
+        `x_hat` of the shape and dtype of `x`, and mean and variance with size 1 along `dims`.
 
     Source:
         ioffe2015batch, Algorithm 1; ba2016layer, Eq. 3.
@@ -84,13 +79,8 @@ def update_running_statistics(
 
     .. math:: r \leftarrow (1 - m)\, r + m\, s
 
-    Args:
-        running_mean: buffer (C,), or None to leave it out.
-        running_var: buffer (C,), or None to leave it out.
-        mean: mean of this batch.
-        var: biased variance of this batch.
-        count: values behind each mean; `var` is stored times count / (count - 1), as in torch.
-        momentum: weight of the *new* batch.
+    `momentum` m is the weight of the *new* batch; its biased `var` of `count` values is stored
+    times count / (count - 1), as in torch. A buffer of None is left out.
 
     Source:
         ioffe2015batch, Algorithm 2.

@@ -69,6 +69,11 @@ def check_normalized_shape(
     return shape
 
 
+def as_shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    """The last sizes of an input as a tuple; an int stands for one axis."""
+    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+
+
 def check_positions(input: Tensor) -> tuple[int, ...]:
     """Give the axes of the positions of an image or a sequence, (N, C, positions)."""
     check_floating(input)

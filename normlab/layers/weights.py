@@ -144,11 +144,7 @@ def weight_standardization(
 
     .. math:: \hat w_i = \frac{w_i - \overline{w_i}}{\sqrt{\mathrm{var}(w_i) + \epsilon}}
 
-    Args:
-        module: with a matrix or filters; changed in place.
-        name: of the weight.
-        dim: the axis of the outputs.
-        eps: units of w².
+    The arguments are those of :func:`weight_norm`, and `eps` in units of w².
 
     Returns:
         `module`, whose parameter `name` is computed from `parametrizations.NAME.original`. Its

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from normlab.layers.parameters import Norm, as_shape
 from normlab.layers.rms import rms_norm
 from normlab.layers.standardization import accumulation_dtype
+from normlab.layers.validation import as_shape
 
 
 def zero_centered_rms_norm(
@@ -22,16 +22,7 @@ def zero_centered_rms_norm(
 
     .. math:: y = \frac{x}{\sqrt{\frac1H \sum_i x_i^2 + \epsilon}} \odot (1 + w)
 
-    Args:
-        input: (\*, normalized_shape), floating; the output has its shape and dtype.
-        normalized_shape: the last sizes of `input`; their product is H.
-        weight: w of that shape, or None for 0.
-        eps: in units of x²; None takes the machine epsilon of the dtype of the sum.
-
-    Raises:
-        ShapeError: `normalized_shape` is empty or does not end the input's shape, or `weight`
-            has another shape.
-        DtypeError: integer input.
+    Arguments and errors are those of :func:`rms_norm`; a weight of None stands for 0.
 
     Conventions:
         1 + w is formed in float32 for 16-bit weights, where w = 1e-3 would be lost in bfloat16;
@@ -50,7 +41,7 @@ def zero_centered_rms_norm(
     return rms_norm(x, normalized_shape, factor, eps).to(input.dtype)
 
 
-class ZeroCenteredRMSNorm(Norm):
+class ZeroCenteredRMSNorm(nn.Module):
     """:func:`zero_centered_rms_norm` as a module, with w = 0 at the start.
 
     "Zero-centered" is said of the weight; no mean is subtracted from x. Weight decay pulls the
@@ -72,7 +63,13 @@ class ZeroCenteredRMSNorm(Norm):
         super().__init__()
         self.normalized_shape = as_shape(normalized_shape)
         self.eps = eps
-        self.add_parameters(self.normalized_shape, device, dtype, weight=0.0)
+        empty = torch.empty(self.normalized_shape, device=device, dtype=dtype)
+        self.weight = nn.Parameter(empty)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 0, a factor of 1."""
+        nn.init.zeros_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize `input`."""

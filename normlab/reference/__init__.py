@@ -1,4 +1,4 @@
-"""The norms in NumPy and float64: pure functions, forward and hand-derived backward.
+"""The norms that torch has, in NumPy and float64: forward and hand-derived backward, all pure.
 
 Nothing here imports torch. `NAME(...)` takes the arguments of `torch.nn.functional.NAME` and
 returns the output and a cache, what the backward pass needs. `NAME_backward(dy, cache)` returns
@@ -35,7 +35,6 @@ from normlab.reference.layer import (
     layer_norm_backward_by_node,
     layer_norm_jacobian,
 )
-from normlab.reference.length import ScaleNormCache, scale_norm, scale_norm_backward
 from normlab.reference.moments import (
     Moments,
     corrected_two_pass,
@@ -43,25 +42,6 @@ from normlab.reference.moments import (
     naive_one_pass,
     two_pass,
     welford,
-)
-from normlab.reference.pointwise import (
-    DerfGradients,
-    DyTGradients,
-    PointwiseCache,
-    derf,
-    derf_backward,
-    dyt,
-    dyt_backward,
-)
-from normlab.reference.renorm import BatchRenormCache, batch_renorm, batch_renorm_backward
-from normlab.reference.response import (
-    FilterResponseCache,
-    FilterResponseGradients,
-    GlobalResponseCache,
-    filter_response_norm,
-    filter_response_norm_backward,
-    global_response_norm,
-    global_response_norm_backward,
 )
 from normlab.reference.rms import (
     RMSNormCache,
@@ -71,51 +51,20 @@ from normlab.reference.rms import (
     rms_norm_jacobian,
 )
 from normlab.reference.standardization import Gradients, standardize, standardize_backward
-from normlab.reference.weights import (
-    WeightNormCache,
-    WeightNormGradients,
-    WeightStandardizationCache,
-    weight_norm,
-    weight_norm_backward,
-    weight_standardization,
-    weight_standardization_backward,
-)
-from normlab.reference.zero_centered import zero_centered_rms_norm, zero_centered_rms_norm_backward
 
 __all__ = [
     "BatchNormCache",
-    "BatchRenormCache",
-    "DerfGradients",
-    "DyTGradients",
-    "FilterResponseCache",
-    "FilterResponseGradients",
-    "GlobalResponseCache",
     "Gradients",
     "GroupNormCache",
     "InstanceNormCache",
     "LayerNormCache",
     "Moments",
-    "PointwiseCache",
     "RMSNormCache",
-    "ScaleNormCache",
-    "WeightNormCache",
-    "WeightNormGradients",
-    "WeightStandardizationCache",
     "batch_norm",
     "batch_norm_backward",
     "batch_norm_backward_by_node",
     "batch_norm_jacobian",
-    "batch_renorm",
-    "batch_renorm_backward",
     "corrected_two_pass",
-    "derf",
-    "derf_backward",
-    "dyt",
-    "dyt_backward",
-    "filter_response_norm",
-    "filter_response_norm_backward",
-    "global_response_norm",
-    "global_response_norm_backward",
     "group_norm",
     "group_norm_backward",
     "group_norm_backward_by_node",
@@ -134,16 +83,8 @@ __all__ = [
     "rms_norm_backward",
     "rms_norm_backward_by_node",
     "rms_norm_jacobian",
-    "scale_norm",
-    "scale_norm_backward",
     "standardize",
     "standardize_backward",
     "two_pass",
-    "weight_norm",
-    "weight_norm_backward",
-    "weight_standardization",
-    "weight_standardization_backward",
     "welford",
-    "zero_centered_rms_norm",
-    "zero_centered_rms_norm_backward",
 ]

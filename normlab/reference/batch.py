@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from normlab.norms import reduced_axes
-from normlab.reference.running import update_running
 from normlab.reference.standardization import (
     Gradients,
     affine,
@@ -18,6 +17,7 @@ from normlab.reference.standardization import (
     standardize,
     standardize_backward,
     standardize_jacobian,
+    update_running,
 )
 from normlab.reference.validation import as_channel_vector, as_float64, check_upstream
 
@@ -55,15 +55,7 @@ def batch_norm(
 
     .. math:: y = \frac{x - \mu_c}{\sqrt{\sigma_c^2 + \epsilon}} \, w_c + b_c
 
-    Args:
-        input: numbers of shape (N, C, \*).
-        running_mean: (C,) or None (only in training).
-        running_var: (C,) or None (only in training).
-        weight: (C,) or None.
-        bias: (C,) or None.
-        training: use and record the statistics of this batch.
-        momentum: weight of the new batch in the running statistics.
-        eps: units of x².
+    The arguments are those of :func:`normlab.layers.batch_norm`, as arrays of real numbers.
 
     Returns:
         the output, and a cache for :func:`batch_norm_backward` that also holds the new running

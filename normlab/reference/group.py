@@ -48,12 +48,7 @@ def group_norm(
 
     .. math:: y = \frac{x - \mu_{ng}}{\sqrt{\sigma^2_{ng} + \epsilon}} \, w_c + b_c
 
-    Args:
-        input: numbers of shape (N, C, \*).
-        num_groups: divides C.
-        weight: (C,) or None.
-        bias: (C,) or None.
-        eps: units of x².
+    The arguments are those of :func:`normlab.layers.group_norm`, as arrays of real numbers.
 
     Raises:
         ValueError: a shape that does not fit, `num_groups` that does not divide C, or a single

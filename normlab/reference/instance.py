@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from normlab.norms import reduced_axes
-from normlab.reference.running import update_running
 from normlab.reference.standardization import (
     Gradients,
     affine,
@@ -19,6 +18,7 @@ from normlab.reference.standardization import (
     standardize_backward,
     standardize_backward_by_node,
     standardize_jacobian,
+    update_running,
 )
 from normlab.reference.validation import as_channel_vector, as_float64, check_upstream
 
@@ -57,15 +57,7 @@ def instance_norm(
 
     .. math:: y = \frac{x - \mu_{nc}}{\sqrt{\sigma_{nc}^2 + \epsilon}} \, w_c + b_c
 
-    Args:
-        input: numbers of shape (N, C, \*) with at least two positions.
-        running_mean: (C,) or None.
-        running_var: (C,) or None.
-        weight: (C,) or None.
-        bias: (C,) or None.
-        use_input_stats: use and record the statistics of the input.
-        momentum: weight of the new statistics in the running ones.
-        eps: units of x².
+    The arguments are those of :func:`normlab.layers.instance_norm`, as arrays of real numbers.
 
     Returns:
         the output, and a cache that also holds the new running statistics (the arguments are

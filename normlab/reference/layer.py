@@ -49,12 +49,7 @@ def layer_norm(
 
     .. math:: y = \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot w + b
 
-    Args:
-        input: numbers of shape (\*, normalized_shape).
-        normalized_shape: the last sizes of `input`; their product is H.
-        weight: of `normalized_shape`, or None.
-        bias: of `normalized_shape`, or None.
-        eps: units of x².
+    The arguments are those of :func:`normlab.layers.layer_norm`, as arrays of real numbers.
 
     Raises:
         ValueError: a shape that does not fit.

@@ -44,11 +44,8 @@ def rms_norm(
 
     .. math:: y = \frac{x}{\sqrt{\frac1H \sum_i x_i^2 + \epsilon}} \odot w
 
-    Args:
-        input: numbers of shape (\*, normalized_shape).
-        normalized_shape: the last sizes of `input`; their product is H.
-        weight: of `normalized_shape`, or None.
-        eps: units of x²; None takes the machine epsilon of float64.
+    The arguments are those of :func:`normlab.layers.rms_norm`, as arrays of real numbers; an
+    `eps` of None is the machine epsilon of float64.
 
     Raises:
         ValueError: a shape that does not fit.

@@ -131,3 +131,10 @@ def as_gradients(
 ) -> Gradients:
     """Gradients by weight and bias in the shape that these have, here one axis; None stays None."""
     return Gradients(dx, *(None if d is None else d.reshape(shape) for d in (dweight, dbias)))
+
+
+def update_running(
+    running: np.ndarray | None, batch_value: np.ndarray, momentum: float
+) -> np.ndarray | None:
+    """Running value after one more batch, whose weight is `momentum`; None stays None."""
+    return None if running is None else (1 - momentum) * running + momentum * batch_value

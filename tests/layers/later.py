@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from normlab import layers, reference
+from normlab import layers
 
 Parameters = dict[str, Tensor]
 Function = Callable[..., Tensor]
@@ -19,10 +19,11 @@ class LaterNorm:
     """One function of `normlab.layers` as the tests call it.
 
     Attributes:
-        name: of the function, in layers and in reference.
+        name: of the function.
         shape: of the input, with a size for each axis.
         parameters: shape of each tensor argument after the input, in its order.
-        textbook: the formula, written without care; the measure of the layer's rounding.
+        textbook: the formula, written without care: in float64 what is expected of the layer, in
+            another dtype the measure of its rounding.
         mutants: mistake -> wrong version with the same arguments.
         same: change of the input -> what the output does; for parameters and eps that do not
             hinder it.
@@ -65,15 +66,8 @@ class LaterNorm:
         return made
 
     def expected(self, tensors: Parameters, dy: Tensor) -> dict[str, Tensor]:
-        """Output and gradients by the NumPy reference."""
-        arrays = [tensors[name].numpy() for name in ("input", *self.parameters)]
-        scalars = [a.item() if a.shape == () else a for a in arrays]
-        y, cache = getattr(reference, self.name)(*scalars, **self.fixed)
-        grads = getattr(reference, f"{self.name}_backward")(dy.numpy(), cache)._asdict()
-        found = {"y": y, "input": grads["dx"]}
-        for name in self.learned[1:]:
-            found[name] = grads[f"d{name}"]
-        return {name: torch.as_tensor(value, dtype=torch.float64) for name, value in found.items()}
+        """Output and gradients by the textbook formula in float64."""
+        return self.run(self.textbook, tensors, dy, torch.float64)
 
     @property
     def learned(self) -> tuple[str, ...]:

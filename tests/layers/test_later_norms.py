@@ -1,4 +1,4 @@
-"""The norms after 2016 against NumPy, in four kinds of gradients, and their mistakes."""
+"""The norms after 2016 against their formulas, in four kinds of gradients, and their mistakes."""
 
 import inspect
 
@@ -35,8 +35,8 @@ def relative_errors(norm, function, dtype=torch.float64, **regime) -> dict[str, 
 
 @every
 @pytest.mark.parametrize("regime", REGIMES)
-def test_float64_is_the_reference(norm, regime):
-    """Two implementations without common code, output and closed-form gradients."""
+def test_float64_is_the_textbook_formula(norm, regime):
+    """Two implementations without common code, output and gradients."""
     # of a mean of 1e3 the square keeps 10 digits fewer than float64 has
     allowed = 1e-9 if regime == "shifted" else 1e-12
     errors = relative_errors(norm, norm.layer, **REGIMES[regime])
@@ -47,17 +47,12 @@ MISTAKES = [(norm, label) for norm in LATER for label in norm.mutants]
 
 
 @pytest.mark.parametrize(("norm", "label"), MISTAKES, ids=[f"{n}: {m}" for n, m in MISTAKES])
-def test_mistakes_are_far_from_the_reference(norm, label):
+def test_mistakes_are_far_from_the_textbook_formula(norm, label):
     worst = max(
         max(relative_errors(norm, norm.mutants[label], **regime).values())
         for regime in (REGIMES["unit"], REGIMES["tiny"])
     )
     assert worst > 1e-4
-
-
-@every
-def test_the_textbook_formula_is_no_mistake(norm):
-    assert max(relative_errors(norm, norm.textbook).values()) < 1e-12
 
 
 @every

@@ -16,7 +16,7 @@ from normlab import reference
 from normlab.norms import NORMS as RECORDS
 from normlab.norms import label_cells
 
-NORMS = tuple(name for name, norm in RECORDS.items() if "cheat sheet" not in norm.absent)
+NORMS = tuple(name for name, norm in RECORDS.items() if norm.torch)
 SIZES = {"N": 3, "C": 4, "D": 4, "G": 2, "H": 2, "W": 5, "T": 3}
 LAYOUTS = {"(N, D)": "vectors", "(N, C, H, W)": "images", "(N, T, D)": "tokens"}
 CALL = re.compile(r"over ([A-Z/, ]+): `(nn\.[^`]+)`(?: on `(x\.[^`]+)`)?")

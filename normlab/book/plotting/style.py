@@ -14,8 +14,8 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from normlab.book.plotting.norms import SHOWN_NORMS, LineStyle
 from normlab.book.plotting.png import store_compactly
-from normlab.norms import NORMS, LineStyle
 
 
 class NormStyle(TypedDict):
@@ -36,7 +36,7 @@ _NORM_STYLES: dict[str, GroupStyle] = {
     "none": GroupStyle(color="#4d4d4d", linestyle=(0, (1.0, 1.2)), label="no norm", marker="P"),
     **{
         name: GroupStyle(color=n.color, linestyle=n.linestyle, label=n.label, marker=n.marker)
-        for name, n in NORMS.items()
+        for name, n in SHOWN_NORMS.items()
     },
 }
 NORM_COLORS: dict[str, str] = {name: style["color"] for name, style in _NORM_STYLES.items()}

@@ -17,7 +17,7 @@ from normlab.norms import NORMS
 Killers = Mapping[tuple[str, str], Set[str]]
 
 
-@experiment(like=[family for family in FAMILIES if NORMS[family].in_chapters])
+@experiment(like=[family for family in FAMILIES if NORMS[family].torch])
 def wrong_norms(
     like: str, *, seeds: tuple[NonNegativeInt, ...] = (0, 1, 2, 3, 4)
 ) -> list[dict[str, Any]]:
