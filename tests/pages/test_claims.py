@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,10 @@ def test_the_page_is_in_step_with_its_data() -> None:
     assert stale == [], "run book/_tools/claims.py, then execute.py on book/claims.ipynb"
 
 
+def test_a_quoted_finding_says_how_far_it_goes() -> None:
+    assert tool.quote_finding("deepnorm-cause").endswith("separates them. *(conjectured)*")
+
+
 def test_the_page_holds_every_statement_once() -> None:
     text = "\n".join("".join(c["source"]) for c in read_cells() if c["cell_type"] == "markdown")
     assert sorted(re.findall(r"\{#claim-(\S+) \.claim-id\}", text)) == sorted(
@@ -85,9 +91,49 @@ def test_the_page_holds_every_statement_once() -> None:
     )
 
 
+def find_wordy(claims: list[tool.Claim]) -> list[str]:
+    """Where what many believe is answered by more than a sentence, a finding and one link."""
+    wordy = []
+    for claim in claims:
+        if not claim.topic:
+            continue
+        if claim.topic not in tool.TOPICS:
+            wordy.append(f"{claim.id}: topic {claim.topic!r}; expected one of {tool.TOPICS}")
+        answer = tool.render_claim(claim).partition("\n\n")[2]
+        said = tool.QUOTED.sub("", claim.correction).strip()
+        if said and len(re.findall(r"[.?](?:\s|$)", said)) != 1:
+            wordy.append(f"{claim.id}: more than one sentence")
+        if len(re.findall(r"\{ref\}|\{cite|\]\(", answer)) != 1:
+            wordy.append(f"{claim.id}: more than one link")
+    return wordy
+
+
+def test_what_many_believe_has_one_sentence_and_one_link() -> None:
+    claims = tool.read_claims()
+    assert sum(bool(claim.topic) for claim in claims) == 25
+    assert find_wordy(claims) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda c: replace(c, topic="rest"), "001-3: topic 'rest'"),
+        (lambda c: replace(c, correction="One. And two."), "001-3: more than one sentence"),
+        (
+            lambda c: replace(c, correction="So; see {ref}`layer-norm`."),
+            "001-3: more than one link",
+        ),
+    ],
+)
+def test_a_wordy_answer_is_found(
+    change: Callable[[tool.Claim], tool.Claim], complaint: str
+) -> None:
+    claims = [change(c) if c.id == "001-3" else c for c in tool.read_claims()]
+    assert [text[: len(complaint)] for text in find_wordy(claims)] == [complaint]
+
+
 def test_what_many_believe_stands_first_and_the_rest_is_folded() -> None:
     claims = tool.read_claims()
-    assert {claim.topic for claim in claims if claim.topic} == set(tool.TOPICS)
     cells = {c["id"]: "".join(c["source"]) for c in read_cells()}
     assert list(cells).index(tool.BELIEVED) < list(cells).index("statements")
     for claim in claims:
@@ -128,6 +174,62 @@ def imported_packages(path: Path) -> set[str]:
                 elif isinstance(node, ast.Import):
                     found |= {alias.name.partition(".")[0] for alias in node.names}
     return found
+
+
+# What follows tests the checks themselves.
+
+Change = Callable[[tool.Claim], tool.Claim]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda c: replace(c, verdict="perhaps"), "001-3: verdict 'perhaps'"),
+        (lambda c: replace(c, verdict="False"), "001-3: verdict 'False'"),
+        (lambda c: replace(c, correction=" "), "001-3: an empty"),
+        (lambda c: replace(c, sources=("x2020y",)), "001-3: no source 'x2020y'"),
+        (lambda c: replace(c, see=("000-99",)), "001-3: refers to '000-99'"),
+        (lambda c: replace(c, page=""), "001-3: has to be settled"),
+        (lambda c: replace(c, anchor="nowhere"), "001-3: no anchor 'nowhere'"),
+        (lambda c: replace(c, cell="nothing"), "001-3: no cell 'nothing'"),
+        (lambda c: replace(c, here="nothing"), "001-3: no cell 'nothing' on the page"),
+        (lambda c: replace(c, here="B-design-errata"), "001-3: no anchor 'claims-B-design-errata'"),
+        (lambda c: replace(c, test="tests/pages/test_claims.py::test_none"), "001-3: no test"),
+        (lambda c: replace(c, test="tests/none.py::test_a"), "001-3: no test"),
+        (lambda c: replace(c, id="001-4"), "001-3: missing"),
+        (lambda c: replace(c, id="001-4"), "001-4: stands more than once"),
+    ],
+)
+def test_a_bad_claim_is_rejected(change: Change, complaint: str) -> None:
+    claims = [change(c) if c.id == "001-3" else c for c in tool.read_claims()]
+    found = find_complaints(claims, coverage.read_pages(), coverage.read_bib_keys())
+    assert any(text.startswith(complaint) for text in found)
+
+
+@pytest.mark.parametrize("part", ["statement", "correction", "verdict", "anchor", "sources"])
+def test_a_changed_statement_makes_the_page_stale(part: str) -> None:
+    changes = {"verdict": "true", "sources": ("ba2016layer",)}
+    claims = [
+        replace(c, **{part: changes.get(part, "other")}) if c.id == "001-4" else c
+        for c in tool.read_claims()
+    ]
+    assert "list-layer_norm_further" in find_stale_cells(read_cells(), claims)
+
+
+def test_a_changed_answer_to_what_many_believe_makes_the_page_stale() -> None:
+    claims = [replace(c, correction="other") if c.id == "001-3" else c for c in tool.read_claims()]
+    assert find_stale_cells(read_cells(), claims) == [tool.BELIEVED]
+
+
+def test_a_section_left_over_is_stale() -> None:
+    left = {"id": "list-nowhere", "source": ["text"]}
+    assert find_stale_cells([*read_cells(), left], tool.read_claims()) == ["list-nowhere"]
+
+
+def test_a_notebook_without_the_package_is_found(tmp_path: Path) -> None:
+    cell = {"cell_type": "code", "source": ["import numpy as np\n", "from torch import nn"]}
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": [cell]}), encoding="utf-8")
+    assert imported_packages(tmp_path / "a.ipynb") == {"numpy", "torch"}
 
 
 def test_an_unknown_part_of_an_entry_is_refused() -> None:

@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -200,3 +201,79 @@ def read_pages() -> dict[str, Page]:
 def test_every_claim_has_its_place() -> None:
     entries = yaml.safe_load((BOOK / "coverage.yml").read_text(encoding="utf-8"))
     assert find_complaints(entries, read_pages(), read_bib_keys(), INVENTORY) == []
+
+
+def test_the_inventory_is_complete() -> None:
+    assert len(INVENTORY) == sum(STATEMENTS.values()) + 1 + 43
+
+
+# What follows tests the check itself.
+
+
+def test_a_heading_in_a_listing_ends_no_section() -> None:
+    text = "(a)=\n## A\n\n```{exercise}\n:label: b\nWhy?\n```\n\n```python\n# no heading\n```\n"
+    text += "\nx2020y"
+    sections = read_sections([{"cell_type": "markdown", "source": text}])
+    assert list(sections) == ["a", "b"]
+    assert "x2020y" in sections["a"].text
+    assert "no heading" not in sections["a"].text
+
+
+GOOD = {"claim": "It is so.", "page": "book/a", "anchor": "top", "cell": "claim"}
+CITED = {"claim": "It is so.", "page": "book/a", "anchor": "thm", "citation": "ba2016layer"}
+TESTED = {"claim": "It is so.", "page": "book/a", "anchor": "top"} | {
+    "test": "tests/pages/test_coverage.py::test_every_claim_has_its_place"
+}
+PENDING = {"claim": "It is so.", "pending": "warmup"}
+
+
+def make_page(outputs: list[Any], source: str = "x") -> Page:
+    tags = {"metadata": {"tags": ["claim"]}}
+    texts = [
+        "(top)=\n# Title\n\n```{prf:theorem} Name\n:label: thm\nBy {cite:t}`ba2016layer`.\n```\n",
+        "(other)=\n# Other\n",
+    ]
+    first, last = ({"cell_type": "markdown", "source": text, "metadata": {}} for text in texts)
+    return read_sections(
+        [first, {"cell_type": "code", "source": source, "outputs": outputs} | tags, last]
+    )
+
+
+PAGES = {"book/a": make_page([{}]), "book/b": make_page([]), "book/c": make_page([{}], " ")}
+PAGES |= {"book/rms_norm": make_page([])}
+
+
+@pytest.mark.parametrize("entry", [GOOD, CITED, TESTED, PENDING])
+def test_a_good_entry_passes(entry: dict[str, str]) -> None:
+    assert find_complaints({"1": entry}, PAGES, {"ba2016layer"}, {"1"}) == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "complaint"),
+    [
+        ({}, "1: missing"),
+        ({"1": GOOD, "2": GOOD}, "2: not in the inventory"),
+        ({"1": {**GOOD, "claim": " "}}, "1: no claim is stated"),
+        ({"1": {**PENDING, "pending": "someday"}}, "1: unknown chapter 'someday'"),
+        ({"1": {**PENDING, "pending": "rms_norm"}}, "1: pending, but rms_norm is written"),
+        ({"1": {"claim": "It is."}}, "1: has []"),
+        ({"1": {**GOOD, "pending": "warmup"}}, "1: has ['anchor', 'cell', 'page', 'pending']"),
+        ({"1": {**GOOD, "page": "book/x"}}, "1: no page 'book/x'"),
+        ({"1": {**GOOD, "anchor": "bottom"}}, "1: no anchor 'bottom' in book/a"),
+        ({"1": {**GOOD, "cell": "other"}}, "1: no cell tagged 'other' in top"),
+        ({"1": {**GOOD, "anchor": "other"}}, "1: no cell tagged 'claim' in other"),
+        ({"1": {**CITED, "anchor": "other"}}, "1: other does not cite 'ba2016layer'"),
+        ({"1": {**GOOD, "page": "book/b"}}, "1: no cell tagged 'claim' stores an output"),
+        ({"1": {**GOOD, "page": "book/c"}}, "1: a cell tagged 'claim' holds no code"),
+        (
+            {"1": {**TESTED, "test": "tests/pages/test_coverage.py::is_not"}},
+            "1: no test 'tests/pages/",
+        ),
+        ({"1": {**TESTED, "test": "book/conftest.py::is_cell"}}, "1: no test 'book/conftest.py"),
+        ({"1": {**TESTED, "test": "tests/none.py::test_a"}}, "1: no test 'tests/none.py"),
+        ({"1": {**CITED, "citation": "x2020y"}}, "1: no citation 'x2020y' in references.bib"),
+    ],
+)
+def test_a_bad_entry_is_rejected(entries: dict[str, dict[str, str]], complaint: str) -> None:
+    found = find_complaints(entries, PAGES, {"ba2016layer"}, {"1"})
+    assert [text[: len(complaint)] for text in found] == [complaint]

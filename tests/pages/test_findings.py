@@ -204,3 +204,50 @@ def quotations() -> list[str]:
 @pytest.mark.parametrize("name", DIGESTS)
 def test_a_page_that_quotes_states_no_result_of_its_own(name) -> None:
     assert own_results(BOOK / name, quotations()) == []
+
+
+def test_a_finding_stands_by_itself(tmp_path) -> None:
+    text = CHAPTER.format(kind="conjectured", shown="small")
+    text = text.replace("At a batch of 4 in {glue:text}`runs:s` runs", "In that network")
+    path = tmp_path / "chapter.ipynb"
+    cells = [{"cell_type": "markdown", "metadata": {}, "source": [text]}]
+    path.write_text(json.dumps({"cells": cells}))
+    assert faults(path, set()) == ["few-images: quoted elsewhere, nobody knows which one it means"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "tags", "says"),
+    [
+        ("measured", [], "few-images: no code cell has this tag"),
+        ("proved", ["other"], "few-images: no code cell has this tag"),
+        ("published", [], "few-images: published where? cite it"),
+        ("measured", ["few-images"], ""),
+    ],
+)
+def test_a_finding_that_nothing_shows_is_named(tmp_path, kind, tags, says) -> None:
+    text = CHAPTER.format(kind=kind, shown="small").replace("{glue:text}`runs:s`", "5 of 5")
+    cells = [
+        {"cell_type": "code", "metadata": {"tags": tags}, "source": [], "outputs": []},
+        {"cell_type": "markdown", "metadata": {}, "source": [text]},
+    ]
+    path = tmp_path / "chapter.ipynb"
+    path.write_text(json.dumps({"cells": cells}))
+    assert faults(path, set()) == ([says] if says else [])
+    (double,) = faults(path, {"few-images"})[-1:]
+    assert double == "few-images: another page has it, too"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Take it: {finding}`few-images` ({ref}`small`).", []),
+        ("It was ahead in 5 of 5 runs.", ["5 of 5"]),
+        ("It was ahead by {glue:text}`page.ipynb::lead:s`.", ["{glue:text}`page.ipynb::lead:s"]),
+        ("It was ahead in every seed, by two nats.", ["every seed", "nats"]),
+        ("Of {glue:text}`all-verdicts` statements some are false.", []),
+    ],
+)
+def test_a_result_on_such_a_page_is_found(tmp_path, text, found) -> None:
+    page = tmp_path / "guide.md"
+    page.write_text(text)
+    assert own_results(page, []) == found

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 BOOK = Path(__file__).resolve().parents[2] / "book"
 NOTEBOOKS = sorted(p for p in BOOK.rglob("*.ipynb") if not p.parent.name.startswith("."))
 PRINTED = re.compile(r"\{(?:glue:\w+|number)\}`(?:(?P<page>[^`]*)::)?(?P<key>[^`:]+)(?::[^`]*)?`")
@@ -49,3 +51,18 @@ def test_every_bound_value_is_printed() -> None:
     prose = [*NOTEBOOKS, *BOOK.rglob("*.md"), *BOOK.glob("zh/*.yml")]
     pages = {str(path.relative_to(BOOK)): read_prose(path) for path in prose}
     assert find_unprinted(bound, pages) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("It is {glue:text}`gap`.", set()),
+        ("It is {glue:text}`gap:s`.", set()),
+        ("It is {glue:text}`a.ipynb::gap:s`, {number}`../a.ipynb::gap`.", set()),
+        ("It is {glue:text}`b.ipynb::gap:s`.", {("a", "gap")}),
+        ("It is {glue:text}`gaps`.", {("a", "gap")}),
+        ("The gap.", {("a", "gap")}),
+    ],
+)
+def test_what_no_page_prints_is_found(text: str, left: set[tuple[str, str]]) -> None:
+    assert find_unprinted({"a": {"gap"}}, {"a.ipynb": text, "b.md": "gap"}) == left

@@ -85,6 +85,13 @@ def make_good() -> Any:
     )
 
 
+def test_a_good_notebook_keeps_all_rules() -> None:
+    notebook = make_good()
+    assert {name: list(rule(notebook)) for name, rule in hygiene.RULES.items()} == {
+        name: [] for name in hygiene.RULES
+    }
+
+
 OK = stream("1\n")
 LOOP = "for x, y in data:\n    loss(x, y).backward()\n    optimizer.step()"
 ALT = FIGURE["image"]
@@ -209,6 +216,13 @@ def test_no_line_of_a_page_is_lost(path: Path) -> None:
     assert hygiene.lost_lines(path.read_text(encoding="utf-8")) == []
 
 
+def test_a_lost_line_is_found() -> None:
+    assert hygiene.lost_lines("It is 23.6\n% with 32 images.\n\n% generated\n") == [
+        "% with 32 images."
+    ]
+    assert hygiene.lost_lines("```\na\n% b\n```\n") == []
+
+
 def test_every_rule_has_been_shown_to_reject() -> None:
     assert {rule for rule, _, _ in BAD} == set(hygiene.RULES)
 
@@ -269,6 +283,21 @@ def test_the_list_of_typed_numbers_is_current() -> None:
     assert stale_entries(hygiene.load_typed_numbers(), sources) == []
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"notebook": "a", "number": "0.5"},
+        {"notebook": "a", "number": 0.5, "reason": "a constant"},
+        {"notebook": "a", "number": "0.7", "reason": "a constant"},
+        {"notebook": "b", "number": "0.5", "reason": "a constant"},
+    ],
+)
+def test_an_entry_without_use_or_reason_is_found(entry: dict[str, Any]) -> None:
+    assert stale_entries([entry], {"a": "It is 0.5."}) != []
+    good = {"notebook": "a", "number": "0.5", "reason": "a constant"}
+    assert stale_entries([good], {"a": "It is 0.5."}) == []
+
+
 # The order of the book.
 
 
@@ -307,3 +336,11 @@ def test_every_page_has_its_place() -> None:
     index = "\n".join(contents)
     notebooks = {p.relative_to(ROOT).with_suffix("").as_posix() for p in NOTEBOOKS}
     assert misplaced(toc, index, notebooks) == []
+
+
+def test_a_page_without_a_place_is_found() -> None:
+    toc = {"root": "book/index", "parts": [{"chapters": [{"file": "book/a"}, {"file": "book/b"}]}]}
+    index = "{doc}`The first <a>` and [the second](b.ipynb)"
+    assert misplaced(toc, index, {"book/a", "book/b"}) == []
+    assert misplaced(toc, "{doc}`a`", {"book/a"}) == ["book/b is listed on no page of contents"]
+    assert misplaced(toc, index, {"book/solutions/a"}) == ["book/solutions/a is not in _toc.yml"]

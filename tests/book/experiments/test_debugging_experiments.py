@@ -13,7 +13,7 @@ from normlab.book.experiments.debugging.gradient_accumulation import (
     accumulate,
     gradient_accumulation,
 )
-from normlab.book.experiments.debugging.norm_weight_decay import make_groups
+from normlab.book.experiments.debugging.norm_weight_decay import make_groups, norm_weight_decay
 from normlab.book.experiments.debugging.recalibration import recompute_statistics_
 from normlab.book.experiments.debugging.several_devices import (
     measure_moments,
@@ -177,3 +177,11 @@ def test_a_convention_as_a_layer_starts_at_scale_one(name):
     x = torch.randn(4, 16, generator=torch.Generator().manual_seed(0))
     y = rms_conventions.ConventionLayer(name, 16)(x)
     assert torch.allclose(y.square().mean(-1), torch.ones(4), atol=1e-4)
+
+
+def test_decay_of_everything_shrinks_the_weights_of_norms():
+    everything, matrices = (
+        norm_weight_decay("batch_norm", decayed, seed=0, steps=60)["norm_weight"]
+        for decayed in ("everything", "matrices")
+    )
+    assert everything < 0.95 < 1.0 < matrices

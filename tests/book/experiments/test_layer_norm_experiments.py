@@ -11,6 +11,7 @@ from normlab.book.experiments.layer_norm import (
     restoring_the_input,
     usual_checks,
 )
+from normlab.book.experiments.layer_norm.routing import routing
 from normlab.book.experiments.numerics.eps_forms import output_size
 
 
@@ -106,3 +107,10 @@ def test_usual_checks_miss_what_check_layer_finds():
     assert counts["values"] <= 5
     assert counts["random gradient"] <= 9
     assert counts["check_layer"] == len(wrong) == 11
+
+
+def test_both_experts_learn_at_the_rate_that_is_asked_for():
+    result = routing.sweep(norm=["none"], lr=[1e-3, 1e-2], seed=[0], rare=0.3, steps=60)
+    slow, fast = result.itertuples()
+    assert fast.rare_loss < 0.7 * slow.rare_loss
+    assert fast.common_loss < 0.7 * slow.common_loss

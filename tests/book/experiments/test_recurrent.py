@@ -104,3 +104,30 @@ def test_a_longer_sequence_is_tested():
     errors = longer_sequences.longer_sequences("batch_norm", 5e-3, 0, **short)["test_errors"]
     assert len(errors) == 2
     assert all(0 < e < 10 for e in errors)
+
+
+def test_layer_norm_trains_the_gru_faster():
+    norms = ["none", "layer_norm"]
+    result = recurrent_digits.recurrent_digits.sweep(
+        norm=norms, gain=[1.0], batch_size=[32], seed=[0]
+    )
+    (plain,), (layer,) = (recurrent_digits.final_losses(result, n, 32) for n in norms)
+    assert layer < 0.75 * plain
+    assert result.curve.map(len).tolist() == [20, 20]
+
+
+def test_a_small_first_gain_slows_layer_norm():
+    result = recurrent_digits.recurrent_digits.sweep(norm=["layer_norm"], batch_size=[32], seed=[0])
+    ((small,), (one,)) = (
+        recurrent_digits.final_losses(result, "layer_norm", 32, gain) for gain in (0.1, 1.0)
+    )
+    assert small > 1.2 * one
+
+
+def test_a_rate_near_zero_learns_no_sums():
+    short = {"length": 4, "test_lengths": (4,), "steps": 110}
+    still, learned = (
+        longer_sequences.longer_sequences("none", lr, 0, **short)["early_loss"]
+        for lr in (1e-6, 3e-2)
+    )
+    assert learned < 0.1 * still
