@@ -43,7 +43,7 @@ def _limited(seconds: float | None) -> Iterator[None]:
 # arguments of Python, as messages name them -> the flag
 _FLAGS = (
     *CONVENTIONS,
-    *("axis", "call", "dtype", "dtypes", "ignore", "like", "select", "shape", "weight_shape"),
+    *("axis", "dtype", "dtypes", "ignore", "like", "select", "shape", "weight_shape"),
 )
 
 
@@ -73,6 +73,7 @@ def in_flags(message: str) -> str:
         message = re.sub(rf"^{name}: ", f"{flag}: ", message)
         message = re.sub(rf"(?<=[Pp]ass ){name}=(?!\w)", flag, message)
     message = message.replace("example_input: ", "--shape or --example: ")
+    message = message.replace("counts: wrap it", "counts: pass --select '[0]', or wrap it")
     message = re.sub(r"quoted(\d+)quoted", lambda m: quoted[int(m[1])], message)
     if "Construct a class first" in message or "construct it first" in message:
         message += " (--init)"

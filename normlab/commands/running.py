@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from normlab.checks import CONVENTIONS, check_layer
 from normlab.checks.fingerprint import identify
 from normlab.checks.inspection import doctor
+from normlab.commands.adapting import adapt
 from normlab.commands.loading import CommandError, construct, construct_named, load_object
 
 
@@ -36,8 +37,6 @@ def _check(options: argparse.Namespace) -> Answer:
     asked = (
         "axis",
         "weight_shape",
-        "call",
-        "select",
         "dtype",
         "dtypes",
         "double_backward",
@@ -46,6 +45,8 @@ def _check(options: argparse.Namespace) -> Answer:
     )
     given = {name: getattr(options, name) for name in (*asked, "batch_of_one", *CONVENTIONS)}
     given = {name: value for name, value in given.items() if value is not None}
+    if callable(layer):
+        layer = adapt(layer, options.like, options.call, options.select)
     report = check_layer(layer, like=options.like, shape=_one_shape(options), **given)
     return Answer(report.to_dict(), report, 0 if report.passed else 1)
 
