@@ -1,4 +1,4 @@
-"""One run of the command line, from its words to the exit status."""
+"""One run of the command line, from its arguments to the exit status."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def in_flags(message: str) -> str:
         quoted.append(found[0])
         return f"quoted{len(quoted) - 1}quoted"
 
-    # what somebody typed is said as it was typed
+    # what was typed is repeated as it was typed
     message = re.sub(r"(?<!\w)'[^']*'|\"[^\"]*\"", put_aside, message)
     message = re.sub(
         r"\b(shape|axis|weight_shape)=\(([\d, ]+)\)",
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser(families).parse_args(arguments)
     try:
         _check_syntax(options)
-        # what a layer prints is none of the report
+        # what a layer prints is no part of the report
         with contextlib.redirect_stdout(sys.stderr), _limited(options.limit):
             from normlab.commands.running import run
 

@@ -218,7 +218,7 @@ class ForeignLayer:
         return other
 
     def wrapped(self, how: Callable[[Callable[..., Any], Tensor], Any]) -> ForeignLayer:
-        """The layer with something done before or behind it: `how(layer, x)`."""
+        """The layer with something done before or after it: `how(layer, x)`."""
         layer = Wrapped(self.function, how)
         modules = [layer] if self.copies else self.modules
         return ForeignLayer(
