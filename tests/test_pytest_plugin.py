@@ -69,7 +69,7 @@ def test_the_fixture_in_a_project(project):
     done = run_pytest(project, "-q")
     assert "2 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     assert "Bessel" in done.stdout
-    assert "select='[0]'" in done.stdout
+    assert "wrap it, a function as `lambda *args: layer(*args)[0]`" in done.stdout
 
 
 def test_a_failure_prints_the_report_and_nothing_of_our_code(project):

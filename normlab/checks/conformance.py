@@ -13,7 +13,6 @@ from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.half import check_half_precision, check_weight_cast
 from normlab.checks.numerics import check_values, give_running
 from normlab.checks.probing import ForeignFunction
-from normlab.checks.probing.adapting import adapt
 from normlab.checks.probing.inputs import Declared, ParameterMismatch, sizes_of
 from normlab.checks.probing.modules import ForeignModule, as_norm
 from normlab.checks.probing.state import preserve_state, uncompiled
@@ -84,8 +83,6 @@ def check_layer(
     weight_shape: Sequence[int] | None = None,
     double_backward: bool = False,
     raise_on_failure: bool = False,
-    call: str | None = None,
-    select: str | None = None,
     dtype: Any = None,
     dtypes: Collection[Any] | None = None,
     forward_only: bool = False,
@@ -108,7 +105,8 @@ def check_layer(
     16-bit dtype may conform, and the report's `untested` says so.
 
     Args:
-        layer: a function or a module.
+        layer: a function or a module of one tensor that returns one; wrap what is called otherwise,
+            as `lambda x, weight: kernel(weight, x)[0]`.
         like: a name of :data:`normlab.norms.NORMS`, such as "layer_norm" or "scale_norm".
         shape: shape of an input; for a module it is inferred where possible, and every rank that
             its parameters fit is asked of it, but one rank alone of a batch or instance norm. A
@@ -121,10 +119,6 @@ def check_layer(
             (heads, 1, features) for one weight a head; () for none.
         double_backward: also differentiate twice.
         raise_on_failure: raise instead of returning a report with failures.
-        call: how the layer is called, as "f(x, weight)" or "f(x, torch.zeros_like(x))": an
-            expression with `f`, the layer, `x`, the input, and, for a function, the parameters of
-            its family.
-        select: what stands behind the result to get the tensor that counts, as "[0]".
         dtype: of the inputs; "float64", "bfloat16" or "float16", also as a torch.dtype, for a layer
             that takes no float32. Values and gradients alone are compared then.
         dtypes: those to be tried, of "float32", "bfloat16" and "float16"; all by default.
@@ -153,8 +147,6 @@ def check_layer(
     """
     scope = Scope.of(dtype, dtypes, forward_only, empty, batch_of_one, double_backward)
     shape = None if shape is None else sizes_of(shape)
-    if like in FAMILIES and callable(layer) and not isinstance(layer, type):
-        layer = adapt(layer, like, call, select)
     report = examine(
         layer,
         like=like,

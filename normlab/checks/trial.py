@@ -13,6 +13,7 @@ from torch import Tensor
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import BATCH, Inputs, Results, make_inputs, oracle, results_of
 from normlab.checks.probing import ForeignNorm
+from normlab.checks.probing.layer import WRAP_IT
 from normlab.norms import NORMS, Case, Norm
 
 T = TypeVar("T")
@@ -121,10 +122,8 @@ class Trial:
             # retry on a clone: a leaf forbids what the check of the input is to report
             y, leaves = self.layer(inputs.case, x.clone(), weight, bias, training=training)
         if not isinstance(y, Tensor):
-            raise NoTensor(
-                f"the layer returns a {type(y).__name__} and not one tensor. Say which part of it "
-                "counts: pass select='[0]', or wrap it: `lambda *args: layer(*args)[0]`"
-            )
+            kind = type(y).__name__
+            raise NoTensor(f"the layer returns a {kind} and not one tensor. {WRAP_IT}")
         wanted = backward and self.scope.backward
         if wanted and y.shape == x.shape and y.requires_grad:
             try:

@@ -1,4 +1,4 @@
-"""One run of the command line, from its words to the exit status."""
+"""One run of the command line, from its arguments to the exit status."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _limited(seconds: float | None) -> Iterator[None]:
 # arguments of Python, as messages name them -> the flag
 _FLAGS = (
     *CONVENTIONS,
-    *("axis", "call", "dtype", "dtypes", "ignore", "like", "select", "shape", "weight_shape"),
+    *("axis", "dtype", "dtypes", "ignore", "like", "select", "shape", "weight_shape"),
 )
 
 
@@ -60,7 +60,7 @@ def in_flags(message: str) -> str:
         quoted.append(found[0])
         return f"quoted{len(quoted) - 1}quoted"
 
-    # what somebody typed is said as it was typed
+    # what was typed is repeated as it was typed
     message = re.sub(r"(?<!\w)'[^']*'|\"[^\"]*\"", put_aside, message)
     message = re.sub(
         r"\b(shape|axis|weight_shape)=\(([\d, ]+)\)",
@@ -73,6 +73,7 @@ def in_flags(message: str) -> str:
         message = re.sub(rf"^{name}: ", f"{flag}: ", message)
         message = re.sub(rf"(?<=[Pp]ass ){name}=(?!\w)", flag, message)
     message = message.replace("example_input: ", "--shape or --example: ")
+    message = message.replace("counts: wrap it", "counts: pass --select '[0]', or wrap it")
     message = re.sub(r"quoted(\d+)quoted", lambda m: quoted[int(m[1])], message)
     if "Construct a class first" in message or "construct it first" in message:
         message += " (--init)"
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser(families).parse_args(arguments)
     try:
         _check_syntax(options)
-        # what a layer prints is none of the report
+        # what a layer prints is no part of the report
         with contextlib.redirect_stdout(sys.stderr), _limited(options.limit):
             from normlab.commands.running import run
 

@@ -67,7 +67,7 @@ def _is_dotted(name: str) -> bool:
 
 
 def _hint(name: str) -> str:
-    """What somebody may have meant by a name that is none; empty if that is not clear."""
+    """What was meant by a name of another form; empty if that is not clear."""
     called = re.fullmatch(r"([^()]+)\((.*)\)", name)
     if called:
         return f". Pass its arguments with --init: {called[1]} --init {called[2]!r}"
@@ -83,7 +83,7 @@ def _load_module(where: str) -> types.ModuleType:
     try:
         if not where.endswith(".py"):
             if "" not in sys.path:
-                sys.path.insert(0, "")  # what stands in the current folder can be imported
+                sys.path.insert(0, "")  # modules of the current folder can be imported
             return importlib.import_module(where)
         path = Path(where)
         spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -162,7 +162,7 @@ def read_literals(arguments: str, flag: str) -> tuple[list[Any], dict[str, Any]]
 
 
 def construct_named(text: str, flag: str, *before: Any) -> Any:
-    """Make what `module:Object(arguments)` says, as of a configuration or an optimizer.
+    """Make what `module:Object(arguments)` names, such as a configuration or an optimizer.
 
     Without parentheses, a class is called without arguments. Those in `before` come first.
 

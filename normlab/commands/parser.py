@@ -65,10 +65,10 @@ def _names(text: str) -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Asks whether another option or choice was meant."""
+    """Suggests the option or choice that was meant."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the message, with what comes near to what was typed, and exit."""
+        """Print the message, with the nearest option or choice, and exit."""
         chosen = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         unknown = re.search(r"unrecognized arguments: (--[\w-]+)", message)
         near: list[str] = []
@@ -158,7 +158,7 @@ def _add_check(check: argparse.ArgumentParser, families: tuple[str, ...]) -> Non
         "--no-empty", dest="empty", action="store_false", help="give no input without rows"
     )
     group.add_argument(
-        "--no-batch-of-one", dest="batch_of_one", action="store_false", help="nor a single sample"
+        "--no-batch-of-one", dest="batch_of_one", action="store_false", help="give no single sample"
     )
     group.add_argument("--double-backward", action="store_true", help="also differentiate twice")
     group = check.add_argument_group("conventions, which do not count as mistakes")

@@ -10,18 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normlab.checks import CONVENTIONS, check_layer
+from normlab.checks import check_layer
 from normlab.checks.fingerprint import identify
 from normlab.checks.inspection import doctor
+from normlab.commands.adapting import adapt
 from normlab.commands.loading import CommandError, construct, construct_named, load_object
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command has to say."""
+    """What a command returns."""
 
     values: dict[str, Any]  #: the report as plain values
-    report: Any  #: itself
+    report: Any  #: the report itself
     status: int  #: exit status
 
 
@@ -31,21 +32,15 @@ def run(options: argparse.Namespace) -> Answer:
     return commands[options.command](options)
 
 
+# what every command takes, and what `check` needs before it asks; the rest is for check_layer
+_NOT_ASKED = {"command", "object", "init", "shape", "json", "limit", "like", "call", "select"}
+
+
 def _check(options: argparse.Namespace) -> Answer:
     layer = construct(load_object(options.object), options.init)
-    asked = (
-        "axis",
-        "weight_shape",
-        "call",
-        "select",
-        "dtype",
-        "dtypes",
-        "double_backward",
-        "forward_only",
-        "empty",
-    )
-    given = {name: getattr(options, name) for name in (*asked, "batch_of_one", *CONVENTIONS)}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {k: v for k, v in vars(options).items() if k not in _NOT_ASKED and v is not None}
+    if callable(layer):
+        layer = adapt(layer, options.like, options.call, options.select)
     report = check_layer(layer, like=options.like, shape=_one_shape(options), **given)
     return Answer(report.to_dict(), report, 0 if report.passed else 1)
 

@@ -20,7 +20,7 @@ def page_address(page: str) -> str | None:
 def show(report: Any, *, every: bool = False, say: Callable[[str], str] = str) -> None:
     """Print the report of any command, with all modules of a group or the first of them.
 
-    `say` puts what a check says into the words of the command line.
+    `say` puts a message into the words of the command line.
     """
     if not sys.stdout.isatty():
         print(report.to_text(every=every) if hasattr(report, "to_text") else say(str(report)))

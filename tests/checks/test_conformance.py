@@ -340,6 +340,11 @@ def test_declared_weight_offset_and_momentum():
         (lambda: check_layer(nn.LayerNorm, like="layer_norm"), TypeError, "Construct"),
         (lambda: check_layer(3, like="layer_norm"), TypeError, "layer"),
         (lambda: check_layer(F.layer_norm, like="layer_norm", epsilon=1), TypeError, "epsilon"),
+        (
+            lambda: check_layer(F.layer_norm, like="layer_norm", call="f(x)"),
+            TypeError,
+            "call: not a",
+        ),
         (lambda: check_layer(F.layer_norm, like="layer_norm", divisor="m"), ValueError, "divisor"),
         (lambda: check_layer(F.layer_norm, like="layer_norm", eps=-1.0), ValueError, "eps"),
         (lambda: check_layer(nn.Identity(), like="layer_norm"), ValueError, "shape="),

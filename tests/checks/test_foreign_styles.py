@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from torch_version import script
 
 from normlab import check_layer
+from normlab.commands import main
 
 
 class FusedResidual(nn.Module):
@@ -111,14 +114,24 @@ class ChannelsLast(nn.Module):
         return y.permute(0, 3, 1, 2)
 
 
-RESIDUAL = {"call": "f(x, torch.zeros_like(x))", "select": "[0]"}
+class WithoutResidual(nn.Module):
+    """A fused layer, made into one that takes its input alone and returns one tensor."""
+
+    def __init__(self, fused: nn.Module):
+        super().__init__()
+        self.fused = fused
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fused(x, torch.zeros_like(x))[0]
+
+
 RIGHT = {
-    "fused residual, a pair": (FusedResidual(), "layer_norm", RESIDUAL),
+    "fused residual, a pair": (WithoutResidual(FusedResidual()), "layer_norm", {}),
     "parameters first": (parameters_first, "rms_norm", {"eps": 1e-6}),
-    "parameters first, by a call": (
-        unusual,
+    "parameters first, wrapped": (
+        lambda x, weight: unusual(weight, x)[0],
         "rms_norm",
-        {"call": "f(weight, x)", "select": "[0]", "eps": 1e-6},
+        {"eps": 1e-6},
     ),
     "bfloat16 only": (bfloat16_only, "layer_norm", {"dtype": "bfloat16"}),
     "NumPy": (
@@ -147,7 +160,7 @@ def test_a_scripted_layer_passes():
 
 
 WRONG = {
-    "fused residual": (FusedResidual(bessel=True), "layer_norm", RESIDUAL, "bessel"),
+    "fused residual": (WithoutResidual(FusedResidual(bessel=True)), "layer_norm", {}, "bessel"),
     "parameters first": (parameters_first_wrong, "rms_norm", {"eps": 1e-6}, "eps_outside"),
     "bfloat16 only": (
         bfloat16_only_wrong,
@@ -174,7 +187,7 @@ def test_a_wrong_layer_in_a_foreign_style_does_not(name):
 
 
 def test_what_could_not_be_tested_says_what_to_pass():
-    with pytest.raises(ValueError, match=r"could not be tested.*select='\[0\]'"):
+    with pytest.raises(ValueError, match=r"could not be tested.*wrap it.*args\)\[0\]"):
         check_layer(lambda x, w, b: (F.layer_norm(x, w.shape, w, b), x), like="layer_norm")
     with pytest.raises(ValueError, match=r"Pass dtype='bfloat16'.*cast inside"):
         check_layer(bfloat16_only, like="layer_norm")
@@ -185,11 +198,6 @@ def test_what_could_not_be_tested_says_what_to_pass():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"select": "0"}, "select: got '0'"),
-        ({"select": "[f()]"}, "select: got"),
-        ({"call": "f(x"}, "call: got 'f[(]x'"),
-        ({"call": "f(y)"}, "'y' in it is unknown"),
-        ({"call": "f(weight)"}, "f or x is missing"),
         ({"dtype": "float12"}, "dtype: got 'float12'"),
         ({"dtypes": ["half"]}, "dtypes: got 'half'"),
     ],
@@ -236,3 +244,28 @@ def test_a_compiled_layer_is_compared_once_compiled(backend):
     report = check_layer(torch.compile(nn.LayerNorm(6), backend=backend), like="layer_norm")
     assert "compiled" in report.checks
     assert [f.mistake for f in report.failures] == ["compiled_differs"] * (backend is doubling)
+
+
+BY_CALL = ["--call", "f(weight, x)", "--select", "[0]", "--eps", "1e-6"]
+RESIDUAL = ["--call", "f(x, torch.zeros_like(x))", "--select", "[0]"]
+
+
+@pytest.mark.parametrize(
+    ("words", "mistake"),
+    [
+        (["unusual", "--like", "rms_norm", *BY_CALL], None),
+        (["FusedResidual", "--like", "layer_norm", *RESIDUAL], None),
+        (
+            ["FusedResidual", "--init", "bessel=True", "--like", "layer_norm", *RESIDUAL],
+            "bessel",
+        ),
+    ],
+    ids=["parameters first", "fused residual", "fused residual, wrong"],
+)
+def test_the_command_line_says_how_a_layer_is_called(words, mistake, capsys):
+    name, *options = words
+    assert main(["check", f"{__file__}:{name}", *options, "--json"]) == (
+        0 if mistake is None else 1
+    )
+    failures = json.loads(capsys.readouterr().out)["failures"]
+    assert mistake is None or any(mistake in (f["mistake"] or "") for f in failures)

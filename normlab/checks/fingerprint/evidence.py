@@ -38,7 +38,7 @@ class Evidence:
         self.eps_doubt = 0.0  #: relative uncertainty of `eps_value`
         self.eps_follows_dtype = False  #: whether float32 and float64 have different ones
         self.running: Running | None = None  #: running statistics that move as torch's do
-        #: function behind the norm, which is taken away from `probe` and `layer`
+        #: pointwise function after the norm, removed from `probe` and `layer`
         self.behind: FunctionBehind | None = None
         self.spread = "mean square"  #: or "sum of squares", where n is left out
         self.channel: int | None = None  #: axis of the channels, of a norm that has channels

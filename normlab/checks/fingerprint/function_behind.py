@@ -1,8 +1,9 @@
-"""A function of each output that stands behind a norm: taken away for the probing, then named."""
+"""A pointwise function after a norm: removed for the probing, then named."""
 
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,7 @@ _LIFT = 48.0
 
 @dataclass(frozen=True)
 class FunctionBehind:
-    """A function that stands behind a norm."""
+    """A pointwise function after a norm."""
 
     name: str  #: "relu", "silu" and so on
     function: Function  #: of a tensor
@@ -42,7 +43,7 @@ class FunctionBehind:
 
 
 def _lifted(bias: str | Tensor) -> Callable[[Any, Tensor], Tensor]:
-    """With a larger bias, a function such as relu gives what it gets; the bias is taken off."""
+    """With so large a bias, functions such as relu return their input; it is subtracted again."""
 
     def call(layer: Any, x: Tensor) -> Tensor:
         tensor = layer.get_parameter(bias) if isinstance(bias, str) else bias
@@ -58,14 +59,10 @@ def _odd(layer: Any, x: Tensor) -> Tensor:
     return layer(x) - layer(-x)
 
 
-def _as_it_is(layer: Any, x: Tensor) -> Any:
-    return layer(x)
-
-
 def without_function(original: ForeignLayer, layer: ForeignLayer) -> Iterator[ForeignLayer]:
-    """The layer without a function at its end, in every way in which that can be had.
+    """The layer without the function at its end, by each way that may remove it.
 
-    The original has parameters of their own dtype, the layer those in which it can be called.
+    `original` is wrapped; `layer` is the same in the dtype of the probing.
     """
     x = layer.input(8)
     for name, tensor in layer.tensors.items():
@@ -90,7 +87,7 @@ def with_function(layer: ForeignLayer) -> ForeignLayer:
     assert isinstance(fresh.function, Wrapped)
     if not layer.copies:
         fresh.function = copy.copy(fresh.function)
-    fresh.function.how = _as_it_is
+    fresh.function.how = operator.call
     return fresh
 
 

@@ -30,9 +30,9 @@ def _sorted(layer: Layer, axis: int, order: Tensor) -> Wrapped:
 def read_interleaved(
     layer: Layer, size: int, seen: InterleavedGroups, read: Callable[[Layer], Fingerprint]
 ) -> Fingerprint | None:
-    """What a norm over every G-th channel is, but for its order; None where it is something else.
+    """The report of a group norm whose groups hold every G-th channel; None of anything else.
 
-    `size` is that of the axis of channels, and `read` identifies the layer once they are in order.
+    `size` is the number of channels, and `read` identifies the layer once they are in order.
     """
     axis, groups = seen.axis, seen.groups
     order = torch.arange(size).view(-1, groups).mT.flatten()

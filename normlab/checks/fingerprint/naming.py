@@ -14,7 +14,7 @@ from normlab.norms import NORMS, Norm, parameter_axes, reduced_axes
 
 @dataclass(frozen=True)
 class _Arrangement:
-    """One way in which a norm may lie in an input: with its channels on some axis."""
+    """A norm with its channels on one of the axes of an input."""
 
     name: str
     over: frozenset[int]  #: axes that share statistics
@@ -126,7 +126,7 @@ def _name(found: Evidence, carried: set[int]) -> str:
 
 
 def _ask(found: Evidence, names: dict[str, None]) -> str:
-    """The one of several norms that is over its cells at another shape, too.
+    """Of several norms, the one that reduces the same axes as the layer at another shape.
 
     A norm of trailing axes keeps its normalized shape, one of channels takes any number of
     positions.
@@ -144,7 +144,7 @@ def _ask(found: Evidence, names: dict[str, None]) -> str:
 
 
 def _variant(found: Evidence, carried: set[int]) -> str:
-    """A norm of parts of what it usually takes together, which the report says; empty if none is.
+    """A norm of parts of its usual group, which the report names; empty if there is none.
 
     Groups of channels of one position or one frame, and blocks of the features of an RMS norm.
     """

@@ -34,7 +34,7 @@ def _set(probe: ForeignLayer, roles: _Roles, *, neutral: bool) -> bool:
 
 
 def _value(probe: ForeignLayer, roles: _Roles, kind: str) -> Tensor | None:
-    """The weight or bias as it stands, in float64, to be broadcast against the input."""
+    """The weight or bias of now in float64, in a shape that broadcasts against the input."""
     for name, role in roles.items():
         if role.kind == kind:
             view = [size if axis in role.axes else 1 for axis, size in enumerate(probe.shape)]
@@ -90,7 +90,7 @@ def read_precision(found: Evidence) -> None:
 
 
 def _half_probe(layer: ForeignLayer) -> ForeignLayer | str:
-    """A copy that answers half-precision inputs in kind, or why there is none.
+    """A copy that returns half precision for half-precision inputs, or why there is none.
 
     Parameters stay in their own dtype where the layer takes that, as under autocast.
     """

@@ -19,7 +19,7 @@ def cancelled_bias(run: ModelRun) -> Found:
             continue
         for call in run.trace.calls.values():
             bias = getattr(call.module, "bias", None)
-            feeds = call.returned is not None and call.returned[0] == norm.call.layout[0]
+            feeds = call.returned is not None and call.returned.address == norm.call.layout.address
             if not feeds or call.name == norm.path or not isinstance(bias, nn.Parameter):
                 continue
             if not _is_removed(norm, call, bias):
@@ -35,15 +35,12 @@ def cancelled_bias(run: ModelRun) -> Found:
 
 
 def _axes_of_bias(norm: FoundNorm, call: ModuleCall, size: int) -> list[int]:
-    """Axes of the norm's input along which the bias may lie.
-
-    A convolution adds it along axis 1 of what it returns. The norm may read that memory in another
-    order, so that the stride of the axis tells which it has become.
-    """
-    shape, strides = norm.call.shape, norm.call.layout[1]
+    """Axes of the norm's input along which the bias may lie."""
+    shape, strides = norm.call.shape, norm.call.layout.strides
     long = [axis for axis in range(1, len(shape)) if shape[axis] == size]
     if isinstance(call.module, nn.modules.conv._ConvNd) and call.returned is not None:
-        stride = call.returned[1][-call.module.weight.dim() + 1]
+        # axis 1 of what it returned, which the norm may read in another order of axes
+        stride = call.returned.strides[-call.module.weight.dim() + 1]
         same = [axis for axis in long if strides[axis] == stride]
         return same if len(same) == 1 else long
     return long
@@ -52,7 +49,7 @@ def _axes_of_bias(norm: FoundNorm, call: ModuleCall, size: int) -> list[int]:
 def _is_removed(norm: FoundNorm, call: ModuleCall, bias: Tensor) -> bool:
     """Whether the norm, without zeros in its weight, gives the same for another bias.
 
-    Where it cannot be told along which axis the bias lies, all that it may be have to say so.
+    Where several axes are possible, it has to be so for each.
     """
     shape, size, training = probing_shape(norm), bias.numel(), norm.module.training
     g = torch.Generator().manual_seed(3)

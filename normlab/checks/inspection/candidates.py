@@ -38,7 +38,7 @@ def _is_other_torch(module: nn.Module) -> bool:
 
 
 def is_named_norm(name: str, module: nn.Module) -> bool:
-    """Whether class or attribute are called like a norm."""
+    """Whether class or attribute are named like a norm."""
     if _is_other_torch(module):
         return False
     class_name = type(module).__name__

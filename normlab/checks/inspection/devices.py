@@ -32,16 +32,12 @@ def without_data_parallel(model: nn.Module) -> nn.Module:
 
 
 def _updating(run: ModelRun) -> list[FoundNorm]:
-    """Norms that normalize with their batch, as the model stands, and record its statistics."""
+    """Norms that use and record statistics of their batch, in the mode that they are in."""
     return [norm for norm in run.norms if norm.record.over_batch and norm.records_batch]
 
 
 def _find_recomputed(run: ModelRun, names: Iterable[str]) -> set[str]:
-    """Those of the named modules that the backward pass of a model calls again.
-
-    Checkpointing does that. A copy is run with gradients, so that no hook on a parameter, such as
-    those of DistributedDataParallel, is called. Where that fails, the notes get a sentence.
-    """
+    """Those of the named modules that the backward pass of a model calls again."""
     again: set[str] = set()
     backward = False
 
@@ -49,6 +45,7 @@ def _find_recomputed(run: ModelRun, names: Iterable[str]) -> set[str]:
         return lambda *_: again.add(name) if backward else None
 
     try:
+        # a copy, so that no hook on a parameter is called, such as DistributedDataParallel's
         other = copy_module(run.model)
         for name in names:
             other.get_submodule(name).register_forward_pre_hook(watch(name))
@@ -72,7 +69,7 @@ def is_shared(module: nn.Module) -> bool:
 
 
 def _divided(run: ModelRun) -> Iterator[tuple[FoundNorm, Any]]:
-    """Batch norms that see the samples of one process, each with what divides them, if known."""
+    """Batch norms that see the samples of one process, each with its DistributedDataParallel."""
     around = {f"{n}.": m for n, m in run.modules.items() if _is_data_parallel(m)}
     around |= {"": run.given} if _is_data_parallel(run.given) else {}
     for norm in _updating(run):

@@ -40,7 +40,7 @@ def doctor(
     What looks like a norm, by the name of its class or attribute, by what it does, or because it
     divides by a statistic of its own input, and could not be named is listed as `unknown`: nothing
     is said about it, so a report with unknown norms is no all-clear. Norms of weights, and what is
-    called like a norm and takes no statistics, are listed apart.
+    named like a norm and takes no statistics, are listed apart.
 
     Of a model in DistributedDataParallel, the module inside is looked at. Where several processes
     run and the model has gradients, those of its norms are compared over the processes, so that

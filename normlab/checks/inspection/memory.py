@@ -19,7 +19,7 @@ def _field(name: str) -> int | None:
 
 
 def watch_memory() -> Callable[[], int | None]:
-    """Begin to watch; the function that comes back says how much was taken above the start."""
+    """Start to measure; the returned function gives the highest use since then, above the start."""
     start = _field("VmRSS")
     try:
         with open("/proc/self/clear_refs", "w") as file:  # sets the highest value to the present

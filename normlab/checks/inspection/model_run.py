@@ -1,4 +1,4 @@
-"""What the rules are asked about: a model that was run once, and the norms in it."""
+"""What the rules look at: a model that was run once, and the norms in it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ModelRun:
     #: path of a module or a call -> why it looks like a norm and is none that is known
     unknown: dict[str, str] = field(default_factory=dict)
     of_weights: list[str] = field(default_factory=list)  #: paths of modules that normalize a weight
-    #: paths of modules that are called like norms and take no statistics
+    #: paths of modules that are named like norms and take no statistics
     no_statistics: list[str] = field(default_factory=list)
     #: path of what is a norm up to scale -> its layer, shape of its input, axes it reduces
     misscaled: dict[str, tuple[nn.Module, tuple[int, ...], tuple[int, ...]]] = field(
@@ -123,7 +123,7 @@ Found = Iterator[tuple[tuple[str, ...], str]]  # paths of modules, and what is w
 
 
 def of_each_norm(message: Message) -> Callable[[ModelRun], Found]:
-    """A rule from what it says of one norm, or None."""
+    """Make a rule of a function that returns the message for one norm, or None."""
 
     @functools.wraps(message)
     def find(run: ModelRun) -> Found:
@@ -136,7 +136,7 @@ def of_each_norm(message: Message) -> Callable[[ModelRun], Found]:
 
 
 def read_state(model: nn.Module) -> State:
-    """Look at all parameters and buffers of a model."""
+    """Look for faults in all parameters and buffers of a model."""
     infinite, negative, fresh = [], [], []
     for path, module in model.named_modules():
         tensors = {

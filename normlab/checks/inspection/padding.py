@@ -9,18 +9,13 @@ from normlab.checks.inspection.tracing import Example
 
 
 def find_padding(model: nn.Module, example: Example) -> tuple[Tensor, str] | None:
-    """Which positions (N, T) of the example are padding, and how that was seen.
-
-    Three signs count: a mask (N, T) of integers or booleans with "mask" in its name, in which 1
-    says padding if the name holds "padding", and a real position otherwise; the `padding_idx` of
-    an embedding among the tokens; a sequence of vectors (N, T, D) that ends in vectors of zeros
-    in some samples.
-    """
+    """Which positions (N, T) of the example are padding, and how that was seen."""
     tensors = example.tensors()
     for name, x in tensors.items():
         if "mask" in name and x.dim() == 2 and not x.is_floating_point():
             marked = x.bool()
             if bool(marked.any()) and not bool(marked.all()):
+                # 1 is padding in a "padding_mask", and a real position in other masks
                 padded = marked if "padding" in name else ~marked
                 return padded, f"the argument {name!r}"
     for part in model.modules():

@@ -57,7 +57,7 @@ def recognize(run: ModelRun, progress: Callable[[int, int], None] | None = None)
 
 
 def _may_divide(call: ModuleCall, run: ModelRun) -> bool:
-    """Whether a module was seen to normalize; of what is small or called a norm it is not asked."""
+    """Whether a module was seen to normalize, or is small or named like a norm."""
     small = not any(True for _ in call.module.children())
     named = is_named_norm(call.name, call.module) and not has_matrices(call.module)
     if run.trace.divisions is None or small or named:
@@ -75,8 +75,8 @@ def _look_at(call: ModuleCall, run: ModelRun, known: Kinds) -> None:
     fingerprint: Fingerprint | None = None
     if call.returned is None:
         reason = "it gives no floating tensor"
-    elif call.returned[2] != call.shape:
-        reason = f"it makes {call.returned[2]} of {call.shape}; a norm keeps the shape"
+    elif call.returned.shape != call.shape:
+        reason = f"it makes {call.returned.shape} of {call.shape}; a norm keeps the shape"
     else:
         plain = call.arguments.plain and not call.result
         layer = call.module if plain else OneTensor(call.module, call.arguments, call.result or ())
@@ -193,7 +193,7 @@ def _plain(value: Any) -> Any:
 
 
 def _key(layer: nn.Module) -> Any:
-    """What two layers have in common that compute the same."""
+    """A key that layers share which compute the same."""
     parts = []
     for name, part in layer.named_modules():
         forward = vars(part).get("forward") or getattr(type(part), "forward", None)

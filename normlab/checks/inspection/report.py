@@ -1,4 +1,4 @@
-"""What an examination of a model has to say."""
+"""The report on a model."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Examination:
         unknown: paths of modules and calls that look like norms and were not understood.
         reasons: of the unknown, why.
         notes: what could not be examined, and why.
-        no_statistics: paths of modules that are called like norms and take no statistics of their
+        no_statistics: paths of modules that are named like norms and take no statistics of their
             input.
         of_weights: paths of modules that normalize a weight and not their input (weight
             standardization, weight norm).

@@ -187,9 +187,9 @@ def wrong_axes(norm: FoundNorm, run: ModelRun) -> str | None:
     maps = [c for c in before if isinstance(c.module, nn.modules.conv._ConvNd) and c.returned]
     if not maps or maps[-1].returned is None:
         return None
-    _, strides, shape, _ = maps[-1].returned
+    strides, shape = maps[-1].returned.strides, maps[-1].returned.shape
     moved = here.shape == (shape[0], *shape[2:], shape[1])  # channels last, by its shape
-    if here.shape != shape or (moved and here.layout[1] != strides):
+    if here.shape != shape or (moved and here.layout.strides != strides):
         return None
     return (
         "it receives (N, C, *), as a convolution before it lays it out, and takes "
@@ -263,7 +263,7 @@ def half_statistics(run: ModelRun) -> Found:
 
             try:
                 found = identify(Wrapped(norm.layer, half_input), shape=probing_shape(norm))
-            except ValueError:  # it cannot be called so; the run under autocast has said it
+            except ValueError:  # refused under autocast, as the notes say already
                 continue
         if found.statistics_dtype in half:
             name = str(found.statistics_dtype).removeprefix("torch.")

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from normlab.checks.inspection.statistics import Division, Divisions
 from normlab.checks.probing.arguments import Arguments, Path, Slot, first_tensor, tensors_in
 from normlab.checks.probing.state import preserve_buffers
 
-# Functions of torch that normalize; those of the records are called like them.
+# Functions of torch that normalize; the records use the same names.
 NORM_CALLS = {
     "batch_norm",
     "layer_norm",
@@ -58,7 +58,13 @@ class Example:
         return {k: v for k, v in named.items() if isinstance(v, Tensor)}
 
 
-Layout = tuple[int, tuple[int, ...], tuple[int, ...], int]
+class Layout(NamedTuple):
+    """Where a tensor lies in memory."""
+
+    address: int
+    strides: tuple[int, ...]
+    shape: tuple[int, ...]
+    version: int  #: how often it was written to
 
 
 @dataclass(frozen=True)
@@ -70,9 +76,9 @@ class ModuleCall:
     arguments: Arguments  #: of the call, without the first tensor; none, where it cannot be a norm
     shape: tuple[int, ...]  #: of the first tensor
     dtype: torch.dtype  #: of it
-    layout: Layout  #: address, strides, shape and version of it
+    layout: Layout  #: of it
     result: Path | None  #: where in the output the tensor is that counts; None where there is none
-    returned: Layout | None  #: address, strides, shape and version of that tensor
+    returned: Layout | None  #: of that tensor
     of_weights: bool = False  #: the first tensor is computed from parameters and constants alone
 
 
@@ -110,7 +116,7 @@ class Trace:
 
 
 def _layout(x: Tensor) -> Layout:
-    return x.data_ptr(), tuple(x.stride()), tuple(x.shape), x._version
+    return Layout(x.data_ptr(), tuple(x.stride()), tuple(x.shape), x._version)
 
 
 def _address(x: Tensor) -> int:
@@ -152,7 +158,7 @@ class _Functions(TorchFunctionMode):
 
     @contextlib.contextmanager
     def _hidden(self, known: bool) -> Iterator[None]:
-        """What a function does of which it is known whether it is a norm is not looked at."""
+        """Look at no operator inside of a function that is known to be a norm, or to be none."""
         if self.divisions is None:
             yield
             return
@@ -224,7 +230,7 @@ def _record(
     if found is None or found[1].layout != torch.strided:
         return
     slot, x = found
-    small = not any(True for _ in module.children())  # of containers nobody asks
+    small = not any(True for _ in module.children())  # containers are not compared
     if small and x.is_floating_point() and x.dim() > 1:
         if name in trace.calls:
             trace.several[name] = [*trace.several.get(name, []), _statistics(x)]

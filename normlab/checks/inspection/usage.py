@@ -1,4 +1,4 @@
-"""How norms are used: never, twice over, behind dropout, and with which conventions."""
+"""How norms are used: never, twice, after dropout, and with which conventions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def doubled_norm(run: ModelRun) -> Found:
         if before is None or before == norm.path:
             continue
         # what else uses the tensor, such as a residual connection, gives the first norm a meaning
-        users = run.trace.uses.get(norm.call.layout[0], set())
+        users = run.trace.uses.get(norm.call.layout.address, set())
         inside = {norm.path, before}
         if all(any(u == i or u.startswith(f"{i}.") for i in inside) for u in users):
             yield (
@@ -109,7 +109,7 @@ def momentum_convention(norm: FoundNorm, run: ModelRun) -> str | None:
 
 
 def _weight_and_offset(norm: FoundNorm) -> tuple[Tensor, int] | None:
-    """The one parameter that is called weight, if it is a vector of some length, and its offset."""
+    """The parameter named weight, if it has eight entries or more, and its offset."""
     weight, offset = getattr(norm.module, "weight", None), norm.fingerprint.weight_offset
     if offset is None or not isinstance(weight, nn.Parameter) or weight.numel() < 8:
         return None

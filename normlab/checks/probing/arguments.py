@@ -55,7 +55,7 @@ class Arguments:
     """The arguments of a call, in one of whose places a tensor is put."""
 
     slot: Slot  #: position or name of that tensor
-    args: tuple[Any, ...] = (None,)  #: positional ones; what stands in the slot is not used
+    args: tuple[Any, ...] = (None,)  #: positional ones; what is in the slot is not used
     named: Mapping[str, Any] = field(default_factory=dict)  #: those by name, without the slot
 
     @classmethod
@@ -72,11 +72,11 @@ class Arguments:
 
 
 class _Held(str):
-    """Name of a tensor that a module holds, in its place among the arguments."""
+    """Name of a stored tensor, in its place among the arguments."""
 
 
 def _replaced(value: Any, kind: type, by: Callable[[Any], Any]) -> Any:
-    """The value with all of one kind in it, also in tuples, lists and dicts, replaced by others."""
+    """Replace every value of one type, also inside of tuples, lists and dicts."""
     if isinstance(value, kind):
         return by(value)
     if type(value) is dict:
@@ -128,12 +128,12 @@ class OneTensor(nn.Module):
 
 
 class Wrapped(nn.Module):
-    """A layer with something done before or behind it: `how(layer, x)`."""
+    """A layer with something done before or after it: `how(layer, x)`."""
 
     def __init__(self, layer: Callable[..., Any], how: Callable[[Callable[..., Any], Tensor], Any]):
         super().__init__()
         self.layer, self.how = layer, how
 
     def forward(self, x: Tensor) -> Any:
-        """Call it in this way."""
+        """The output of `how`."""
         return self.how(self.layer, x)

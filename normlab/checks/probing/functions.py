@@ -31,7 +31,7 @@ def _signature(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
 
 
 def _input_index(parameters: list[inspect.Parameter]) -> int:
-    """Where the input is: first, unless the first is called like a parameter and another is not."""
+    """Position of the input: 0, unless a weight or bias comes first and another name is usual."""
     known = {name for role in ("weight", "bias") for name in NAMES[role]}
     if parameters and parameters[0].name.lower() in known:
         names = [p.name.lower() for p in parameters]
@@ -56,8 +56,8 @@ def _roles(parameters: list[inspect.Parameter], like: str) -> list[str] | None:
 class ForeignFunction:
     """A plain function, called as a norm of a family in the order of `torch.nn.functional`.
 
-    Where every parameter has a name that says what it is, the names count, so that a function
-    of (x, weight, bias) or with keyword-only parameters is called as it wants to be.
+    Where every parameter has a usual name, the names count, so that a function of
+    (x, weight, bias) or with keyword-only parameters can be called, too.
 
     Args:
         function: of an input and parameters.
@@ -85,7 +85,7 @@ class ForeignFunction:
         self.needs_running = False
         self._order = tuple(order or NORMS[like].roles)
         self._parameters = _signature(function)
-        self._before = 0  # how many parameters stand in front of the input
+        self._before = 0  # number of parameters before the input
         if self._parameters:
             self._before = _input_index(self._parameters)
             self._parameters.insert(0, self._parameters.pop(self._before))

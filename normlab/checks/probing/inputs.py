@@ -1,4 +1,4 @@
-"""Which inputs does a layer take? Their dtype and shape, and the axes that are its own."""
+"""Which inputs does a layer take? Their dtype and shape, and the axes that it reduces."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _channels_first(
 
 @dataclass(frozen=True)
 class Declared:
-    """What a caller says of the axes of a layer or RMS norm.
+    """The axes that a caller declares for a layer or RMS norm.
 
     Attributes:
         axis: over which statistics run, none negative.
@@ -291,7 +291,7 @@ def _per_index(
 ) -> tuple[Sequence[int] | None, Declared | None]:
     """Of parameters such as (heads, 1, features), an input that they fit, and the last axis.
 
-    No norm over all of these axes has a parameter of size 1 along one of them.
+    A norm over all of these axes would have no parameter of size 1 along one of them.
     """
     while len(own) > 1 and own[0] == 1:
         own = own[1:]
@@ -312,15 +312,9 @@ def find_cases(
     num_groups: int | None,
     declared: Declared | None = None,
 ) -> list[Case]:
-    """The inputs that a module is called with: one, or several of different rank.
+    """The inputs that a module is called with, of each rank that :func:`check_layer` asks for.
 
-    A batch or instance norm is of one rank, as torch's are. Others take every rank that their
-    parameters fit, so that a shape that a module refuses and should take is among the cases,
-    behind those that it takes.
-
-    A layer or RMS norm takes trailing axes, unless its parameters fit axis 1 alone: a norm over
-    the channels of (N, C, H, W), as timm's LayerNorm2d. One with parameters such as
-    (heads, 1, features) takes the last axis.
+    A shape that the module refuses and should take comes after those that it takes.
 
     Raises:
         ValueError: shape or number of groups cannot be inferred.

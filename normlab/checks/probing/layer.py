@@ -21,6 +21,11 @@ from normlab.checks.probing.state import (
     preserve_state,
 )
 
+WRAP_IT = (
+    "Say which part of it counts: wrap it, a function as `lambda *args: layer(*args)[0]`, a module "
+    "in one whose forward returns `layer(x)[0]`"
+)
+
 
 class NoNorm(Exception):
     """It is none of the norms that can be named; the text says why."""
@@ -181,10 +186,8 @@ class ForeignLayer:
         if isinstance(y, Tensor) and y.shape == shape and y.is_floating_point():
             return ""
         if not isinstance(y, Tensor):
-            return (
-                f"the output for an input of shape {shape} is a {type(y).__name__}; say which part "
-                "of it counts, such as select='[0]'"
-            )
+            kind = type(y).__name__
+            return f"the output for an input of shape {shape} is a {kind}. {WRAP_IT}"
         return f"the output for an input of shape {shape} is no floating tensor of this shape"
 
     def accepts(self, shape: Sequence[int]) -> bool:
@@ -215,7 +218,7 @@ class ForeignLayer:
         return other
 
     def wrapped(self, how: Callable[[Callable[..., Any], Tensor], Any]) -> ForeignLayer:
-        """The layer with something done before or behind it: `how(layer, x)`."""
+        """The layer with something done before or after it: `how(layer, x)`."""
         layer = Wrapped(self.function, how)
         modules = [layer] if self.copies else self.modules
         return ForeignLayer(

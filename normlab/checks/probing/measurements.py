@@ -145,9 +145,9 @@ def _eps_from(ratio: Tensor, var: Tensor, placement: str) -> tuple[float, float]
 
 
 def measure_eps(layer: ForeignLayer, groups: Groups, affine: Affine, noise: float) -> Eps | str:
-    """Make the input small until the output gives way: the eps, or why it cannot be told.
+    """Shrink the input until the output shrinks, too: the eps, or why it cannot be measured.
 
-    The noise is the relative error of the outputs.
+    `noise` is the relative error of the outputs.
     """
 
     def ratios(scale: float, seed: int = 31) -> tuple[Tensor, Tensor]:

@@ -50,10 +50,7 @@ def constant(values: Tensor, tolerance: float) -> float | None:
 
 
 def find_kinds(layer: ForeignLayer) -> dict[str, Kind]:
-    """Which parameters multiply, and which are only added, whatever else the layer does.
-
-    A weight moves what changes its sign with the input, a bias what does not.
-    """
+    """Which parameters multiply and which are added: those change the odd part, these the even."""
     x = layer.input(7)
     before = layer.odd_even_parts(x)
     rounding = max(1e-5, 8 * torch.finfo(layer.dtype).eps)

@@ -38,7 +38,7 @@ def check_has_shapes(argument: str, module: nn.Module) -> None:
 
 
 def copy_module(module: nn.Module) -> nn.Module:
-    """A deep copy, also of a module whose buffers hang on an autograd graph."""
+    """A deep copy, also of a module whose buffers are part of an autograd graph."""
     if isinstance(module, torch.jit.ScriptModule):
         # a deep copy of one runs on the parameters of the original
         file = io.BytesIO()

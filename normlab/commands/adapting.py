@@ -1,4 +1,4 @@
-"""A layer that is called otherwise, or returns more: made into one that the checks can call."""
+"""What --call and --select say of a layer, made into one that the checks can call."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ import torch
 from torch import nn
 
 from normlab.checks.probing.arguments import Wrapped
+from normlab.commands.loading import CommandError
 from normlab.norms import NORMS
 
 _SELECTION = re.compile(r"(\[(-?\d+|'[^']*'|\"[^\"]*\")\]|\.[A-Za-z_]\w*)+")
 
 
 def _selection(select: str | None) -> CodeType:
-    """What picks the part that counts, of a result."""
+    """Code that picks the part that counts of a result."""
     if select is not None and not _SELECTION.fullmatch(select):
-        raise ValueError(f"select: got {select!r}; expected what stands behind a result, as '[0]'")
+        raise CommandError(
+            f"--select: got {select!r}; expected what follows the result, such as '[0]'"
+        )
     return compile(f"result{select or ''}", "select", "eval")
 
 
@@ -31,13 +34,13 @@ def _call(call: str, roles: tuple[str, ...]) -> tuple[CodeType, list[str]]:
     try:
         tree = ast.parse(call, mode="eval")
     except SyntaxError as error:
-        raise ValueError(f"call: got {call!r}; expected a call, as 'f(x, weight)'") from error
+        raise CommandError(f"--call: got {call!r}; expected a call, as 'f(x, weight)'") from error
     names = dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
     unknown = [n for n in names if n not in (*roles, "f", "x", "torch")]
     if unknown or not {"f", "x"} <= set(names):
         wrong = f"{unknown[0]!r} in it is unknown" if unknown else "f or x is missing"
-        raise ValueError(
-            f"call: got {call!r}; {wrong}. Expected an expression with f, the layer, and x, the "
+        raise CommandError(
+            f"--call: got {call!r}; {wrong}. Expected an expression with f, the layer, and x, the "
             + (
                 f"input, and any of {', '.join(roles)}, as 'f(x, weight)'"
                 if roles
@@ -56,10 +59,10 @@ def adapt(
         layer: a module or a function.
         like: family, whose parameters may stand in `call`.
         call: expression with `f`, the layer, `x`, the input, and parameters of a function.
-        select: what stands behind the result, such as "[0]".
+        select: what follows the result, such as "[0]".
 
     Raises:
-        ValueError: an expression cannot be read, or has names that are unknown.
+        CommandError: an expression cannot be read, or has names that are unknown.
 
     Example:
         >>> def backwards(weight, x):
