@@ -12,6 +12,7 @@ import torch
 from loading import load
 
 from normlab import layers
+from normlab.book.plotting.norms import SHOWN_NORMS
 from normlab.norms import NORMS, label_cells
 
 PAGE = "book/explorer.html"
@@ -87,6 +88,7 @@ def test_draws_a_norm_by_its_record(context, monkeypatch):
         NORMS["instance_norm"], over_channels="all", over_positions=False, parameters="none"
     )
     monkeypatch.setitem(NORMS, "pixel_norm", record)
+    monkeypatch.setitem(SHOWN_NORMS, "pixel_norm", SHOWN_NORMS["instance_norm"])
     script = (site.ROOT / "book/_static/explorer.js").read_text(encoding="utf-8")
     tab = context.new_page()
     tab.add_script_tag(content=tables.fill(script, "norms", tables.write_explorer()))
