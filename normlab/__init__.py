@@ -16,10 +16,16 @@ __version__ = "0.3.0"
 __all__ = ["check_layer", "doctor", "identify"]
 
 
-# A room of version 0.2 -> where it is now. Its old path raises for one version.
-_MOVED = dict.fromkeys(
-    ("bench", "exercises", "experiments", "kernel_models", "plotting", "sources"), "book"
-) | dict.fromkeys(("fingerprint", "inspection", "probing"), "checks")
+# A module of version 0.2 -> where it is now. Its old path raises for one version.
+_MOVED = {
+    **{name: f"book.{name}" for name in ("bench", "exercises", "experiments", "kernel_models")},
+    **{name: f"book.{name}" for name in ("plotting", "sources")},
+    **{name: f"checks.{name}" for name in ("fingerprint", "inspection", "probing")},
+    **{
+        f"checks.{name}": f"book.proofs.{name}"
+        for name in ("gradient_rules", "invariances", "linear_norms")
+    },
+}
 
 
 class _MovedFinder(MetaPathFinder):
@@ -30,10 +36,12 @@ class _MovedFinder(MetaPathFinder):
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
         package, _, rest = fullname.partition(".")
-        roof = _MOVED.get(rest.partition(".")[0])
-        command = rest in ("experiments", "experiments.__main__")
-        if package == __name__ and roof is not None and not command:
-            raise ModuleNotFoundError(f"{fullname} has moved; import {package}.{roof}.{rest}")
+        if package != __name__ or rest in ("experiments", "experiments.__main__"):
+            return
+        for old, new in _MOVED.items():
+            if f"{rest}.".startswith(f"{old}."):
+                now = f"{package}.{new}{rest.removeprefix(old)}"
+                raise ModuleNotFoundError(f"{fullname} has moved; import {now}")
 
 
 sys.meta_path.insert(0, _MovedFinder())

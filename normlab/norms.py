@@ -87,8 +87,8 @@ class Norm:
         modules: names in `normlab.layers`, and in `torch.nn` where torch has the norm.
         cases: inputs of the checks, with distinct sizes of the axes.
         may_fail: check of `check_layer` -> why a right layer may fail it.
-        invariances: keys of `normlab.checks.invariances.TRANSFORMATIONS` that leave the norm of
-            W x alone, for eps = 0.
+        invariances: keys of `normlab.book.proofs.invariances.TRANSFORMATIONS` that leave the norm
+            of W x alone, for eps = 0.
         absent: part of the package or the book that this norm does not have -> why.
     """
 

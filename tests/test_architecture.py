@@ -96,6 +96,7 @@ def test_every_room_has_an_api_page() -> None:
         ("normlab.plotting", "normlab.book.plotting"),
         ("normlab.experiments.batch_norm.convnet", "normlab.book.experiments.batch_norm"),
         ("normlab.fingerprint.report", "normlab.checks.fingerprint"),
+        ("normlab.checks.invariances", "normlab.book.proofs.invariances"),
     ],
 )
 def test_an_old_path_names_the_new_one(

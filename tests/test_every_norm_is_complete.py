@@ -15,9 +15,9 @@ import torch
 
 from normlab import identify, layers, norms, plain, reference
 from normlab.book.plotting.norms import SHOWN_NORMS
+from normlab.book.proofs.invariances import TRANSFORMATIONS, is_invariant
 from normlab.checks import check_layer
 from normlab.checks.formula import FAMILIES
-from normlab.checks.invariances import TRANSFORMATIONS, is_invariant
 from normlab.checks.mutants import mutants
 from normlab.norms import NORMS, Norm
 

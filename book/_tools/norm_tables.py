@@ -15,7 +15,7 @@ from pathlib import Path
 
 from normlab import layers
 from normlab.book.plotting.norms import SHOWN_NORMS
-from normlab.checks.invariances import INVARIANCES
+from normlab.book.proofs.invariances import INVARIANCES
 from normlab.norms import NORMS, Norm, parameter_axes, reduced_axes
 
 BOOK = Path(__file__).resolve().parents[1]

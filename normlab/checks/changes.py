@@ -27,9 +27,9 @@ class Call:
     bias: Tensor | None
     eps: float
     normalized_ndim: int
-    by_batch: bool  #: normalize with the statistics of the input, not with running ones
+    uses_batch_statistics: bool  #: of the input, not the running ones
     updates: bool  #: record them
-    widens: bool = True  #: compute 16-bit input in float32
+    upcasts_half: bool = True  #: compute 16-bit input in float32
     dims: tuple[int, ...] | None = None  #: axes that share statistics, if not those of the norm
 
 
@@ -94,7 +94,7 @@ def lay_bias_along_batch(call: Call) -> None:
 def average_weight_gradient(call: Call) -> None:
     """The gradient by the weight, divided by the number of samples."""
     samples = len(call.x)
-    if call.by_batch and call.weight is not None and call.weight.requires_grad:
+    if call.uses_batch_statistics and call.weight is not None and call.weight.requires_grad:
         call.weight = call.weight.view_as(call.weight)
         call.weight.register_hook(lambda gradient: gradient / samples)
 

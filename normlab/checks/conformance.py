@@ -183,13 +183,13 @@ def examine(
         report = Report(like)
         try:
             eps = conventions.get("eps", default_eps(like))
-            subject = as_norm(layer, like, shape, conventions.get("num_groups"), eps, declared)
+            foreign = as_norm(layer, like, shape, conventions.get("num_groups"), eps, declared)
         except ParameterMismatch as error:
             mismatch = Failure("parameters", str(error), "parameter_shape")
             return collect(report, [Ran("parameters", 0), mismatch])
-        formula = _declared_formula(like, subject.declared_eps, **conventions)
+        formula = _declared_formula(like, foreign.declared_eps, **conventions)
         order, momentum = conventions.get("weight_cast"), conventions.get("momentum")
-        trial = Trial(subject, tuple(subject.cases), formula, formula, scope, order, momentum)
+        trial = Trial(foreign, tuple(foreign.cases), formula, formula, scope, order, momentum)
         if max(torch.Size(case.shape).numel() for case in trial.cases) > _LARGE:
             seeds = seeds[:1]  # so many numbers need no second draw
         return collect(report, _run_checks(trial, seeds, report.failures))

@@ -67,7 +67,7 @@ def other_groups(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
     if not norm.grouped:
         return
     for grouping, text in (
-        ("interleaved", MISTAKES["wrong_grouping"].says),
+        ("interleaved", MISTAKES["wrong_grouping"].message),
         ("per position", "each position of a group has statistics of its own"),
     ):
         if (grouping == "interleaved" and right.num_groups > 1) or x.dim() > 2:
@@ -131,7 +131,7 @@ def _estimate_eps(changes: dict[str, Any], evidence: Sequence[Evidence]) -> floa
 
 
 def _search(
-    atoms: Sequence[Diagnosis],
+    single_changes: Sequence[Diagnosis],
     evidence: Sequence[Evidence],
     cost: int,
     base: Diagnosis | None = None,
@@ -139,7 +139,7 @@ def _search(
     """`cost` mistakes, besides `base`, that explain everything; another eps counts as one."""
     right = evidence[0].formula
     for size in (cost, cost - 1):
-        for chosen in itertools.combinations(atoms, size) if size >= 0 else ():
+        for chosen in itertools.combinations(single_changes, size) if size >= 0 else ():
             together = chosen if base is None else (base, *chosen)
             if any(a.excludes(b) for a, b in itertools.combinations(together, 2)):
                 continue
@@ -174,14 +174,14 @@ def explain_forward(evidence: Sequence[Evidence]) -> Diagnosis:
     # what is most wrong comes first, so that most candidates fall at the first call
     evidence = sorted(evidence, key=lambda e: e.excess, reverse=True)
     right = evidence[0].formula
-    atoms = forward_candidates(right)
+    single_changes = forward_candidates(right)
     if all(torch.equal(e.got, e.inputs.x) for e in seen):
         return Diagnosis("identity", "the input is returned as it is: nothing is normalized")
     for cost in (1, 2, 3):
-        found = _search(atoms, evidence, cost)
+        found = _search(single_changes, evidence, cost)
         if found is not None:
             return found
-    found = _explain_place(atoms, evidence)
+    found = _explain_place(single_changes, evidence)
     if found is not None:
         return found
     worst = max(max_error(e.got, e.output) / float(e.output.abs().max()) for e in seen)
@@ -194,7 +194,9 @@ def explain_forward(evidence: Sequence[Evidence]) -> Diagnosis:
     return Diagnosis(None, "no known mistake explains the output")
 
 
-def _explain_place(atoms: Sequence[Diagnosis], evidence: Sequence[Evidence]) -> Diagnosis | None:
+def _explain_place(
+    single_changes: Sequence[Diagnosis], evidence: Sequence[Evidence]
+) -> Diagnosis | None:
     """Statistics over other axes or groups, alone or with one more mistake."""
 
     def kind(e: Evidence) -> tuple[int, int, int]:
@@ -203,13 +205,13 @@ def _explain_place(atoms: Sequence[Diagnosis], evidence: Sequence[Evidence]) -> 
     wrong = {kind(e): e for e in evidence if e.excess > 1}
     for key, example in wrong.items():
         same = [e for e in evidence if kind(e) == key]
-        places = [
+        axis_changes = [
             *other_groups(example.formula, example.inputs.x),
             *other_axes(example.formula, example.inputs.x),
         ]
         for cost in (0, 1):
-            for place in places:
-                found = _search(atoms, same, cost, place)
+            for place in axis_changes:
+                found = _search(single_changes, same, cost, place)
                 if found is not None:
                     # it describes inputs of this rank alone
                     return dataclasses.replace(found, changes=None)

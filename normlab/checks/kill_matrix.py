@@ -64,7 +64,7 @@ class KillMatrix:
     mistakes: dict[tuple[str, str], frozenset[str]]
 
     def survivors(self, *, without: str | None = None) -> list[tuple[str, str]]:
-        """Mutants that live, if the checks of one kind are left out."""
+        """Surviving mutants, without the checks of one kind."""
         return [mutant for mutant, kinds in self.killers.items() if not kinds - {without}]
 
 

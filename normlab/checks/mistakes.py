@@ -52,8 +52,8 @@ class Mistake:
 
     name: str  #: `Failure.mistake` of a report that recognizes it, unless `reported` says otherwise
     _: KW_ONLY
-    says: str = ""  #: what is wrong, for the report; empty where the check that finds it says it
-    says_uncentered: str = ""  #: the same of a norm that subtracts no mean
+    message: str = ""  #: what is wrong, for the report; empty where the check that finds it says it
+    message_uncentered: str = ""  #: the same of a norm that subtracts no mean
     remedy: str = ""  #: what to do: the last sentence of a failure
     changes: Mapping[str, Any] = field(default_factory=dict)  #: fields of the :class:`Formula`
     default_eps: float = 1.0  #: factor of the default eps
@@ -64,12 +64,12 @@ class Mistake:
     in_gradients: bool = False  #: whether `changes` are tried to explain a wrong gradient
     module: Callable[[nn.Module], None] | None = None  #: changes a module
     #: whether it is tried to explain a failure of such a norm
-    explains: Predicate = lambda norm: True
+    applies_to: Predicate = lambda norm: True
     wrong_norm: Predicate | None = None  #: whether the suite has such a norm with this mistake
-    met: Mapping[str, str] = field(default_factory=dict)  #: norm -> where somebody made it
+    seen_in: Mapping[str, str] = field(default_factory=dict)  #: norm -> where somebody made it
     #: what a report names, if not `name`; "" where the name of the check says it all
     reported: Callable[[Norm], str] | None = None
-    shows_on: str = ""  #: what it takes to see it in a layer norm
+    needs: str = ""  #: what it takes to see it in a layer norm
 
     @property
     def choice(self) -> str:
@@ -79,8 +79,8 @@ class Mistake:
     def sentence(self, right: Formula) -> str:
         """What is wrong, if `right` is declared."""
         if not self.choice:
-            centered = NORMS[right.like].centered or not self.says_uncentered
-            return self.says if centered else self.says_uncentered
+            centered = NORMS[right.like].centered or not self.message_uncentered
+            return self.message if centered else self.message_uncentered
         subject, words = CHOICES[self.choice]
         expected = words[getattr(right, self.choice)]
         return f"{subject} {words[self.changes[self.choice]]}, expected {expected}"
@@ -96,11 +96,11 @@ _CHOICES = (
         remedy="Bessel's correction has no place in the forward pass: use correction=0",
         changes={"divisor": "n-1"},
         wrong_norm=lambda norm: norm.centered and _of_squares(norm),
-        met={
+        seen_in={
             "layer_norm": "annotated-transformer pull request 119",
             "batch_norm": "makemore issue 44",
         },
-        shows_on="few features",
+        needs="few features",
     ),
     Mistake(
         "biased",
@@ -112,19 +112,19 @@ _CHOICES = (
         remedy="This is eps outside the root: write sqrt(var + eps), not sqrt(var) + eps",
         changes={"eps_placement": "outside"},
         wrong_norm=_not_at("outside"),
-        met={
+        seen_in={
             "layer_norm": "the LN paper's authors' Lua code",
             "rms_norm": "the RMSNorm paper's authors' torch code; OLMo issue 281",
         },
-        shows_on="small inputs",
+        needs="small inputs",
     ),
     Mistake(
         "eps_clamp",
         remedy="This is eps as a clamp, max(std, sqrt(eps)): write sqrt(var + eps)",
         changes={"eps_placement": "clamp"},
         wrong_norm=_not_at("clamp"),
-        met={"rms_norm": "x-transformers' RMSNorm"},
-        shows_on="small inputs",
+        seen_in={"rms_norm": "x-transformers' RMSNorm"},
+        needs="small inputs",
     ),
     Mistake(
         "eps_inside",
@@ -136,15 +136,15 @@ _CHOICES = (
         remedy="If another eps is meant, declare it: pass eps=",
         default_eps=0.1,
         wrong_norm=lambda norm: True,
-        met={"layer_norm": "CTranslate2 pull request 951"},
-        shows_on="small inputs",
+        seen_in={"layer_norm": "CTranslate2 pull request 951"},
+        needs="small inputs",
     ),
     Mistake(
         "weight_offset",
         remedy="If 1 + weight is meant, declare weight_offset=1",
         changes={"weight_offset": 1.0},
         wrong_norm=lambda norm: norm.has_weight and norm.weight_offset == 0,
-        met={"rms_norm": "Liger-Kernel issue 74"},
+        seen_in={"rms_norm": "Liger-Kernel issue 74"},
     ),
     Mistake(
         "weight_offset_forgotten",
@@ -163,101 +163,101 @@ _CHOICES = (
 _STRUCTURE = (
     Mistake(
         "uncentered_numerator",
-        says="the mean is not subtracted before the division",
+        message="the mean is not subtracted before the division",
         remedy="Centering is missing in the numerator: write x - mean",
         changes={"center_numerator": False, "center_variance": True},
-        explains=lambda norm: norm.centered,
+        applies_to=lambda norm: norm.centered,
         wrong_norm=lambda norm: norm.centered,
-        shows_on="inputs with a mean",
+        needs="inputs with a mean",
     ),
     Mistake(
         "missing_centering",
-        says="nothing is centered: the root mean square is taken in place of the variance",
+        message="nothing is centered: the root mean square is taken in place of the variance",
         remedy="This is an RMSNorm: subtract the mean first",
         changes={"center_numerator": False, "center_variance": False},
-        explains=lambda norm: norm.centered,
+        applies_to=lambda norm: norm.centered,
         wrong_norm=lambda norm: norm.centered,
     ),
     Mistake(
         "uncentered_variance",
-        says="the variance is the mean of the squares: the mean is not subtracted in it",
+        message="the variance is the mean of the squares: the mean is not subtracted in it",
         remedy="Centering is missing in the variance: square x - mean",
         changes={"center_numerator": True, "center_variance": False},
-        explains=lambda norm: norm.centered,
+        applies_to=lambda norm: norm.centered,
     ),
     Mistake(
         "centered",
-        says="the mean is subtracted: this is LayerNorm",
+        message="the mean is subtracted: this is LayerNorm",
         remedy="RMSNorm has no centering: leave the mean in, or check it as a layer_norm",
         changes={"center_numerator": True, "center_variance": True},
-        explains=lambda norm: not norm.centered,
+        applies_to=lambda norm: not norm.centered,
         wrong_norm=lambda norm: not norm.centered,
     ),
     Mistake(
         "centered_numerator",
-        says="the mean is subtracted before the division",
+        message="the mean is subtracted before the division",
         changes={"center_numerator": True, "center_variance": False},
-        explains=lambda norm: not norm.centered,
+        applies_to=lambda norm: not norm.centered,
     ),
     Mistake(
         "centered_variance",
-        says="the standard deviation is taken in place of the root mean square",
+        message="the standard deviation is taken in place of the root mean square",
         changes={"center_numerator": False, "center_variance": True},
-        explains=lambda norm: not norm.centered,
+        applies_to=lambda norm: not norm.centered,
     ),
     Mistake(
         "sum_not_mean",
-        says="the squares are summed, not averaged: 1/n is missing",
+        message="the squares are summed, not averaged: 1/n is missing",
         remedy="Take the mean of the squares",
         changes={"sum_not_mean": True},
-        explains=lambda norm: norm.spread != "sum of squares",
+        applies_to=lambda norm: norm.spread != "sum of squares",
         wrong_norm=lambda norm: norm.spread != "sum of squares",
     ),
     Mistake(
         "mean_not_sum",
-        says="the squares are averaged",
+        message="the squares are averaged",
         remedy="Take the sum of the squares: no division by n",
         changes={"sum_not_mean": True},
-        explains=lambda norm: norm.spread == "sum of squares",
+        applies_to=lambda norm: norm.spread == "sum of squares",
         wrong_norm=lambda norm: norm.spread == "sum of squares",
     ),
     Mistake(
         "bias_first",
-        says="the weight multiplies the bias, too",
+        message="the weight multiplies the bias, too",
         remedy="The weight is applied after the bias: scale first, then shift",
         changes={"affine_order": "bias, weight"},
         wrong_norm=lambda norm: norm.has_bias,
     ),
     Mistake(
         "weight_ignored",
-        says="the weight is not applied",
+        message="the weight is not applied",
         remedy="Multiply by the weight",
         changes={"affine_order": "no weight"},
     ),
     Mistake(
         "bias_ignored",
-        says="the bias is not added",
+        message="the bias is not added",
         remedy="Add the bias",
         changes={"affine_order": "no bias"},
     ),
     Mistake(
         "affine_ignored",
-        says="weight and bias are not applied",
+        message="weight and bias are not applied",
         changes={"affine_order": "none"},
     ),
     Mistake(
         "no_root",
-        says="the numerator is divided by the variance, not by its root",
+        message="the numerator is divided by the variance, not by its root",
         changes={"root": "variance"},
     ),
     Mistake(
         "inverse_root",
-        says="the numerator is multiplied by the root, not divided",
+        message="the numerator is multiplied by the root, not divided",
         changes={"root": "inverse"},
     ),
     Mistake(
         "not_divided",
-        says="the numerator is not divided by anything",
+        message="the numerator is not divided by anything",
         changes={"root": "one"},
     ),
 )
@@ -269,15 +269,15 @@ _PLACES = (
         before=changes.take_other_axes,
         call={"updates": False},
         wrong_norm=lambda norm: True,
-        met={
+        seen_in={
             "layer_norm": "attention-is-all-you-need-pytorch pull request 17",
             "rms_norm": "llama-from-scratch issue 4",
         },
-        shows_on="a second row",
+        needs="a second row",
     ),
     Mistake(
         "wrong_grouping",
-        says="neighboring channels fall into different groups",
+        message="neighboring channels fall into different groups",
         remedy="Split the channels as (num_groups, channels / num_groups), in this order",
         changes={"grouping": "interleaved"},
         wrong_norm=lambda norm: norm.grouped,
@@ -287,16 +287,16 @@ _PLACES = (
         reported=lambda norm: "bessel+eps_outside",
         changes={"divisor": "n-1", "eps_placement": "outside"},
         wrong_norm=lambda norm: norm.centered and norm.trailing and norm.eps_placement != "outside",
-        met={"layer_norm": "annotated-transformer pull request 119"},
-        shows_on="few features",
+        seen_in={"layer_norm": "annotated-transformer pull request 119"},
+        needs="few features",
     ),
 )
 
 _GRADIENTS = (
     Mistake(
         "detached_statistics",
-        says="mean and variance are cut from the graph (constants in the backward pass)",
-        says_uncentered=(
+        message="mean and variance are cut from the graph (constants in the backward pass)",
+        message_uncentered=(
             "the root mean square is cut from the graph: the term that comes through the "
             "variance is missing (a constant in the backward pass)"
         ),
@@ -304,49 +304,49 @@ _GRADIENTS = (
         changes={"detach_mean": True, "detach_var": True},
         in_gradients=True,
         wrong_norm=lambda norm: True,
-        met={"batch_norm": "keras pull request 19102"},
-        shows_on="gradients",
+        seen_in={"batch_norm": "keras pull request 19102"},
+        needs="gradients",
     ),
     Mistake(
         "missing_mean_term",
-        says="the term that comes through the mean is missing",
+        message="the term that comes through the mean is missing",
         changes={"detach_mean": True},
         in_gradients=True,
-        explains=lambda norm: norm.centered,
+        applies_to=lambda norm: norm.centered,
         wrong_norm=lambda norm: norm.centered and _of_squares(norm),
-        shows_on="gradients",
+        needs="gradients",
     ),
     Mistake(
         "missing_projection_term",
-        says="the term that comes through the variance is missing",
+        message="the term that comes through the variance is missing",
         changes={"detach_var": True},
         in_gradients=True,
-        explains=lambda norm: (
+        applies_to=lambda norm: (
             norm.centered
         ),  # else nothing but this statistic is cut, which is the one above
         wrong_norm=_of_squares,
         reported=lambda norm: "missing_projection_term" if norm.centered else "detached_statistics",
-        shows_on="gradients",
+        needs="gradients",
     ),
     Mistake(
         "weight_after_projection",
-        says="the weight is applied after the projection; it belongs before it",
+        message="the weight is applied after the projection; it belongs before it",
         remedy="Multiply dy by the weight first, then project",
         gradient=changes.gradient_with_late_weight,
         wrong_norm=lambda norm: (
             _of_squares(norm) and norm.has_weight and _weights_within_a_mean(norm)
         ),
-        shows_on="gradients",
+        needs="gradients",
     ),
     Mistake(
         "missing_weight",
-        says="the weight is missing in the gradient by the input",
+        message="the weight is missing in the gradient by the input",
         gradient=changes.gradient_without_weight,
         wrong_norm=lambda norm: _of_squares(norm) and norm.has_weight,
     ),
     Mistake(
         "missing_rstd",
-        says="the division by the standard deviation is missing",
+        message="the division by the standard deviation is missing",
         gradient=changes.gradient_without_rstd,
     ),
     Mistake(
@@ -360,72 +360,72 @@ _GRADIENTS = (
         reported=lambda norm: "in_place",
         after=changes.overwrite_upstream,
         wrong_norm=_of_squares,
-        met={"rms_norm": "Liger-Kernel issue 370"},
+        seen_in={"rms_norm": "Liger-Kernel issue 370"},
     ),
 )
 
 _INPUTS = (
     Mistake(
         "one_pass",
-        says="the error grows with the mean: the variance looks like mean(x²) - mean(x)² in one "
+        message="the error grows with the mean: the variance looks like mean(x²) - mean(x)² in one "
         "pass, which cancels",
         remedy="Subtract the mean first, then square",
         changes={"one_pass": True},
         wrong_norm=lambda norm: norm.centered and _of_squares(norm),
-        met={
+        seen_in={
             "layer_norm": "pytorch issue 51102",
             "batch_norm": "labml's annotated implementations, batch norm",
             "group_norm": "labml's annotated implementations, group norm",
         },
-        shows_on="inputs far from zero",
+        needs="inputs far from zero",
     ),
     Mistake(
         "half_precision_statistics",
         remedy="Cast to float32 before squaring: x.float()",
-        call={"widens": False},
+        call={"upcasts_half": False},
         wrong_norm=_of_squares,
-        met={"rms_norm": "minimind issue 301"},
+        seen_in={"rms_norm": "minimind issue 301"},
     ),
     Mistake(
         "output_dtype",
         remedy="Return y.to(x.dtype)",
         after=changes.give_float32,
         wrong_norm=lambda norm: True,
-        met={"rms_norm": "transformers issue 30236"},
+        seen_in={"rms_norm": "transformers issue 30236"},
     ),
     Mistake(
         "in_place",
         remedy="Work on a copy: no x.sub_(), no x -= mean",
         before=changes.write_into_input,
         wrong_norm=lambda norm: True,
-        met={"rms_norm": "nano-vllm pull request 171"},
+        seen_in={"rms_norm": "nano-vllm pull request 171"},
     ),
     Mistake(
         "non_contiguous",
         remedy="Use reshape, not view, and strides, not the order in memory",
         before=changes.ignore_strides,
         wrong_norm=lambda norm: True,
-        met={"batch_norm": "pytorch issue 62594"},
+        seen_in={"batch_norm": "pytorch issue 62594"},
     ),
     Mistake(
         "empty_input",
         remedy="Return an empty tensor of the input's shape",
         after=lambda call, y: y if y.numel() else y.new_zeros(1, *y.shape[1:]),
         wrong_norm=lambda norm: norm.trailing,  # channel norms that refuse it are right, too
-        met={"layer_norm": "tensorflow issue 46366"},
+        seen_in={"layer_norm": "tensorflow issue 46366"},
     ),
     Mistake(
         "eps_argument",
         before=changes.ignore_eps,
         wrong_norm=lambda norm: True,
-        met={"rms_norm": "TVM pull request 15856"},
+        seen_in={"rms_norm": "TVM pull request 15856"},
     ),
     Mistake(
         "constant_input",
         reported=lambda norm: "",
         before=changes.drop_eps_of_constants,
         wrong_norm=lambda norm: True,
-        met={"layer_norm": "TIM-VX pull request 589"},
+        seen_in={"layer_norm": "TIM-VX pull request 589"},
     ),
     Mistake(
         "batch_of_one",
@@ -476,66 +476,66 @@ _INPUTS = (
 _STATE = (
     Mistake(
         "running_var_biased",
-        says="the running variance is the biased one; torch stores it times n / (n - 1)",
+        message="the running variance is the biased one; torch stores it times n / (n - 1)",
         remedy="Bessel's correction is missing in the running variance: n / (n - 1)",
         wrong_norm=lambda norm: norm.has_running,
-        met={"batch_norm": "mlx pull request 3817; ARENA issue 415"},
+        seen_in={"batch_norm": "mlx pull request 3817; ARENA issue 415"},
     ),
     Mistake(
         "running_var_count",
-        says="Bessel's correction of the running variance counts samples, not all positions",
+        message="Bessel's correction of the running variance counts samples, not all positions",
     ),
     Mistake(
         "running_var_twice",
-        says="Bessel's correction is applied twice to the running variance",
+        message="Bessel's correction is applied twice to the running variance",
     ),
     Mistake(
         "running_var_with_eps",
-        says="eps is part of the running variance",
+        message="eps is part of the running variance",
         remedy="Add eps where the root is taken, and not before",
     ),
     Mistake(
         "momentum_reversed",
-        says="momentum is the weight of the old value; in torch it is that of the new batch",
+        message="momentum is the weight of the old value; in torch it is that of the new batch",
         remedy="The direction is reversed: write running.lerp_(new, momentum)",
         wrong_norm=lambda norm: norm.has_running,
-        met={"batch_norm": "d2l-en pull request 2213"},
+        seen_in={"batch_norm": "d2l-en pull request 2213"},
     ),
     Mistake(
         "cumulative",
-        says="the update is a cumulative average; expected is an exponential one",
+        message="the update is a cumulative average; expected is an exponential one",
     ),
     Mistake(
         "running_in_graph",
-        says="the running statistics stay in the autograd graph, which grows with every batch; "
+        message="the running statistics stay in the autograd graph, which grows with every batch; "
         "update them without gradient",
         remedy="Update under torch.no_grad(), or detach the batch's statistics",
         wrong_norm=lambda norm: norm.has_running,
-        met={"batch_norm": "d2l-en issue 1342"},
+        seen_in={"batch_norm": "d2l-en issue 1342"},
     ),
     Mistake(
         "not_updated",
-        says="the running statistics do not move",
+        message="the running statistics do not move",
         call={"updates": False},
         wrong_norm=lambda norm: norm.has_running,
-        met={"batch_norm": "aprender pull request 2166"},
+        seen_in={"batch_norm": "aprender pull request 2166"},
     ),
     Mistake(
         "eval_uses_batch",
-        says="evaluation normalizes with the statistics of the batch, not with the running ones",
+        message="evaluation normalizes with the statistics of the batch, not with the running ones",
         remedy="Use running_mean and running_var when not training",
-        call={"by_batch": True},
+        call={"uses_batch_statistics": True},
         wrong_norm=lambda norm: norm.has_running,
     ),
     Mistake(
         "eval_updates",
-        says="evaluation changes the running statistics",
+        message="evaluation changes the running statistics",
         call={"updates": True},
         wrong_norm=lambda norm: norm.has_running,
     ),
     Mistake(
         "eval_stale",
-        says="evaluation after a step of training still uses what it kept from before that step",
+        message="evaluation after a step of training still uses what it kept from before that step",
         remedy="Keep nothing between calls that depends on statistics or parameters",
     ),
     Mistake(
@@ -549,7 +549,7 @@ _STATE = (
         remedy="Use register_buffer (and keep it persistent), so that state_dict has it",
         module=changes.hide_buffers,
         wrong_norm=lambda norm: norm.has_running,
-        met={"batch_norm": "d2l-zh pull request 1265"},
+        seen_in={"batch_norm": "d2l-zh pull request 1265"},
     ),
     Mistake(
         "eval_differs",
@@ -574,14 +574,14 @@ def choices(right: Formula) -> Iterator[Mistake]:
 
 def structure(right: Formula) -> Iterator[Mistake]:
     """What is centered, squared, divided and scaled in another way."""
-    return (m for m in _STRUCTURE if m.explains(NORMS[right.like]))
+    return (m for m in _STRUCTURE if m.applies_to(NORMS[right.like]))
 
 
 def wrong_gradients(right: Formula) -> Iterator[Mistake]:
     """What a backward pass may lack."""
     for mistake in MISTAKES.values():
         tried = mistake.in_gradients or mistake.gradient is not None
-        if tried and mistake.explains(NORMS[right.like]):
+        if tried and mistake.applies_to(NORMS[right.like]):
             yield mistake
 
 

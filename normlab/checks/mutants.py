@@ -125,14 +125,14 @@ def _compute(like: str, mistake: Mistake, given: dict[str, Any]) -> Tensor:
         bias=given.get("bias"),
         eps=default_eps(like) if eps is None else eps,
         normalized_ndim=len(given.get("normalized_shape", (1,))),
-        by_batch=training or running is None,
+        uses_batch_statistics=training or running is None,
         updates=training,
     )
     call = dataclasses.replace(call, **mistake.call)
     if mistake.before is not None:
         mistake.before(call)
     x, weight, bias = call.x, call.weight, call.bias
-    if call.widens and dtype in (torch.float16, torch.bfloat16):
+    if call.upcasts_half and dtype in (torch.float16, torch.bfloat16):
         x, weight, bias = (None if t is None else t.float() for t in (x, weight, bias))
     right = Formula.of(
         like,
@@ -146,7 +146,7 @@ def _compute(like: str, mistake: Mistake, given: dict[str, Any]) -> Tensor:
         if mistake.name == "missing_centering":  # then there is no mean to record
             mean = torch.zeros_like(mean)
         update_running({mistake.name}, running, mean, var, count, given["momentum"])
-    if running is not None and not call.by_batch:  # all but what normalizes is right
+    if running is not None and not call.uses_batch_statistics:  # all but what normalizes is right
         return right.evaluate(x, *running, weight, bias).to(dtype)
     if mistake.gradient is not None:
         y = _WrongGradient.apply(x, weight, bias, formula, mistake.gradient)
@@ -209,7 +209,7 @@ def mutants(norm: str | None = None) -> Iterator[Mutant]:
     """
     if norm in RESIDUAL_MISTAKES:
         for name, wrong in RESIDUAL_MISTAKES[norm].items():
-            yield Mutant(norm, name, wrong.make, name, wrong.met or CONSTRUCTED)
+            yield Mutant(norm, name, wrong.make, name, wrong.seen_in or CONSTRUCTED)
         return
     compared = (name for name in FAMILIES if NORMS[name].torch)
     for like in compared if norm is None else (norm,):
@@ -219,7 +219,7 @@ def mutants(norm: str | None = None) -> Iterator[Mutant]:
             if applies and "mutants" not in record.absent:
                 make = functools.partial(_make, like, mistake)
                 reported = name if mistake.reported is None else mistake.reported(record)
-                source = mistake.met.get(like, CONSTRUCTED)
+                source = mistake.seen_in.get(like, CONSTRUCTED)
                 yield Mutant(like, name, make, reported, source)
 
 

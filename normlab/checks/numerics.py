@@ -246,6 +246,6 @@ def _judge_outputs(
         if not explained:
             return None, failures
     if cancels:
-        says = MISTAKES["one_pass"].says
+        says = MISTAKES["one_pass"].message
         failures.append(excess_failure(SHIFTED.name, says, "one_pass", beyond))
     return actual, failures

@@ -55,7 +55,7 @@ def _diagnose(got: Tensor, x: Tensor, branch: Map, norm: Map, like: str, alpha: 
         mistake = BLOCK_MISTAKES[name]
         for factor in (alpha, 1.0):
             if _same(got, mistake.formula(x, branch, norm, factor)):
-                says = mistake.says if factor != 1.0 else mistake.says.replace("alpha ", "")
+                says = mistake.message if factor != 1.0 else mistake.message.replace("alpha ", "")
                 return Failure("formula", says, name)
     gap = (got - FORMULAS[like](x, branch, norm, alpha)).abs().max().item()
     return Failure("formula", f"off by {gap:.2g} from its formula; no known mistake explains it")
@@ -115,7 +115,7 @@ def _compare_block(build: Callable[..., Any], like: str) -> Iterator[Finding]:
             return
         ours, right = (_gradients(y, dy, x, branch) for y in (got, expected))
         if not all(_same(a, b) for a, b in zip(ours, right, strict=True)):
-            yield Failure("gradient", BLOCK_MISTAKES["gradient cut"].says, "gradient cut")
+            yield Failure("gradient", BLOCK_MISTAKES["gradient cut"].message, "gradient cut")
             return
 
 
@@ -134,7 +134,7 @@ def _explain_gains(
 ) -> Failure:
     for name, mistake in INIT_MISTAKES.items():
         if all(_close(gains[m], mistake.gain(m, beta, *fans[m])) for m in GAINS):
-            return Failure("gains", mistake.says, name)
+            return Failure("gains", mistake.message, name)
     return Failure("gains", "gains are " + ", ".join(f"{m} {gains[m]:.2f}" for m in GAINS))
 
 
@@ -172,4 +172,4 @@ def _compare_gains(init: Callable[[nn.Module, float], Any], beta: float) -> Iter
     if not all(_close(gains[name], expected[name]) for name in GAINS):
         yield _explain_gains(gains, sizes, beta)
     if not all(torch.equal(block.get_parameter(n), b) for n, b in biases.items()):
-        yield Failure("biases", INIT_MISTAKES["biases changed"].says, "biases changed")
+        yield Failure("biases", INIT_MISTAKES["biases changed"].message, "biases changed")

@@ -22,9 +22,9 @@ Placement = Callable[[Tensor, Map, Map, float], Tensor]  # of x, F, norm, alpha
 class BlockMistake:
     """A block with one mistake."""
 
-    says: str
+    message: str
     formula: Placement
-    met: str = ""  #: where; empty if it is constructed
+    seen_in: str = ""  #: where; empty if it is constructed
 
     def make(self) -> Callable[..., Map]:
         """A builder of wrong blocks, of a branch, a norm and perhaps alpha."""
@@ -106,12 +106,12 @@ SCALED = tuple(name for name, (_, scaled) in GAINS.items() if scaled)
 class InitMistake:
     """An initialization with one mistake: Xavier's rule with other gains or another fan."""
 
-    says: str
+    message: str
     power: float = 1.0  #: of beta
     matrices: tuple[str, ...] = SCALED  #: that beta scales
     fan_in: bool = False  #: in place of the mean of both
     biases: bool = False  #: are scaled, too
-    met: str = ""  #: where; empty if it is constructed
+    seen_in: str = ""  #: where; empty if it is constructed
 
     def gain(self, name: str, beta: float, fan_in: int, fan_out: int) -> float:
         """What a matrix shows, in units of Xavier's rule."""
@@ -144,7 +144,7 @@ _INITIALIZATION = {
     "beta missing on the value projection": InitMistake(
         "the value projection kept gain 1",
         matrices=_without("v_proj"),
-        met="xformers issue 219",
+        seen_in="xformers issue 219",
     ),
     "beta missing on the attention output projection": InitMistake(
         "the attention output projection kept gain 1", matrices=_without("out_proj")
@@ -158,7 +158,7 @@ _INITIALIZATION = {
     "beta inverted": InitMistake(
         "these matrices start larger, by 1 / beta, not smaller",
         power=-1,
-        met="a common description of the method",
+        seen_in="a common description of the method",
     ),
     "beta on the variance": InitMistake(
         "beta scales the variance; it scales the entries", power=0.5

@@ -13,10 +13,8 @@ from torch import Tensor
 from normlab.checks.inputs import ORDINARY, Inputs, make_inputs, oracle
 from normlab.checks.probing import ForeignFunction, ForeignModule
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
-from normlab.checks.tolerances import max_error
+from normlab.checks.tolerances import GROSS, max_error
 from normlab.checks.trial import Trial
-
-_GROSS = 1e-3  # the values were checked elsewhere: here only a gross difference counts
 
 
 def check_handling(trial: Trial, failures: Sequence[Failure]) -> Iterator[Finding]:
@@ -55,7 +53,7 @@ def _compare(
     want = trial.expect(inputs, backward=False)["y"]
     if want.isfinite().all():
         yield Ran(name)
-        allowed = _GROSS * float(want.abs().max()) if allowed is None else allowed
+        allowed = GROSS * float(want.abs().max()) if allowed is None else allowed
         yield from _judge(trial, name, inputs, want, allowed)
 
 
@@ -137,7 +135,7 @@ def _check_eps_argument(trial: Trial, inputs: Inputs) -> Iterator[Finding]:
     yield Ran(name)
     eps = 100.0 if formula.eps_placement == "clamp" else 0.1  # a small bound would not bind
     want = oracle(formula.replace(eps=eps), inputs, backward=False)["y"]
-    for failure in _judge(trial, name, inputs, want, _GROSS * float(want.abs().max()), eps=eps):
+    for failure in _judge(trial, name, inputs, want, GROSS * float(want.abs().max()), eps=eps):
         if failure.mistake:
             yield failure
         else:
@@ -172,7 +170,7 @@ def _check_strides(trial: Trial) -> Iterator[Finding]:
             if not expected.isfinite().all():
                 continue
             yield Ran(name)
-            allowed = _GROSS * max(1.0, float(expected.abs().max()))
+            allowed = GROSS * max(1.0, float(expected.abs().max()))
             wrong = list(_judge(trial, name, laid, expected, allowed))
             if not wrong and backward:
                 wrong = list(_judge_backward(trial, name, laid))
@@ -205,7 +203,7 @@ def _judge_backward(trial: Trial, name: str, inputs: Inputs) -> Iterator[Failure
             for role, expected in right:
                 wrong = max_error(got[role], expected) if role in got else torch.inf
                 largest = max(1.0, float(expected.abs().max()))
-                if not wrong <= 10 * _GROSS * largest and expected.isfinite().all():
+                if not wrong <= 10 * GROSS * largest and expected.isfinite().all():
                     text = f"with an upstream gradient of strides {given.stride()}, that by the "
                     yield Failure(name, f"{text}{role} is off by {wrong:.1e}")
                     return
@@ -242,7 +240,7 @@ def check_double_backward(trial: Trial) -> Iterator[Finding]:
         yield Failure(name, text, "once")
         return
     difference = max_error(got, expected)
-    if not difference <= _GROSS * float(expected.abs().max()):
+    if not difference <= GROSS * float(expected.abs().max()):
         yield Failure(name, f"the second derivative is off by {difference:.1e}", "second")
 
 

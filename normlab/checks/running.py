@@ -107,7 +107,7 @@ def check_running(trial: Trial) -> Iterator[Finding]:
             return
         yield Ran(name)
         if attached:
-            yield make_failure(name, MISTAKES["running_in_graph"].says, "running_in_graph")
+            yield make_failure(name, MISTAKES["running_in_graph"].message, "running_in_graph")
             return
         formulas = trial.actual, trial.declared
         right = (_expected(f, batches, momentum, start) for f in formulas)
@@ -126,12 +126,12 @@ def _explain(
     """The mistake of the update, of the variance, or both, that gives these values."""
     rates: list[tuple[str, str, float | None]] = [("", "", momentum)]
     if momentum is not None:
-        rates += [(name, MISTAKES[name].says, momentum) for name in _RATES]
+        rates += [(name, MISTAKES[name].message, momentum) for name in _RATES]
     single = _estimate_rate(formula, batches, start, got)
     if single is not None:
         wanted = "1 / step" if momentum is None else f"{momentum:.3g}"
         rates.append(("other_momentum", f"momentum is {single:.3g}, expected {wanted}", single))
-    factors = [("", ""), *((name, MISTAKES[name].says) for name in _FACTORS)]
+    factors = [("", ""), *((name, MISTAKES[name].message) for name in _FACTORS)]
     for rate_name, rate_text, rate in rates:
         for factor_name, factor_text in factors:
             if factor_name == "running_var_count" and batches[0].x.shape[0] == 1:
@@ -141,7 +141,7 @@ def _explain(
             if names and close(got, value, _ROUNDING):
                 return names, ", and ".join(t for t in (rate_text, factor_text) if t)
     if close(got, start):
-        return "not_updated", MISTAKES["not_updated"].says
+        return "not_updated", MISTAKES["not_updated"].message
     right = _expected(formula, batches, momentum, start)
     for row, what in ((0, "mean"), (1, "variance")):
         if close(got[1 - row], right[1 - row]) and close(got[row], start[row]):
@@ -149,7 +149,7 @@ def _explain(
     if momentum is not None and len(batches) == 1 and close(got[0], right[0]):
         added = (got[1] - right[1]) / (momentum * max(formula.eps, 1e-300))
         if ((added > 0.7) & (added < 1.6)).all():  # with Bessel's correction or without
-            return "running_var_with_eps", MISTAKES["running_var_with_eps"].says
+            return "running_var_with_eps", MISTAKES["running_var_with_eps"].message
     return None, f"off by {max_error(got, right):.1e}, no known mistake explains it"
 
 

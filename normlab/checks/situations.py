@@ -11,11 +11,10 @@ from torch import Tensor
 from normlab.checks.inputs import ORDINARY, Comparison, Inputs, Results, make_inputs
 from normlab.checks.probing import ForeignFunction, ForeignModule, ForeignNorm
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
-from normlab.checks.tolerances import max_error
+from normlab.checks.tolerances import GROSS, max_error
 from normlab.checks.trial import BackwardFailed, Trial, name_of
 from normlab.norms import Case
 
-_GROSS = 1e-3  # the values were checked elsewhere: here only a gross difference counts
 _FUSED = 8  # times the error of the layer as it is
 _HALF = 0.1  # of a gradient whose terms were each rounded to 16 bits
 _LARGE = 1100  # rows or positions: more than a block of a fused kernel has
@@ -80,16 +79,16 @@ def _situations(trial: Trial) -> Iterator[tuple[str, Inputs, float]]:
     """Inputs, the name of their check, and how far the results may be off."""
     case, scope, norm = trial.cases[0], trial.scope, trial.norm
     for larger in _larger(trial):
-        yield "large input", make_inputs(larger, seed=21), _GROSS
+        yield "large input", make_inputs(larger, seed=21), GROSS
     if scope.double:
-        yield "float64 input", make_inputs(case, dtype=torch.float64, seed=22), _GROSS
+        yield "float64 input", make_inputs(case, dtype=torch.float64, seed=22), GROSS
     inputs = make_inputs(case, seed=23)
     if inputs.weight is not None:
         signed = torch.linspace(-2.0, 1.7, inputs.weight.numel()).view(inputs.weight.shape)
         one_off = signed.clone()
         one_off.view(-1)[signed.numel() // 2 :][:1] = -trial.actual.weight_offset
         for name, weight in (("weight of either sign", signed), ("factor of 0", one_off)):
-            yield name, replace(inputs, weight=weight), _GROSS
+            yield name, replace(inputs, weight=weight), GROSS
     if not scope.backward or case.is_one_row:
         return
     for dtype in scope.half:
@@ -98,7 +97,7 @@ def _situations(trial: Trial) -> Iterator[tuple[str, Inputs, float]]:
     sizes += [1] if scope.batch_of_one and "batch of one" not in norm.may_fail else []
     for size in sizes:
         few = replace(case, shape=(size, *case.shape[1:]))
-        yield "batch of one" if size else "empty input", make_inputs(few, seed=25), _GROSS
+        yield "batch of one" if size else "empty input", make_inputs(few, seed=25), GROSS
 
 
 def _larger(trial: Trial) -> Iterator[Case]:
@@ -206,7 +205,7 @@ def _use(trial: Trial, first: Inputs, second: Inputs) -> str:
 def _far(got: Tensor | None, want: Tensor) -> bool:
     if got is None:
         return True
-    allowed = _GROSS * max(1.0, float(want.abs().max()))
+    allowed = GROSS * max(1.0, float(want.abs().max()))
     return not max_error(got.reshape(want.shape), want) <= allowed
 
 

@@ -110,7 +110,7 @@ def _kept_from_before(trial: Trial) -> Iterator[Failure]:
         fresh = layer.prepare(torch.float32, t.weight, t.bias, layer.running_of(module)).eval()
         expected = fresh(t.x.clone())
     if not close(again, expected):
-        yield make_failure(_CHECK, MISTAKES["eval_stale"].says, "eval_stale")
+        yield make_failure(_CHECK, MISTAKES["eval_stale"].message, "eval_stale")
 
 
 def _with_running(trial: Trial, case: Case, formula: Formula) -> Iterator[Failure]:
@@ -138,7 +138,7 @@ def _with_running(trial: Trial, case: Case, formula: Formula) -> Iterator[Failur
         if failure is not None:
             yield failure
         if changed:
-            yield Failure(_CHECK, MISTAKES["eval_updates"].says, "eval_updates")
+            yield Failure(_CHECK, MISTAKES["eval_updates"].message, "eval_updates")
         if changed or failure is not None:
             return
 
@@ -176,7 +176,7 @@ def _candidates(
     formula: Formula, t: Inputs, running: tuple[Tensor, Tensor]
 ) -> Iterator[tuple[str, str, Tensor]]:
     x, weight, bias = t.to(torch.float64).given
-    yield "eval_uses_batch", MISTAKES["eval_uses_batch"].says, formula(x, weight, bias)
+    yield "eval_uses_batch", MISTAKES["eval_uses_batch"].message, formula(x, weight, bias)
     mean, var, count = formula.statistics(x)
     by_channel = mean.flatten(), var.flatten()
     if len(by_channel[0]) == len(running[0]):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+GROSS = 1e-3  # relative: what counts where the values themselves were checked elsewhere
+
 
 def ulp(values: Tensor, dtype: torch.dtype) -> float:
     """Spacing of the numbers of `dtype` at the largest magnitude in `values`.

@@ -221,7 +221,7 @@ def _check_parameters(input: Tensor, shape: tuple[int, ...], *parameters: Tensor
             dtype = p.dtype
 
 
-def by_itself(
+def strict(
     norm: Callable[Concatenate[Kernels, P], Tensor], find: Callable[[], Kernels]
 ) -> Callable[P, Tensor]:
     """A function of a back end: of the arguments of a layer, for what its kernels know.

@@ -35,7 +35,7 @@ def choose(input: object) -> Kernels | None:
     return choice.find("cpu" if input.is_cpu else input.device.type, input.dtype)
 
 
-def by_the_fastest(
+def dispatched(
     layer: Callable[P, Tensor], norm: Callable[Concatenate[Kernels, P], Tensor]
 ) -> Callable[P, Tensor]:
     """A function of the arguments of `layer` that takes the fastest kernels, or calls the layer.
@@ -63,8 +63,8 @@ def by_the_fastest(
     return call
 
 
-layer_norm = by_the_fastest(layers.layer_norm, calls.layer_norm)
-rms_norm = by_the_fastest(layers.rms_norm, calls.rms_norm)
-batch_norm = by_the_fastest(layers.batch_norm, calls.batch_norm)
-group_norm = by_the_fastest(layers.group_norm, calls.group_norm)
-instance_norm = by_the_fastest(layers.instance_norm, calls.instance_norm)
+layer_norm = dispatched(layers.layer_norm, calls.layer_norm)
+rms_norm = dispatched(layers.rms_norm, calls.rms_norm)
+batch_norm = dispatched(layers.batch_norm, calls.batch_norm)
+group_norm = dispatched(layers.group_norm, calls.group_norm)
+instance_norm = dispatched(layers.instance_norm, calls.instance_norm)

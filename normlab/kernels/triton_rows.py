@@ -29,8 +29,8 @@ def kernels() -> Kernels:
     return Kernels("triton", "cuda", module, largest=module.LARGEST)
 
 
-layer_norm = calls.by_itself(calls.layer_norm, kernels)
-rms_norm = calls.by_itself(calls.rms_norm, kernels)
-batch_norm = calls.by_itself(calls.batch_norm, kernels)
-group_norm = calls.by_itself(calls.group_norm, kernels)
-instance_norm = calls.by_itself(calls.instance_norm, kernels)
+layer_norm = calls.strict(calls.layer_norm, kernels)
+rms_norm = calls.strict(calls.rms_norm, kernels)
+batch_norm = calls.strict(calls.batch_norm, kernels)
+group_norm = calls.strict(calls.group_norm, kernels)
+instance_norm = calls.strict(calls.instance_norm, kernels)

@@ -42,7 +42,7 @@ def standardize(x: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Ten
 def affine(
     y: Tensor, weight: Tensor | None, bias: Tensor | None = None, shape: Sequence[int] = ()
 ) -> Tensor:
-    """y * weight + bias, as far as they are given; seen in `shape`, where one is given."""
+    """y * weight + bias, where None is skipped; both are viewed in `shape`, if it is given."""
     if weight is not None:
         y = y * (weight.view(shape) if shape else weight)
     if bias is not None:

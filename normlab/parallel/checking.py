@@ -186,7 +186,7 @@ def _examine(
         kind = "raises"
         if isinstance(error, TimeoutError) or (error.waited and error.finished):
             kind = _WAITED["in evaluate" in str(error)]
-        yield "runs", f"{name}: {MISTAKES[kind].says}. {error}", kind
+        yield "runs", f"{name}: {MISTAKES[kind].message}. {error}", kind
         return
     yield "runs", "", None
     if division.offset and failed:
@@ -210,7 +210,7 @@ def _compare(division: Division, answers: Sequence[Answer]) -> Iterator[Finding]
         singles = [one_process(division, eps, torchs=t) for t in (False, True)]
         near = _near(y, right.y, [s.y for s in singles])
         near = near and _near(dx, right.dx, [s.dx for s in singles])
-        named = MISTAKES["cancellation"].says, "cancellation"
+        named = MISTAKES["cancellation"].message, "cancellation"
         yield ("output", *(("", None) if near else named))
         return
     number = torch.finfo(division.x.dtype).eps if eps is None else eps
@@ -251,7 +251,7 @@ def _verdict(
         return "", None
     for mistake, value in wrong:
         if got.shape == value.shape and max_error(got, value) <= 1e-6 * max_error(value, right):
-            return MISTAKES[mistake].says, mistake
+            return MISTAKES[mistake].message, mistake
     return "it differs from that of one process, by no mistake that is known here", None
 
 

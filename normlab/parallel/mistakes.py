@@ -32,7 +32,7 @@ _COPIED: tuple[tuple[str, Divided], ...] = (
 class ParallelMistake:
     """One way to get a norm over several processes wrong; see :mod:`normlab.parallel.changes`."""
 
-    says: str  #: what is wrong, and what would be right
+    message: str  #: what is wrong, and what would be right
     _: KW_ONLY
     over: tuple[Divided, ...] = ()  #: what is divided where it can be made
     sums: Change = changes.sum_shares  #: over all processes
@@ -45,7 +45,7 @@ class ParallelMistake:
     weights: Change = changes.keep_own  #: those of a QK norm
     gradients: Change = changes.sum_shares  #: those of weight and bias, after the backward pass
     in_means: bool = False  #: whether only a norm that subtracts a mean can have it
-    met: Mapping[tuple[str, Divided], str] = field(default_factory=dict)  #: where
+    seen_in: Mapping[tuple[str, Divided], str] = field(default_factory=dict)  #: where
 
     def fits(self, like: str, over: Divided) -> bool:
         """Whether such a norm can have it."""
@@ -59,7 +59,7 @@ MISTAKES = {
         "use it. The backward of an all-reduce is an all-reduce",
         over=_DIVIDED_MEANS,
         sums=changes.sum_with_identity_backward,
-        met=dict.fromkeys(_RMS_MEANS, "FlashAttention issue 1244 asks about this all-reduce"),
+        seen_in=dict.fromkeys(_RMS_MEANS, "FlashAttention issue 1244 asks about this all-reduce"),
     ),
     "heads_together": ParallelMistake(
         "the heads of a process are normalized together. Normalize each head by itself",
@@ -70,7 +70,7 @@ MISTAKES = {
         "it is averaged over the processes. The gradient of a shared weight is the sum",
         over=_SUMMED,
         gradients=changes.average_gradients,
-        met=dict.fromkeys(_COPIED, "GPT-NeoX pull request 1259 mends it"),
+        seen_in=dict.fromkeys(_COPIED, "GPT-NeoX pull request 1259 mends it"),
     ),
     "reduced_twice": ParallelMistake(
         "it is multiplied by the number of processes: summed over them once more than needed",
@@ -83,14 +83,14 @@ MISTAKES = {
         "are",
         over=_SUMMED,
         gradients=changes.sum_gradients_in_bfloat16,
-        met=dict.fromkeys(_COPIED, "PyTorch issue 190626"),
+        seen_in=dict.fromkeys(_COPIED, "PyTorch issue 190626"),
     ),
     "partial": ParallelMistake(
         "it is only that of this process's share. Sum it over the processes, as "
         "reduce_norm_gradients does, before the step",
         over=_SUMMED,
         gradients=changes.forget_gradients,
-        met=dict.fromkeys(
+        seen_in=dict.fromkeys(
             _COPIED, "NeMo RL issue 3716; Megatron-LM issue 7452; GPT-NeoX pull request 1257"
         ),
     ),
@@ -99,7 +99,7 @@ MISTAKES = {
         "squared deviations of all processes",
         over=_DIVIDED_MEANS,
         sums=changes.keep_own,
-        met={
+        seen_in={
             ("batch_norm", "samples"): (
                 "batch norm under data parallel training, without synchronization"
             ),
@@ -111,7 +111,7 @@ MISTAKES = {
         "and divide by the sum of the counts",
         over=_DIVIDED_MEANS,
         moments=changes.average_moments,
-        met=dict.fromkeys(
+        seen_in=dict.fromkeys(
             _RMS_MEANS, "vLLM's RMS norm of MiniMax averages means, right for equal shares"
         ),
     ),
@@ -169,7 +169,7 @@ MISTAKES = {
         "it is multiplied by weights of other heads. Give each process the weights of its own",
         over=("all heads",),
         weights=changes.take_first_weights,
-        met={("rms_norm", "all heads"): "vLLM pull request 38191; SGLang pull request 20967"},
+        seen_in={("rms_norm", "all heads"): "vLLM pull request 38191; SGLang pull request 20967"},
     ),
     "raises": ParallelMistake(
         "it raises for a share that a norm over several processes has to take"

@@ -147,5 +147,5 @@ def parallel_mutants() -> Iterator[ParallelMutant]:
             layer = norm if over == "tokens" else functools.partial(norm, name)
             copied = over in ("tokens", "heads")
             reduce = functools.partial(reduce_wrongly, name) if copied else reduce_norm_gradients
-            source = mistake.met.get((like, over), CONSTRUCTED)
+            source = mistake.seen_in.get((like, over), CONSTRUCTED)
             yield ParallelMutant(like, over, name, layer, reduce, source)

@@ -72,7 +72,7 @@ def test_a_kind_that_kills_nothing_would_be_noticed():
 
 
 def test_sources_belong_to_mutants():
-    sources = {(norm, m.name) for m in MISTAKES.values() for norm in m.met}
+    sources = {(norm, m.name) for m in MISTAKES.values() for norm in m.seen_in}
     assert {(m.norm, m.name) for m in ALL if m.source != "constructed"} == sources
     assert len(sources) >= 27
 

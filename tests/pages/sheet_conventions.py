@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from normlab import reference, residual
 from normlab.book.experiments.numerics import eps_forms
 from normlab.book.experiments.numerics.library_conventions import read_conventions
-from normlab.checks.invariances import INVARIANCES
+from normlab.book.proofs.invariances import INVARIANCES
 from normlab.norms import label_cells, label_parameters
 
 DATA = Path(__file__).resolve().parents[2] / "book" / "_data"

@@ -97,7 +97,7 @@ def test_each_mistake_is_named(impatient, mutant):
     )
     assert not report.passed
     assert {f.mistake for f in report.failures} == {mutant.mistake}
-    assert MISTAKES[mutant.mistake].says in str(report)
+    assert MISTAKES[mutant.mistake].message in str(report)
 
 
 def test_a_skipped_collective_names_layer_and_ranks(impatient):

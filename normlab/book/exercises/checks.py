@@ -122,7 +122,7 @@ _MORE = {
 
 def _hint(name: str) -> str:
     mistake = MISTAKES[LAYER_NORM_NAMES[name]]
-    hint = _HINTS.get(mistake.shows_on, _VALUES)
+    hint = _HINTS.get(mistake.needs, _VALUES)
     return f"{hint}. {_MORE[mistake.name]}" if mistake.name in _MORE else hint
 
 

@@ -254,7 +254,7 @@ def check_diagnosis(answer: Answer) -> Grading:
         yield f"got {name!r}; expected one of {', '.join(WRONG_LAYERS)}"
     if name == _WRONG:
         yield ""
-    elif MISTAKES[LAYER_NORM_NAMES[name]].shows_on != "gradients":
+    elif MISTAKES[LAYER_NORM_NAMES[name]].needs != "gradients":
         yield "its outputs agree with torch's; look at the gradients"
     else:
         yield "that mistake gives other gradients; write down which term each one loses"

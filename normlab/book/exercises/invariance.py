@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from normlab.book.exercises.grading import Answer, Grading, Question, as_array, grader
-from normlab.checks.gradient_rules import pull_back
-from normlab.checks.invariances import TRANSFORMATIONS, is_invariant
-from normlab.checks.linear_norms import LINEAR_NORMS, LinearNorm, weight_norm
+from normlab.book.proofs.gradient_rules import pull_back
+from normlab.book.proofs.invariances import TRANSFORMATIONS, is_invariant
+from normlab.book.proofs.linear_norms import LINEAR_NORMS, LinearNorm, weight_norm
 from normlab.layers import layer_norm
 
 

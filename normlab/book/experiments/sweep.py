@@ -221,7 +221,7 @@ class Experiment:
             raise ValueError(f"record: got {path}; there is no such folder, make it first")
         header: dict[str, Any] = {
             "experiment": self.__name__,
-            "settings": _plain(settings),
+            "settings": _to_json(settings),
             "versions": {"python": platform.python_version(), "torch": torch.__version__},
             "processor": processor_name(),
             "command": self._command(path, changes),
@@ -230,7 +230,7 @@ class Experiment:
         rows: dict[str, Rows] = {}
         if path.exists():
             before, rows = _read(path, self.__name__, list(self.grid))
-            _refuse_other(path, before, header, running=any(_key(p) not in rows for p in points))
+            _check_same_run(path, before, header, running=any(_key(p) not in rows for p in points))
         missing = [point for point in points if _key(point) not in rows]
         if missing and not is_first_process():
             rows |= dict(self._run(missing, settings, jobs, finished=len(rows)))
@@ -280,11 +280,11 @@ def _run_point(run: Experiment, point: Point, settings: Point) -> tuple[str, Row
     with with_threads(1), threadpool_limits(1):
         measured = run._function(**point, **settings)
     several = measured if isinstance(measured, list) else [measured]
-    return _key(point), [_plain({**point, **measures}) for measures in several]
+    return _key(point), [_to_json({**point, **measures}) for measures in several]
 
 
-def _refuse_other(path: Path, before: Point, now: Point, *, running: bool) -> None:
-    """Raise a ValueError if the record belongs to another run than the one asked for."""
+def _check_same_run(path: Path, before: Point, now: Point, *, running: bool) -> None:
+    """Raise a ValueError if the record is not of the run that is asked for."""
     names = sorted({*before["settings"], *now["settings"]})
     other = [
         f"{name}: {before['settings'].get(name)!r} there, {now['settings'].get(name)!r} asked for"
@@ -332,10 +332,10 @@ def _line(rows: Rows) -> str:
 
 
 def _key(point: Point) -> str:
-    return json.dumps(_plain(point), sort_keys=True)
+    return json.dumps(_to_json(point), sort_keys=True)
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """What JSON holds: lists for tuples, and None for a number that is not finite."""
     return to_jsonable_python(value, inf_nan_mode="null")
 

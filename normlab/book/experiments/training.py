@@ -17,13 +17,13 @@ from torch.optim.lr_scheduler import LRScheduler
 
 
 def check_every(every: int, steps: int) -> None:
-    """Refuse looks that are further apart than a run is long."""
+    """`every` must not exceed `steps`."""
     if every > steps:
         raise ValueError(f"every: got {every}; expected at most {steps}, the steps")
 
 
 def check_warmup(warmup: int, steps: int) -> None:
-    """Refuse a warmup that is longer than a run."""
+    """`warmup` must not exceed `steps`."""
     if warmup > steps:
         raise ValueError(f"warmup: got {warmup}; expected at most {steps}, the steps")
 
@@ -51,7 +51,7 @@ def fit(
     scheduler: LRScheduler | None = None,
     after_step: Callable[[int], object] | None = None,
 ) -> list[float]:
-    """Take so many updates, in train mode, and return the loss before each.
+    """Train for `steps` updates, in train mode, and return the loss before each.
 
     Args:
         loss_of: maps the model and a batch to a scalar.

@@ -43,10 +43,10 @@ def name_family(found: Evidence) -> str:
             found.report.modulated = True
             return alone
     # a weight that varies along further axes, too, is one of a layer or RMS norm still
-    loose = [a.name for a in _arrangements(found) if carried & a.over]
-    loose = [name for name in loose if NORMS[name].parameters == "shape"]
-    if loose and not found.is_scalar:
-        return loose[0]
+    names = [a.name for a in _arrangements(found) if carried & a.over]
+    names = [name for name in names if NORMS[name].parameters == "shape"]
+    if names and not found.is_scalar:
+        return names[0]
     return _variant(found, carried) or f"none: {_reason(found)}"
 
 

@@ -170,7 +170,7 @@ def _per_column(stats: Tensor, samples: int, channels: int) -> Tensor:
     return wide.reshape(samples, channels).contiguous()
 
 
-def _halves(values: Tensor) -> tuple[Tensor, Tensor]:
+def _high_and_low(values: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers in float64 as two in float32: themselves rounded, and what that missed."""
     rounded = values.float()
     return rounded, (values - rounded).float()
@@ -207,7 +207,7 @@ def _normalize_columns(
     y = torch.empty_like(x)
     at = x.data_ptr(), y.data_ptr()
     near, missed = (_per_column(stats[i], samples, n) for i in range(2))
-    factors = _halves(_per_column(rstd, samples, n) * w)
+    factors = _high_and_low(_per_column(rstd, samples, n) * w)
     _each_row(columns.apply, kind, at, y, groups, (near, missed, *factors, b))
     return y, stats
 
@@ -229,7 +229,7 @@ def _columns_backward(
     means = -shared.sum(3, keepdim=True) / (rows * size)
     p, a = means.expand(-1, -1, -1, size).reshape(samples, 2, n).unbind(1)
     # dx = rstd (dy w + a + x_hat p), multiplied out
-    factors = (*_halves(rstd * w), (rstd * a).float(), (rstd * rstd * p).float())
+    factors = (*_high_and_low(rstd * w), (rstd * a).float(), (rstd * rstd * p).float())
     dx = torch.empty_like(x)
     vectors = (mean, missed, *factors)
     _each_row(columns.gradient, kind, (*pair, dx.data_ptr()), dx, groups, vectors)

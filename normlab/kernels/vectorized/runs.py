@@ -27,7 +27,7 @@ from normlab.kernels.vectorized.vectors import (
 
 
 @inlined
-def halves(value):
+def high_and_low(value):
     """A float64 as two numbers in float32: itself rounded, and what that missed."""
     rounded = np.float32(value)
     return spread(rounded), spread(np.float32(value - rounded))
@@ -62,7 +62,7 @@ def normalize(
         m, c = spread(mean), spread(np.float32(missed))
         for j in range(segments):
             channel = (unit % groups) * step + j * inc
-            scale, rest = halves(rstd * read(w, channel))
+            scale, rest = high_and_low(rstd * read(w, channel))
             bias = spread(read(b, channel))
             at = base + j * stride
             for i, k in vectors(n):
@@ -112,7 +112,7 @@ def normalize_backward(
         a = spread(np.float32(-rstd * sum1 / count))
         p = spread(np.float32(-rstd * rstd * sum2 / count))
         for j in range(segments):
-            scale, rest = halves(rstd * read(w, (unit % groups) * step + j * inc))
+            scale, rest = high_and_low(rstd * read(w, (unit % groups) * step + j * inc))
             at = base + j * stride
             for i, k in vectors(n):
                 if stride > n:

@@ -48,6 +48,6 @@ def make_model(group: Group, size: Size, *, layers: int, seed: int) -> Transform
 
 
 def make_batches(size: Size, *, seed: int) -> SequenceBatches:
-    """Batches of reversal; other draws than those of the weights."""
+    """Batches of reversal, from a random stream apart from that of the weights."""
     letters = LETTERS[size]
     return sequence_batches(vocabulary=letters, length=letters, batch_size=16, seed=1000 + seed)

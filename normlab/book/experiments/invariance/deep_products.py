@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normlab.book.experiments.networks.classifiers import FeatureNorm
 from normlab.book.experiments.sweep import Seed, experiment
-from normlab.checks.invariances import find_linear_norm
+from normlab.book.proofs.invariances import find_linear_norm
 
 
 def _rms(x: Tensor) -> float:

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from normlab.book.experiments.sweep import experiment
-from normlab.checks.invariances import find_linear_norm, make_problem
+from normlab.book.proofs.invariances import find_linear_norm, make_problem
 from normlab.norms import NORMS
 
 Norm = Literal["batch_norm", "layer_norm", "rms_norm"]

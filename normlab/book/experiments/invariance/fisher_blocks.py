@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from normlab.book.experiments.sweep import Seed, experiment
-from normlab.checks.invariances import find_linear_norm, make_problem
+from normlab.book.proofs.invariances import find_linear_norm, make_problem
 
 
 def fisher_matrix(norm: str, weight: Tensor, x: Tensor, *, own_only: bool = False) -> Tensor:

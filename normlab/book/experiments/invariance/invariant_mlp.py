@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import FeatureNorm
 from normlab.book.experiments.training import fit
-from normlab.checks.invariances import find_linear_norm
+from normlab.book.proofs.invariances import find_linear_norm
 
 WIDTHS = (64, 32, 32, 10)  # of the network that the experiments train
 

@@ -118,7 +118,7 @@ def make_model(
 
 
 def make_batches(text: Text, seed: int) -> SequenceBatches:
-    """32 windows of a text at a time; other draws than those of the weights."""
+    """Batches of 32 windows of a text, from a random stream apart from that of the weights."""
     return text_batches(text, length=LENGTH, batch_size=32, seed=1000 + seed)
 
 

@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from normlab.checks.invariances import INVARIANCES, find_linear_norm, make_problem
-from normlab.checks.linear_norms import LinearNorm
+from normlab.book.proofs.invariances import INVARIANCES, find_linear_norm, make_problem
+from normlab.book.proofs.linear_norms import LinearNorm
 from normlab.checks.report import CheckFailed
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "pull_back",
 ]
 
-ROUNDING = 1e-10  # relative; see UNCHANGED in normlab.checks.invariances
+ROUNDING = 1e-10  # relative; see UNCHANGED in normlab.book.proofs.invariances
 
 
 @dataclass(frozen=True)

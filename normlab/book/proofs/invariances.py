@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normlab.checks.linear_norms import LINEAR_NORMS, LinearNorm
+from normlab.book.proofs.linear_norms import LINEAR_NORMS, LinearNorm
 from normlab.checks.report import CheckFailed
 from normlab.norms import NORMS
 
@@ -80,8 +80,8 @@ TRANSFORMATIONS: dict[str, Transformation] = {
 }
 
 
-# Of the relatives of a norm; those of the norms stand in their records.
-_RELATIVES: dict[str, tuple[str, ...]] = {
+# Of the variants without a record; those of the norms stand in their records.
+_VARIANTS: dict[str, tuple[str, ...]] = {
     "weight_norm": ("weight_rescale", "row_rescale"),
     "prms_norm": NORMS["rms_norm"].invariances,
     "group_norm_positions": ("weight_rescale", "data_rescale", "case_rescale"),
@@ -91,7 +91,7 @@ _RELATIVES: dict[str, tuple[str, ...]] = {
 # eps = 0, λ > 0, no bias before the norm. ba2016layer, Table 1, for the first three rows.
 INVARIANCES: dict[str, dict[str, bool]] = {
     name: {
-        change: change in (NORMS[name].invariances if name in NORMS else _RELATIVES[name])
+        change: change in (NORMS[name].invariances if name in NORMS else _VARIANTS[name])
         for change in TRANSFORMATIONS
     }
     for name in LINEAR_NORMS

@@ -122,8 +122,8 @@ def _behind_a_linear_map(name: str, positions: int = 1) -> LinearNorm:
     return LinearNorm(lambda a, eps: call(a, (), eps), positions=positions)
 
 
-# relatives of a norm, which follow it in the table
-_RELATIVES: dict[str, dict[str, LinearNorm]] = {
+# variants without a record, each after its norm in the table
+_VARIANTS: dict[str, dict[str, LinearNorm]] = {
     "batch_norm": {"weight_norm": LinearNorm(None, parameterize=weight_norm)},
     "rms_norm": {"prms_norm": over_features(functools.partial(prms_norm, p=0.5))},
     "group_norm": {"group_norm_positions": _behind_a_linear_map("group_norm", positions=4)},
@@ -133,5 +133,5 @@ _RELATIVES: dict[str, dict[str, LinearNorm]] = {
 LINEAR_NORMS: dict[str, LinearNorm] = {
     key: norm
     for name in NORMS
-    for key, norm in {name: _behind_a_linear_map(name), **_RELATIVES.get(name, {})}.items()
+    for key, norm in {name: _behind_a_linear_map(name), **_VARIANTS.get(name, {})}.items()
 }

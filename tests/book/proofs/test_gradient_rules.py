@@ -7,15 +7,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normlab.checks import LAYER_NORM_MUTANTS, CheckFailed
-from normlab.checks.gradient_rules import (
+from normlab.book.proofs.gradient_rules import (
     check_all_gradient_rules,
     check_flat_directions,
     check_scaling,
     pull_back,
 )
-from normlab.checks.invariances import INVARIANCES
-from normlab.checks.linear_norms import over_features
+from normlab.book.proofs.invariances import INVARIANCES
+from normlab.book.proofs.linear_norms import over_features
+from normlab.checks import LAYER_NORM_MUTANTS, CheckFailed
 
 SCALES = st.floats(1e-3, 1e3).flatmap(lambda s: st.sampled_from([s, -s]))
 SEVERAL = settings(max_examples=12, deadline=None, derandomize=True)

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normlab.checks import LAYER_NORM_MUTANTS, CheckFailed, invariances
-from normlab.checks.invariances import (
+from normlab.book.proofs import invariances
+from normlab.book.proofs.invariances import (
     CHANGED,
     INVARIANCES,
     TRANSFORMATIONS,
@@ -21,7 +21,8 @@ from normlab.checks.invariances import (
     measure_change,
     measure_table,
 )
-from normlab.checks.linear_norms import LINEAR_NORMS, LinearNorm, over_features, weight_norm
+from normlab.book.proofs.linear_norms import LINEAR_NORMS, LinearNorm, over_features, weight_norm
+from normlab.checks import LAYER_NORM_MUTANTS, CheckFailed
 from normlab.layers import layer_norm
 
 SCALES = st.floats(1e-3, 1e3).filter(lambda s: abs(s - 1) > 0.2)
