@@ -4,11 +4,14 @@
     :kind: measured
     :shown: bn-batch-sizes
 
-    One sentence with its conditions; its numbers are glue.
+    The sentence: at most twenty words, true as it stands.
+
+    The conditions: data, network, seeds, rates, and numbers, which are glue.
     :::
 
-The role `finding` prints the sentence of an id in another page, with a link to the section that
-shows it; the directive `findings` lists those of all pages, in the order of the book. A page of
+On its page the conditions are folded below the sentence. The role `finding` prints the sentence of
+an id in another page, with a link to the section that shows it; the directive `findings` lists
+those of all pages with their conditions, in the order of the book. A page of
 `book/zh` has sentences of its own under the same ids, and quotes these. In a notebook,
 `normlab.book.sources.quote` displays them.
 """
@@ -40,6 +43,10 @@ class finding(nodes.container):
     """A sentence, its kind, and what shows it."""
 
 
+class conditions(nodes.container):
+    """What a sentence rests on, written as `<details>`."""
+
+
 class quotation(nodes.inline):
     """Replaced by the sentence of a finding."""
 
@@ -61,6 +68,7 @@ class Found:
     kind: str
     shown: str
     sentence: nodes.paragraph
+    conditions: nodes.paragraph | None
 
     @property
     def word(self) -> str:
@@ -69,11 +77,16 @@ class Found:
 
     def copy_for(self, page: str) -> list[nodes.Node]:
         """The parts of the sentence, as if they stood on another page."""
-        sentence = self.sentence.deepcopy()
-        for reference in sentence.findall(pending_xref):
-            reference["refdoc"] = page
-            reference["ids"] = []  # of a citation, which lead back to the chapter
-        return list(sentence.children)
+        return list(_move(self.sentence, page).children)
+
+
+def _move(paragraph: nodes.paragraph, page: str) -> nodes.paragraph:
+    """A copy of a paragraph for another page."""
+    copy = paragraph.deepcopy()
+    for reference in copy.findall(pending_xref):
+        reference["refdoc"] = page
+        reference["ids"] = []  # of a citation, which lead back to the chapter
+    return copy
 
 
 class Findings(Domain):
@@ -82,7 +95,7 @@ class Findings(Domain):
     name = "findings"
     label = "Findings"
     initial_data: ClassVar[dict[str, Any]] = {"found": {}}
-    data_version = 1
+    data_version = 2
 
     @property
     def found(self) -> dict[tuple[str, str], Found]:
@@ -106,12 +119,13 @@ class Findings(Domain):
             other = self.found.get(key)
             if other is not None:
                 LOGGER.warning("finding %s is on %s, too", key[1], other.page, location=node)
-            sentence = node.next_node(nodes.paragraph)
-            self.found[key] = Found(docname, node["kind"], node["shown"], sentence.deepcopy())
+            sentence, *folded = (part.deepcopy() for part in node.findall(nodes.paragraph))
+            rest = folded[0] if folded else None
+            self.found[key] = Found(docname, node["kind"], node["shown"], sentence, rest)
 
 
 class FindingDirective(SphinxDirective):
-    """One sentence, with its kind and the section that shows it."""
+    """A sentence and its conditions, with its kind and the section that shows it."""
 
     required_arguments = 1
     has_content = True
@@ -125,9 +139,12 @@ class FindingDirective(SphinxDirective):
             raise self.error(f"a finding needs {' and '.join(f':{m}:' for m in sorted(missing))}")
         parsed = nodes.container()
         self.state.nested_parse(self.content, self.content_offset, parsed)
-        if len(parsed) != 1 or not isinstance(parsed[0], nodes.paragraph):
-            raise self.error("a finding is one paragraph")
-        node = finding("", parsed[0], ids=self.arguments, classes=["finding"], **self.options)
+        paragraphs = [part for part in parsed if isinstance(part, nodes.paragraph)]
+        if len(paragraphs) != len(parsed) or len(parsed) not in (1, 2):
+            raise self.error("a finding is a sentence and, behind it, a paragraph of conditions")
+        node = finding("", paragraphs[0], ids=self.arguments, classes=["finding"], **self.options)
+        if len(paragraphs) == 2:
+            node += conditions("", paragraphs[1], language=language(self.env.docname))
         self.set_source_info(node)
         return [node]
 
@@ -157,7 +174,7 @@ class PutFindings(SphinxPostTransform):
         page = self.env.docname
         found: dict[tuple[str, str], Found] = self.env.get_domain("findings").data["found"]
         for node in self.document.findall(finding):
-            node[-1] += [nodes.Text(" "), self.mark(found[language(page), node["ids"][0]])]
+            node[0] += [nodes.Text(" "), self.mark(found[language(page), node["ids"][0]])]
         for node in list(self.document.findall(quotation)):
             one = found.get((language(page), node["name"]))
             if one is None:
@@ -199,6 +216,9 @@ class PutFindings(SphinxPostTransform):
             for one in (one for one in found.values() if one.page == page):
                 parts = [*one.copy_for(here), nodes.Text(" "), self.mark(one)]
                 items += nodes.list_item("", nodes.paragraph("", "", *parts))
+                if one.conditions is not None:
+                    items[-1] += _move(one.conditions, here)
+                    items[-1][-1]["classes"].append("finding-conditions")
             if len(items):
                 title = self.env.titles[page].astext()
                 link = make_refnode(self.app.builder, here, page, "", nodes.Text(title))
@@ -212,6 +232,16 @@ class PutFindings(SphinxPostTransform):
             yield from self.pages(below)
 
 
+def visit_conditions(translator: Any, node: conditions) -> None:
+    translator.body.append(translator.starttag(node, "details", CLASS="finding-conditions"))
+    word = {"en": "Conditions", "zh": "条件"}[node["language"]]
+    translator.body.append(f"<summary>{word}</summary>\n")
+
+
+def depart_conditions(translator: Any, node: conditions) -> None:
+    translator.body.append("</details>\n")
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_domain(Findings)
     app.add_directive("finding", FindingDirective)
@@ -220,4 +250,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_post_transform(PutFindings)
     for node in (finding, quotation, listing):
         app.add_node(node)
+    app.add_node(conditions, html=(visit_conditions, depart_conditions))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -223,10 +223,11 @@ def test_translation_is_of_this_text(page: Path) -> None:
 
 
 def digest_findings(names: list[str]) -> dict[str, str]:
-    """A short digest of each English sentence, its numbers by their names."""
+    """A short digest of each English finding, its numbers by their names."""
     chapters = (BOOK / f"{path.stem}.ipynb" for path in BOOK.glob("*.ipynb"))
     ours = (one for path in chapters for one in read_findings(path, names, bind=False))
-    return {one.name: hashlib.sha256(one.sentence.encode()).hexdigest()[:8] for one in ours}
+    texts = {one.name: f"{one.sentence} {one.conditions}".rstrip() for one in ours}
+    return {name: hashlib.sha256(text.encode()).hexdigest()[:8] for name, text in texts.items()}
 
 
 def test_each_chinese_finding_is_of_this_sentence() -> None:

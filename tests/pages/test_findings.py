@@ -22,7 +22,9 @@ CHAPTER = """
 :kind: {kind}
 :shown: {shown}
 
-At a batch of 4 in {{glue:text}}`runs:s` runs, see {{ref}}`small`, $x$ is ahead.
+At a batch of 4, see {{ref}}`small`, $x$ is ahead.
+
+In {{glue:text}}`runs:s` runs, see {{ref}}`small`, of a network with $y$.
 :::
 """
 PAGE = "# A guide\n\nTake it: {finding}`few-images`\n\n```{findings}\n```\n"
@@ -79,14 +81,17 @@ def plain(html: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", "", html).split())
 
 
-SENTENCE = r"At a batch of 4 in 5 of 5 runs, see Batches of few, \(x\) is ahead. measured"
+SENTENCE = r"At a batch of 4, see Batches of few, \(x\) is ahead. measured"
+CONDITIONS = r"In 5 of 5 runs, see Batches of few, of a network with \(y\)."
 
 
 def test_a_finding_is_quoted_with_its_numbers_and_a_link(build) -> None:
     chapter, guide, warnings = build()
     assert "WARNING" not in warnings
-    assert SENTENCE in plain(chapter)
+    assert f"{SENTENCE} Conditions {CONDITIONS}" in plain(chapter)
+    assert re.search(r"<details[^>]*finding-conditions[^>]*>\s*<summary>Conditions", chapter)
     assert plain(guide).count(SENTENCE) == 2  # quoted, and in the list of all
+    assert plain(guide).count(CONDITIONS) == 1  # in the list of all
     assert f"Take it: {SENTENCE}" in plain(guide)
     assert len(re.findall(r'href="chapter.html#small"[^>]*><span class="[^"]*measured', guide)) == 2
     assert 'id="few-images"' in chapter
@@ -100,7 +105,7 @@ WRONG_PAGE = (
     "# G\n\n{finding}`many-images`\n\n"
     + MARK.format("few-images", ":shown: small\n", "")
     + MARK.format("other", "", "")
-    + MARK.format("another", ":shown: small\n", "\ny\n")
+    + MARK.format("another", ":shown: small\n", "\ny\n\nz\n")
 )
 
 
@@ -114,7 +119,7 @@ WRONG_PAGE = (
                 "no finding is called many-images",
                 "finding few-images is on",
                 "a finding needs :shown:",
-                "a finding is one paragraph",
+                "a finding is a sentence and, behind it, a paragraph of conditions",
             ),
         ),
         (PAGE, {"shown": "large"}, ("no section has the label large",)),
@@ -131,7 +136,8 @@ def test_a_quoted_citation_has_no_second_id() -> None:
     addnodes = pytest.importorskip("sphinx.addnodes")
     extension = load(BOOK / "_ext" / "findings.py")
     cited = addnodes.pending_xref("", ids=["id5"], refdoc="chapter")
-    found = extension.Found("chapter", "published", "small", docutils.paragraph("", "", cited))
+    sentence = docutils.paragraph("", "", cited)
+    found = extension.Found("chapter", "published", "small", sentence, None)
     (copy,) = found.copy_for("guide")
     assert (copy["ids"], copy["refdoc"], cited["ids"]) == ([], "guide", ["id5"])
 
@@ -144,6 +150,12 @@ DANGLING = re.compile(
 FINDINGS = [(path, one) for path in NOTEBOOKS for one in read_findings(path)]
 
 
+def words_of(sentence: str) -> list[str]:
+    """What is read as a word: a formula, a number and a cited paper are one each."""
+    sentence = re.sub(r"\$[^$]+\$|\{[\w:]+\}`[^`]+`", "x", sentence)
+    return re.findall(r"[\w’'-]*\w[\w.,%’'-]*", sentence)
+
+
 def faults(path: Path, names_elsewhere: set[str]) -> list[str]:
     """What is wrong with the findings of a notebook: one without a cell, a section, a citation."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -153,12 +165,14 @@ def faults(path: Path, names_elsewhere: set[str]) -> list[str]:
     for one in read_findings(path):
         if one.kind in ("proved", "measured") and one.name not in tags:
             found.append(f"{one.name}: no code cell has this tag")
-        if one.kind == "published" and "{cite" not in one.sentence:
+        if one.kind == "published" and "{cite" not in one.sentence + one.conditions:
             found.append(f"{one.name}: published where? cite it")
         if f"({one.shown})=" not in text:
             found.append(f"{one.name}: no section of this page has the label {one.shown}")
         if DANGLING.search(one.sentence):
             found.append(f"{one.name}: quoted elsewhere, nobody knows which one it means")
+        if one.conditions and len(words_of(one.sentence)) > 20:
+            found.append(f"{one.name}: the sentence has more than twenty words")
         if one.name in names_elsewhere:
             found.append(f"{one.name}: another page has it, too")
     return found
@@ -208,11 +222,22 @@ def test_a_page_that_quotes_states_no_result_of_its_own(name) -> None:
 
 def test_a_finding_stands_by_itself(tmp_path) -> None:
     text = CHAPTER.format(kind="conjectured", shown="small")
-    text = text.replace("At a batch of 4 in {glue:text}`runs:s` runs", "In that network")
+    text = text.replace("At a batch of 4", "In that network")
+    text = text.replace("{glue:text}`runs:s`", "5 of 5")
     path = tmp_path / "chapter.ipynb"
     cells = [{"cell_type": "markdown", "metadata": {}, "source": [text]}]
     path.write_text(json.dumps({"cells": cells}))
     assert faults(path, set()) == ["few-images: quoted elsewhere, nobody knows which one it means"]
+
+
+def test_a_sentence_is_read_at_once(tmp_path) -> None:
+    long = "At a batch of 4, in each of the ten runs that were tried, and at every rate, by far,"
+    text = CHAPTER.format(kind="conjectured", shown="small").replace("At a batch of 4,", long)
+    path = tmp_path / "chapter.ipynb"
+    text = text.replace("{glue:text}`runs:s`", "5 of 5")
+    path.write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": [text]}]}))
+    assert faults(path, set()) == ["few-images: the sentence has more than twenty words"]
+    assert words_of("See {ref}`small`: $x + 1$ is 3.5 times y.") == "See x x is 3.5 times y.".split()
 
 
 @pytest.mark.parametrize(

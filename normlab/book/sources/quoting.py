@@ -19,12 +19,13 @@ _RECORD = "application/papermill.record/text/plain"
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence of a chapter that others quote."""
+    """A sentence of a chapter that others quote, and what it rests on."""
 
     name: str
     kind: str  #: "proved", "measured", "published" or "conjectured"
     shown: str  #: label of the section that shows it
     sentence: str  #: Markdown, its numbers in place
+    conditions: str  #: likewise; empty where the sentence has them
     page: Path
 
 
@@ -54,13 +55,14 @@ def read_findings(
         if names is not None and match["name"] not in names:
             continue
         options = dict(_OPTION.findall(match["options"]))
-        sentence = match["text"]
-        if unbound := set(NUMBER.findall(sentence)) - set(numbers):
+        text = match["text"]
+        if unbound := set(NUMBER.findall(text)) - set(numbers):
             raise KeyError(f"{page}, {match['name']}: no cell binds {', '.join(sorted(unbound))}")
         if bind:
-            sentence = NUMBER.sub(lambda number: numbers[number[1]], sentence)
-        sentence = " ".join(sentence.split())
-        yield Finding(match["name"], options["kind"], options["shown"], sentence, page)
+            text = NUMBER.sub(lambda number: numbers[number[1]], text)
+        sentence, _, conditions = (" ".join(t.split()) for t in text.partition("\n\n"))
+        found = options["kind"], options["shown"], sentence, conditions
+        yield Finding(match["name"], *found, page)
 
 
 def quote(*names: str, book: str | Path = ".") -> None:

@@ -23,6 +23,9 @@ in {glue:text}`runs:s` runs.
 :shown: large
 
 Nothing changes.
+
+For all $x$, in {glue:text}`runs:s`
+runs.
 :::
 """
 
@@ -56,6 +59,7 @@ def test_numbers_are_in_their_places(book):
     assert [one.name for one in found] == ["few", "many"]
     assert found[0].sentence == "At a batch of 4 it is ahead in 5 of 5 runs."
     assert (found[1].kind, found[1].shown) == ("proved", "large")
+    assert (found[0].conditions, found[1].conditions) == ("", "For all $x$, in 5 of 5 runs.")
 
 
 def test_a_finding_is_displayed_with_its_section(book):
