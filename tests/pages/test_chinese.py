@@ -141,14 +141,16 @@ def find_gaps(english: str, chinese: str) -> list[str]:
 
 
 def find_unbound(page: str, chinese: str, cells: list[dict[str, Any]]) -> list[str]:
-    """Cells and keys that the Chinese page names and the English one does not have."""
+    """Cells of the English page, and keys of any page, that the Chinese one names in vain."""
     ids = {cell["id"] for cell in cells if cell["cell_type"] == "code"}
     file = f"../{page}.ipynb"
     cells_shown = CELL.findall(chinese)
     lost = [f"no cell {id} in {path}" for path, id in cells_shown if path != file or id not in ids]
     silent = {cell["id"] for cell in cells if cell["cell_type"] == "code" and not is_seen(cell)}
     lost += [f"{id} has no outputs to show" for id in re.findall(SHOWN, chinese) if id in silent]
-    known = {f"{file}::{key}:s" for key in read_keys(cells)}
+    pages = {page} | set(re.findall(r"`\.\./(\w+)\.ipynb::", chinese))
+    cells_of = {name: cells if name == page else read_cells(name) for name in pages}
+    known = {f"../{name}.ipynb::{key}:s" for name in pages for key in read_keys(cells_of[name])}
     return lost + [f"no key {key}" for key in GLUE.findall(chinese) if key not in known]
 
 
