@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.motivation import (
     dependent_samples,
     duplicated_feature,
@@ -18,12 +19,14 @@ from normlab.book.experiments.motivation import (
     percentiles,
     shifting_inputs,
     signal_at_init,
+    three_copies,
     update_interaction,
     whitening_batches,
     whitening_conditioning,
 )
 from normlab.book.experiments.networks.classifiers import make_mlp
 from normlab.book.experiments.tables import where
+from normlab.book.experiments.training import evaluate, fit
 from normlab.whitening import (
     make_covariance,
     uncoupled_newton_schulz_matrix,
@@ -227,6 +230,55 @@ def test_noise_is_drawn_in_training_only_and_is_shared_by_the_batch() -> None:
     assert (scale - 1).abs().max() <= 0.5 + 1e-5
     assert 0 < y.mean(0).abs().max() <= 1
     assert not torch.equal(layer(x), y)
+
+
+@pytest.fixture(scope="module")
+def copies() -> dict[str, dict[str, list]]:
+    groups = three_copies.three_copies.grid["group"]
+    return {group: three_copies.three_copies(group, 0.06, 0) for group in groups}
+
+
+def test_a_shift_in_every_step_costs_a_part_of_the_lead(copies) -> None:
+    own = {group: found["own"][2:5] for group, found in copies.items()}  # steps 10 to 20
+    assert copies["none"]["steps"][2:5] == [10, 15, 20]
+    assert (np.array(own["batch_norm"]) > np.array(own["noisy_batch_norm"]) + 0.01).all()
+    assert (np.array(own["noisy_batch_norm"]) > np.array(own["none"]) + 0.01).all()
+    assert copies["noisy_batch_norm"]["shifted"][4] < own["noisy_batch_norm"][-1] - 0.01
+
+
+def test_jumps_are_long_and_lead_nowhere(copies) -> None:
+    step = {group: found["step_shift"][0][3] for group, found in copies.items()}
+    net = {group: found["net_shift"][0][3] for group, found in copies.items()}
+    assert step["noisy_batch_norm"] > 2 * step["none"] > 20 * step["batch_norm"]
+    assert net["none"] > 1.5 * net["noisy_batch_norm"] > 20 * net["batch_norm"]
+
+
+def test_movement_of_one_step_and_of_a_window() -> None:
+    mean = torch.tensor([0.0, 3.0, 0.0, 3.0, 1.0])[:, None, None]  # (looks, layers, units)
+    std = torch.tensor([1.0, 2.0, 1.0, 1.0, 1.0])[:, None, None]
+    assert three_copies.movement(mean, std, 0, 4, 1) == [(3 + 1.5 + 3 + 2) / 4]
+    assert three_copies.movement(mean, std, 0, 4, 4) == [1.0]
+    assert three_copies.movement(mean, std, 1, 3, 2) == [0.0]
+
+
+def test_looks_and_scores_do_not_change_the_run(copies) -> None:
+    data = load_digits_split(0)
+    model = shifting_inputs.make_network("noisy_batch_norm", 0, activation="tanh", depth=5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.06, momentum=0.9)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        fit(model, optimizer, data.batches(64, 0), three_copies.STEPS)
+    accuracy = evaluate(model, data.x_test, data.y_test).accuracy
+    assert copies["noisy_batch_norm"]["running"][-1] == pytest.approx(accuracy, abs=1e-4)
+
+
+def test_a_copy_without_the_shift_normalizes_as_the_model_does() -> None:
+    model = shifting_inputs.make_network("noisy_batch_norm", 0, activation="tanh", depth=5)
+    plain = shifting_inputs.make_network("batch_norm", 0, activation="tanh", depth=5)
+    x = torch.rand(30, 64)
+    quiet = three_copies.without_shift(model)
+    torch.testing.assert_close(quiet.train()(x), plain.train()(x))
+    assert not torch.equal(model.train()(x), plain(x))
 
 
 def test_saturation_counts_flat_slopes() -> None:
