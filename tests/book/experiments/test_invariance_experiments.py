@@ -154,6 +154,19 @@ def test_recorded_run_says_the_same():
         assert length_ratio(table, norm, 0.02) < 1.1
         rotations = where(table, norm=norm, weight_decay=0.02).rotation
         assert rotations.tolist() == pytest.approx([angle] * 9, rel=0.05)
+    for row in table.itertuples():  # the window is the last six blocks of fifty steps
+        squares = [turn * turn for turn in row.rotations[-6:]]
+        assert row.rotation == pytest.approx((sum(squares) / 6) ** 0.5)
+        low, high = row.single_rotations
+        assert low < row.rotation < high
+
+
+def test_blocks_of_a_run_are_its_steps():
+    short = {"steps": 60, "window": 60}
+    found = effective_learning_rate("batch_norm", 0.02, 1.0, 0, **short)
+    first, rest = found["rotations"]  # of 50 steps and of 10
+    assert found["rotation"] ** 2 == pytest.approx((50 * first**2 + 10 * rest**2) / 60)
+    assert found["single_rotations"][0] < min(first, rest)
 
 
 def test_size_of_weights_multiplies_only_without_norms():
