@@ -68,12 +68,12 @@
         .attr("stroke", USUAL).attr("stroke-width", 2).attr("stroke-dasharray", "5 3");
       place.append("path").attr("d", line(numbers[drawn])).attr("fill", "none")
         .attr("stroke", COLOR).attr("stroke-width", 2.5);
-      if (drawn !== "angles") {
-        place.selectAll("circle").data(dots.flatMap(({ lengths }) => lengths)).join("circle")
-          .attr("cx", (_, k) => x(k * data.every)).attr("r", 3).attr("fill", "#fff")
-          .attr("cy", (length) => y(drawn === "lengths" ? length : numbers.rate / length ** 2))
-          .attr("stroke", COLOR);
-      }
+      const seen = dots.flatMap(({ lengths, turns }) => (drawn === "angles"
+        ? turns.map((turn, k) => [k + 0.5, turn])
+        : lengths.map((length, k) => [k, drawn === "lengths" ? length : numbers.rate / length ** 2])));
+      place.selectAll("circle").data(seen).join("circle")
+        .attr("cx", ([k]) => x(k * data.every)).attr("cy", ([, value]) => y(value))
+        .attr("r", 3).attr("fill", "#fff").attr("stroke", COLOR);
     });
   }
 
