@@ -274,10 +274,9 @@ def test_without_a_folder_nothing_is_written(short_text, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_kill_minus_nine(tmp_path):
     """The command line, killed when a checkpoint is there, and called again."""
-    longer = {"steps": 600, "checkpoint_minutes": 1e-3}
+    longer = {"steps": 300, "checkpoint_minutes": 1e-3}
     words = [f"--{n.replace('_', '-')}={v}" for n, v in {**WORDS, **longer}.items()]
     words += ["--group", "none", "--lr", "0.01", "--seed", "0", "--text-sha256", ""]
     command = [sys.executable, "-m", "normlab.experiments", "larger_language_model", *words]

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
-
 import pytest
 from pandas.testing import assert_frame_equal
 
@@ -22,8 +15,6 @@ from normlab.book.experiments.many_devices.step_cost import (
 )
 from normlab.book.experiments.tables import where
 from normlab.parallel import Processes
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -70,44 +61,6 @@ def test_a_run_continues_from_its_checkpoint(tmp_path, capsys):
     assert_frame_equal(continued, data_parallel_training.sweep(**points, steps=20))
     with pytest.raises(ValueError, match=r"of a run with another batch_size; name another folder"):
         data_parallel_training.sweep(**points, steps=20, batch_size=8, **kept)
-
-
-def workers_of(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children]
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
-@pytest.mark.slow
-def test_a_killed_worker_changes_nothing(tmp_path):
-    """The launcher starts the workers again, and they end where an uninterrupted run ends."""
-    steps, every = 240, 20
-    words = ["--network", "convnet", "--norm", "sync_batch_norm", "--processes", "2"]
-    words += ["--lr", "0.02", "0.06", "--seed", "0"]
-    words += ["--steps", str(steps), "--every", str(every), "--checkpoints", str(tmp_path)]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += ["--max-restarts=1", "--monitor-interval=0.1", "-m", "normlab.experiments"]
-    command += ["data_parallel_training", *words, "--record", str(tmp_path / "record.jsonl")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    log = (tmp_path / "log").open("w+")
-    with subprocess.Popen(command, env=environment, stdout=log, stderr=log) as launcher:
-        try:
-            checkpoint = tmp_path / "convnet-sync_batch_norm-2-0.02-0.pt"
-            deadline = time.monotonic() + 120
-            while not checkpoint.exists() and time.monotonic() < deadline:
-                assert launcher.poll() is None, (tmp_path / "log").read_text()
-                time.sleep(0.01)
-            os.kill(workers_of(launcher.pid)[1], signal.SIGKILL)
-            assert launcher.wait(240) == 0, (tmp_path / "log").read_text()
-        finally:
-            launcher.kill()
-            log.close()
-    text = (tmp_path / "log").read_text()
-    assert "continues at step" in text
-    found = data_parallel_training.read(tmp_path / "record.jsonl")
-    points = {"network": ["convnet"], "norm": ["sync_batch_norm"], "processes": [2], "seed": [0]}
-    right = data_parallel_training.sweep(**points, lr=[0.02, 0.06], steps=steps)
-    assert_frame_equal(found, right)
 
 
 @pytest.fixture(scope="module")

@@ -101,10 +101,9 @@ def test_two_dask_workers_give_the_same_bits():
     assert_frame_equal(spread, learning_rates.sweep(**SMALL))
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_killed_sweep_loses_what_was_running_and_nothing_else(slow, tmp_path, jobs):
+def test_a_killed_sweep_loses_what_was_running_and_nothing_else(slow, tmp_path):
     record, log = tmp_path / "record.jsonl", tmp_path / "log"
-    program = f"import slow_experiment as s; s.slow.sweep(jobs={jobs}, record={str(record)!r})"
+    program = f"import slow_experiment as s; s.slow.sweep(jobs=2, record={str(record)!r})"
     process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
@@ -126,7 +125,7 @@ def test_a_killed_sweep_loses_what_was_running_and_nothing_else(slow, tmp_path, 
     assert all(runs[row["seed"]] == 1 for row in stored)
     assert set(runs) == set(range(20))
     # what was running, and at most as much whose line was being written
-    assert sum(runs.values()) - len(runs) <= 2 * jobs
+    assert sum(runs.values()) - len(runs) <= 2 * 2
     assert_frame_equal(slow.read(record), resumed)
     assert resumed.seed.tolist() == list(range(20))
     assert runs == Counter(map(int, log.read_text().split()))
