@@ -68,12 +68,12 @@
         .attr("stroke", USUAL).attr("stroke-width", 2).attr("stroke-dasharray", "5 3");
       place.append("path").attr("d", line(numbers[drawn])).attr("fill", "none")
         .attr("stroke", COLOR).attr("stroke-width", 2.5);
-      if (drawn !== "angles") {
-        place.selectAll("circle").data(dots.flatMap(({ lengths }) => lengths)).join("circle")
-          .attr("cx", (_, k) => x(k * data.every)).attr("r", 3).attr("fill", "#fff")
-          .attr("cy", (length) => y(drawn === "lengths" ? length : numbers.rate / length ** 2))
-          .attr("stroke", COLOR);
-      }
+      const seen = dots.flatMap(({ lengths, turns }) => (drawn === "angles"
+        ? turns.map((turn, k) => [k + 0.5, turn])
+        : lengths.map((length, k) => [k, drawn === "lengths" ? length : numbers.rate / length ** 2])));
+      place.selectAll("circle").data(seen).join("circle")
+        .attr("cx", ([k]) => x(k * data.every)).attr("cy", ([, value]) => y(value))
+        .attr("r", 3).attr("fill", "#fff").attr("stroke", COLOR);
     });
   }
 
@@ -81,10 +81,11 @@
     const first = "The first step turns the weight by {firstAngle:2} degrees. ";
     const end = `After ${steps} steps it is {endLength:2} long, a step turns it by {endAngle:2} degrees, `
       + "and the effective rate is {endRate:5}.";
-    if (numbers.decay === 0) return `${first}Without decay there is no balance. ${end}`;
+    const dashed = numbers.scale === 1 ? "" : " Dashed: the usual start.";
+    if (numbers.decay === 0) return `${first}Without decay there is no balance. ${end}${dashed}`;
     return `${first}The balance (broad line) is at a length of {length:2}, {angle:2} degrees a step and an `
       + `effective rate of {effective:5}; ${numbers.arrived > steps ? `it is not yet reached. ${end}`
-        : "the length is within a tenth of it from step {arrived:0} on."}`;
+        : "the length is within a tenth of it from step {arrived:0} on."}${dashed}`;
   }
 
   const shown = (values) => (i) => String(values[i]);

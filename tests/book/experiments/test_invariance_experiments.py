@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from normlab.book.experiments.invariance import invariant_mlp, plane
+from normlab.book.experiments.invariance import invariant_mlp
 from normlab.book.experiments.invariance.adamw_balance import (
     adamw_angle,
     adamw_balance,
@@ -154,6 +154,19 @@ def test_recorded_run_says_the_same():
         assert length_ratio(table, norm, 0.02) < 1.1
         rotations = where(table, norm=norm, weight_decay=0.02).rotation
         assert rotations.tolist() == pytest.approx([angle] * 9, rel=0.05)
+    for row in table.itertuples():  # the window is the last six blocks of fifty steps
+        squares = [turn * turn for turn in row.rotations[-6:]]
+        assert row.rotation == pytest.approx((sum(squares) / 6) ** 0.5)
+        low, high = row.single_rotations
+        assert low < row.rotation < high
+
+
+def test_blocks_of_a_run_are_its_steps():
+    short = {"steps": 60, "window": 60}
+    found = effective_learning_rate("batch_norm", 0.02, 1.0, 0, **short)
+    first, rest = found["rotations"]  # of 50 steps and of 10
+    assert found["rotation"] ** 2 == pytest.approx((50 * first**2 + 10 * rest**2) / 60)
+    assert found["single_rotations"][0] < min(first, rest)
 
 
 def test_size_of_weights_multiplies_only_without_norms():
@@ -208,24 +221,6 @@ def test_bad_networks_are_named():
         invariant_mlp.InvariantMLP((4, 2), "layer_norm", seed=0)
     with pytest.raises(ValueError, match="between 0 and 1"):
         equilibrium_rotation(1.0, 0.0)
-
-
-def test_steps_in_the_plane_are_at_right_angles():
-    path = plane.walk((0.5, 0.0), lr=0.3, steps=200, seed=3)
-    steps = path[1:] - path[:-1]
-    assert abs((steps * path[:-1]).sum(1)).max() < 1e-12
-    squares = (path**2).sum(1)
-    assert squares[1:] == pytest.approx(squares[:-1] + (steps**2).sum(1))
-
-
-def test_decay_in_the_plane_settles_at_the_balance():
-    """A random direction has a part across w with mean square 1/2."""
-    lr, decay = 0.1, 0.1
-    predicted = equilibrium_norm(lr, decay, 0.5**0.5)
-    for start in ((0.2, 0.0), (3.0, 0.0)):
-        path = plane.walk(start, lr=lr, weight_decay=decay, steps=4000, seed=1)
-        fourth = ((path[2000:] ** 2).sum(1) ** 2).mean() ** 0.25
-        assert fourth == pytest.approx(predicted, rel=0.1)
 
 
 def test_angle_between_tensors():

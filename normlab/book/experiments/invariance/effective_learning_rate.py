@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.tables import where
 
 LR = 0.5  # η of plain SGD on the hidden layers
+BLOCK = 50  # steps, over which the angles are averaged
 
 
 def equilibrium_norm(lr: float, weight_decay: float, unit_gradient: float) -> float:
@@ -55,6 +57,10 @@ def _decay_rate(lr: float, weight_decay: float) -> float:
     return rate
 
 
+def _root_mean_square(numbers: Sequence[float]) -> float:
+    return (sum(number * number for number in numbers) / len(numbers)) ** 0.5
+
+
 def _check_window(window: int, steps: int) -> None:
     if window > steps:
         raise ValueError(f"window: got {window}; expected at most {steps}, all steps")
@@ -88,6 +94,8 @@ def effective_learning_rate(
         start_norm: ‖W‖ before the first step.
         end_norm: ‖W‖, root of the mean square over the window.
         rotation: root mean square of the angle of a step over the window, in radians.
+        rotations: the same over each block of 50 steps.
+        single_rotations: smallest and largest angle of one step within the window.
         predicted_end_norm: balance of decay and growth from the gradients of the window; 0.0
             without decay.
         shrank: steps after which the matrix was shorter than before.
@@ -109,6 +117,7 @@ def effective_learning_rate(
         s * g
         for s, g in zip(squares[-window - 1 : -1], done.squared_gradients[-window:], strict=True)
     ]
+    turns = done.rotations
     predicted = 0.0
     if weight_decay:
         predicted = equilibrium_norm(LR, weight_decay, (sum(unit) / window) ** 0.5)
@@ -116,7 +125,9 @@ def effective_learning_rate(
         "effective_lrs": [LR / s for s in squares[::10]],
         "start_norm": squares[0] ** 0.5,
         "end_norm": (sum(squares[-window:]) / window) ** 0.5,
-        "rotation": (sum(r * r for r in done.rotations[-window:]) / window) ** 0.5,
+        "rotation": _root_mean_square(turns[-window:]),
+        "rotations": [_root_mean_square(turns[i : i + BLOCK]) for i in range(0, steps, BLOCK)],
+        "single_rotations": [min(turns[-window:]), max(turns[-window:])],
         "predicted_end_norm": predicted,
         "shrank": sum(b < a for a, b in pairwise(squares)),
         "last_loss": sum(done.losses[-window:]) / window,
