@@ -169,7 +169,6 @@ def test_one_cell_is_one_cell(tab):
 @pytest.mark.parametrize(
     ("page", "norm", "sizes"),
     [
-        ("book/batch_norm.html", "batch_norm", (2, 3, 2, 2)),
         ("book/index.html", "batch_norm", (3, 4, 2, 2)),
     ],
 )
