@@ -25,7 +25,7 @@ NO_TERMS = frozenset(
     re.split(
         r",\s+",
         """adjacent, after, almost one, behind, cannot, characters, check, close to one,
-        compiled, composed, declared, each token alone, established, every, evidence,
+        compiled, composed, declared, each token alone, established, evaluation, every, evidence,
         fails without warmup, false, first, float32, float64, follow-up, full steps first,
         function, in front, input, inside, it depends, larger rate, layer norm's weight, line,
         lines, lives, logits too, many features, measured, minus the mean, mixed, module,
@@ -34,7 +34,7 @@ NO_TERMS = frozenset(
         one version, only answer 2, only its own, only one half, overflow and underflow,
         plausible, predict, published, quoted, read at, registered, reverse,
         reverse a sequence, rows, second moment first, shape, shift, small, small rate,
-        smaller weights, three, torch's own functions, trained, true, twice, two,
+        smaller weights, three, torch's own functions, trained, training, true, twice, two,
         two sentences, unconfirmed, undo, yes""",
     )
 )
