@@ -246,6 +246,17 @@ def test_a_shift_in_every_step_costs_a_part_of_the_lead(copies) -> None:
     assert copies["noisy_batch_norm"]["shifted"][4] < own["noisy_batch_norm"][-1] - 0.01
 
 
+def test_a_shift_that_is_held_costs_little_of_it(copies) -> None:
+    held, normed = (copies[group]["own"][2:5] for group in ("held_batch_norm", "batch_norm"))
+    assert (np.abs(np.array(held) - np.array(normed)) < 0.03).all()
+    model = shifting_inputs.make_network("batch_norm", 0, activation="tanh", depth=2)
+    three_copies.hold_a_shift_(model, 0)
+    norms = [module for module in model if hasattr(module, "running_mean")]
+    assert all(0.5 <= norm.weight.min() and norm.weight.max() <= 1.5 for norm in norms)
+    assert all(0.5 < norm.bias.abs().max() <= 1 for norm in norms)
+    assert not torch.equal(norms[0].bias, norms[1].bias)
+
+
 def test_jumps_are_long_and_lead_nowhere(copies) -> None:
     step = {group: found["step_shift"][0][3] for group, found in copies.items()}
     net = {group: found["net_shift"][0][3] for group, found in copies.items()}

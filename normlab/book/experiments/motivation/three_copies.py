@@ -1,8 +1,9 @@
 """What does a shift in every step cost batch norm, and how far do a layer's inputs move?
 
-The three copies are those of :mod:`shifting_inputs
+Three of the copies are those of :mod:`shifting_inputs
 <normlab.book.experiments.motivation.shifting_inputs>`, at several learning rates, in their first
-forty steps. Each is scored in three ways, because the order of the copies depends on the score.
+forty steps; a fourth has one shift, drawn at the start and held. Each is scored in three ways,
+because the order of the copies depends on the score.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from normlab.book.experiments.motivation.shifting_inputs import (
 from normlab.book.experiments.rounding import rounded
 from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import evaluate, fit
+from normlab.layers import BatchNorm1d
 
 STEPS = 40
 EVERY = 5  # steps between two scores
@@ -39,6 +41,16 @@ def without_shift(model: nn.Module) -> nn.Module:
     return model
 
 
+def hold_a_shift_(model: nn.Module, seed: int) -> None:
+    """Let each batch norm start with the shift and scale that a noisy one draws in one step."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in model.modules():
+        if isinstance(module, BatchNorm1d):
+            shift, scale = 2 * torch.rand(2, module.num_features, generator=generator) - 1
+            module.bias.data = shift
+            module.weight.data = 1 + scale / 2
+
+
 def movement(mean: Tensor, std: Tensor, start: int, end: int, steps: int) -> list[float]:
     """How far the means move in so many steps, averaged over a window, in spreads; each layer.
 
@@ -51,19 +63,22 @@ def movement(mean: Tensor, std: Tensor, start: int, end: int, steps: int) -> lis
 
 
 @experiment(
-    group=("none", "noisy_batch_norm", "batch_norm"),
+    group=("none", "noisy_batch_norm", "held_batch_norm", "batch_norm"),
     lr=(0.01, 0.03, 0.06, 0.1, 0.3),
     seed=range(10),
 )
 def three_copies(
-    group: Literal["none", "noisy_batch_norm", "batch_norm"], lr: PositiveFloat, seed: Seed
+    group: Literal["none", "noisy_batch_norm", "held_batch_norm", "batch_norm"],
+    lr: PositiveFloat,
+    seed: Seed,
 ) -> dict[str, Any]:
     """Train a tanh network of five hidden layers of 100 units on digits for 40 steps.
 
     Looks and scores draw from a generator of their own, so they do not change the run.
 
     Args:
-        group: "noisy_batch_norm" shifts and scales each unit at random behind its batch norm.
+        group: "noisy_batch_norm" shifts and scales each unit at random behind its batch norm, anew
+            in every step; "held_batch_norm" does so once, by the start of its weight and bias.
         lr: of SGD with momentum 0.9, in batches of 64; the weights start Xavier-normal.
 
     Returns:
@@ -77,7 +92,10 @@ def three_copies(
         net_shift: (windows, layers): the same from the start of the window to its end.
     """
     data = load_digits_split(seed)
-    model = make_network(group, seed, activation="tanh", depth=5)
+    made = "batch_norm" if group == "held_batch_norm" else group
+    model = make_network(made, seed, activation="tanh", depth=5)
+    if made != group:
+        hold_a_shift_(model, seed)
     test = data.x_test, data.y_test
     own: list[float] = []
     running: list[float] = []
