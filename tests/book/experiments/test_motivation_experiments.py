@@ -252,7 +252,7 @@ def test_a_shift_that_is_held_costs_little_of_it(copies) -> None:
     model = shifting_inputs.make_network("batch_norm", 0, activation="tanh", depth=2)
     three_copies.hold_a_shift_(model, 0)
     norms = [module for module in model if hasattr(module, "running_mean")]
-    assert all(0.5 <= norm.weight.min() and norm.weight.max() <= 1.5 for norm in norms)
+    assert all(norm.weight.min() >= 0.5 and norm.weight.max() <= 1.5 for norm in norms)
     assert all(0.5 < norm.bias.abs().max() <= 1 for norm in norms)
     assert not torch.equal(norms[0].bias, norms[1].bias)
 
