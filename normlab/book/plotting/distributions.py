@@ -1,4 +1,4 @@
-"""Distributions of activations: histograms side by side, percentiles over training."""
+"""Distributions of activations: percentiles over training."""
 
 from __future__ import annotations
 
@@ -10,47 +10,6 @@ from numpy.typing import ArrayLike
 
 from normlab.book.plotting.labels import End, write_ends, write_legend
 from normlab.book.plotting.style import group_styles
-
-
-def plot_histograms(
-    ax: Axes,
-    samples: Mapping[str, ArrayLike],
-    *,
-    bins: int = 50,
-    bounds: tuple[float, float] | None = None,
-    xlabel: str = "activation",
-) -> Axes:
-    """Draw histograms as steps over common bins, so that none hides another.
-
-    Heights are densities over *all* values of a sample. Bins lie between `bounds`, by default over
-    the range of all samples; values outside are missing from the area, which is then below one.
-
-    Raises:
-        ValueError: no sample, an empty one, or one with values that are not finite.
-    """
-    if not samples:
-        raise ValueError("samples: got none; expected at least one")
-    flat = {name: np.asarray(values, dtype=np.float64).ravel() for name, values in samples.items()}
-    for name, values in flat.items():
-        if values.size == 0 or not np.isfinite(values).all():
-            raise ValueError(f"samples: {name!r} is empty or has values that are not finite")
-    edges = np.histogram_bin_edges(np.concatenate(list(flat.values())), bins=bins, range=bounds)
-    look = group_styles(flat)
-    for name, values in flat.items():
-        counts, _ = np.histogram(values, edges)
-        density = counts / (values.size * np.diff(edges))
-        ax.stairs(
-            density,
-            edges,
-            color=look[name]["color"],
-            linestyle=look[name]["linestyle"],
-            label=look[name]["label"],
-            linewidth=1.8,
-            baseline=0,
-        )
-    ax.set(xlabel=xlabel, ylabel="density")
-    write_legend(ax)
-    return ax
 
 
 def plot_percentiles_over_steps(

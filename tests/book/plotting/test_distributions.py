@@ -4,47 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.patches import StepPatch
 
-from normlab.book.plotting import NORM_COLORS, plot_histograms, plot_percentiles_over_steps
-
-SAMPLES = {"none": np.linspace(-3, 5, 501), "layer_norm": np.linspace(-1, 1, 301).reshape(7, 43)}
-
-
-def steps(ax: Any) -> list[Any]:
-    return [patch for patch in ax.patches if isinstance(patch, StepPatch)]
-
-
-def area(patch: Any) -> float:
-    values, edges, _ = patch.get_data()
-    return float((np.asarray(values) * np.diff(np.asarray(edges))).sum())
-
-
-def test_histograms_are_steps_over_common_bins(ax: Any) -> None:
-    assert plot_histograms(ax, SAMPLES, bins=20) is ax
-    first, second = steps(ax)
-    np.testing.assert_array_equal(first.get_data().edges, second.get_data().edges)
-    assert len(np.asarray(first.get_data().values)) == 20
-    for patch in (first, second):
-        assert not patch.get_fill()
-        assert area(patch) == pytest.approx(1)
-    assert second.get_label() == "layer norm"
-
-
-def test_values_outside_the_bounds_are_missing_from_the_area(ax: Any) -> None:
-    plot_histograms(ax, {"none": [0.1, 0.2, 0.3, 9.0]}, bounds=(0, 1))
-    assert area(steps(ax)[0]) == pytest.approx(0.75)
-
-
-def test_a_constant_sample_is_drawn(ax: Any) -> None:
-    plot_histograms(ax, {"none": np.zeros(5)})
-    assert area(steps(ax)[0]) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("samples", [{}, {"a": []}, {"a": [1.0, np.nan]}, {"a": [np.inf]}])
-def test_histograms_refuse(ax: Any, samples: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="samples"):
-        plot_histograms(ax, samples)
+from normlab.book.plotting import NORM_COLORS, plot_percentiles_over_steps
 
 
 def test_percentiles_are_drawn_and_named(ax: Any) -> None:

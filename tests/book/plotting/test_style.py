@@ -153,7 +153,8 @@ def test_make_axes_refuses_no_panel() -> None:
 def test_a_legend_lies_below_the_panel() -> None:
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     ax = figure.add_subplot()
-    plotting.plot_histograms(ax, {"none": [0.0, 1.0], "layer_norm": [0.0, 2.0]})
+    groups = {"none": [[0.0, 1.0]], "layer_norm": [[0.0, 2.0]]}
+    plotting.plot_curves(ax, [0, 1], groups, labels="legend")
     figure.draw_without_rendering()
     legend = ax.get_legend()
     assert legend is not None
