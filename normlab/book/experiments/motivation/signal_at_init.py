@@ -13,7 +13,7 @@ from normlab.book.experiments.sweep import experiment
 
 @experiment(norm=("none", "layer_norm", "batch_norm"), seed=range(5))
 def signal_at_init(norm: FeatureNorm, seed: NonNegativeInt) -> dict[str, list[float]]:
-    """Send 256 digits through a fresh network of six hidden layers of 100 sigmoids.
+    """Send 256 digits through a fresh network of five hidden layers of 100 sigmoids.
 
     Args:
         seed: of split and weights, which are Xavier-normal.
@@ -23,7 +23,7 @@ def signal_at_init(norm: FeatureNorm, seed: NonNegativeInt) -> dict[str, list[fl
             square over the units, one number per hidden layer, input side first.
         size: root mean square of the same values over digits and units.
     """
-    model = make_mlp((64, *[100] * 6, 10), norm, seed=seed, activation="sigmoid")
+    model = make_mlp((64, *[100] * 5, 10), norm, seed=seed, activation="sigmoid")
     initialize_xavier_(model, 1.0, seed=seed)
     seen = watch(model, load_digits_split(seed).x_train[:256])
     z = torch.stack(seen).double()  # (layers, digits, units)
