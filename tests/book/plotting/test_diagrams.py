@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import io
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from normlab.book.plotting import (
     make_family_figure,
     plot_shared_cells,
 )
+from normlab.book.plotting import __main__ as command
 from normlab.norms import label_cells, label_parameters
 
 STATIC = Path(__file__).parents[3] / "book" / "_static" / "which-cells-share-a-mean.png"
@@ -226,9 +227,14 @@ def test_no_writing_of_the_family_figure_overlaps(layout: Any) -> None:
         plt.close(figure)
 
 
-def test_the_picture_of_the_readme_is_what_the_command_writes(tmp_path: Path) -> None:
+def test_the_picture_of_the_readme_is_what_the_command_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "family.png"
-    subprocess.run([sys.executable, "-m", "normlab.book.plotting", str(out)], check=True)
+    monkeypatch.setattr(sys, "argv", ["normlab.book.plotting", str(out)])
+    with plt.rc_context():
+        runpy.run_path(command.__file__, run_name="__main__")
+    plt.close("all")
     assert out.stat().st_size < 100_000
     assert STATIC.stat().st_size < 100_000
     fresh, kept = (

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
-import pytest
-
 # Products before and after, in a process of its own: what is switched on stays on.
 PROGRAM = """
+import os
 import torch
 from torch.nn import functional as F
+from normlab.book.sources import setup
 from normlab.book.sources.noise import add_noise
+
+def by_the_notebook(seed):
+    os.environ["NORMLAB_NOISE"] = str(seed)
+    setup()
 
 generator = torch.Generator().manual_seed(0)
 def draw(*shape, dtype=torch.float32):
@@ -48,9 +53,12 @@ EXACT = {
 }
 torch.manual_seed(3)
 before = {name: call() for name, call in (CALLS | EXACT).items()}
+if SWITCH is by_the_notebook:
+    setup()
+    assert all(torch.equal(call(), before[name]) for name, call in CALLS.items())
 state = torch.get_rng_state()
-add_noise(SEED)
-add_noise(SEED)
+SWITCH(SEED)
+SWITCH(SEED)
 assert torch.equal(state, torch.get_rng_state())
 signs = []
 for name, call in CALLS.items():
@@ -64,34 +72,26 @@ assert 0.3 < sum(signs) / len(signs) < 0.7
 print("".join("+-"[s] for s in signs[:40]))
 for name, call in EXACT.items():
     assert torch.equal(call(), before[name]), name
+try:
+    SWITCH(SEED + 1)
+except RuntimeError as error:
+    print(error)
 """
 
 
-def run(program: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    ).stdout
+def run(switch: str, seed: int) -> str:
+    program = PROGRAM.replace("SWITCH", switch).replace("SEED", str(seed))
+    environment = {k: v for k, v in os.environ.items() if k != "NORMLAB_NOISE"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_every_product_moves_by_a_unit_in_the_last_place_and_nothing_else_moves() -> None:
-    one, two = (run(PROGRAM.replace("SEED", seed)) for seed in ("1", "2"))
-    assert one != two
-
-
-def test_a_process_has_one_noise() -> None:
-    program = "from normlab.book.sources.noise import add_noise\nadd_noise(1)\nadd_noise(2)"
-    with pytest.raises(subprocess.CalledProcessError) as failed:
-        run(program)
-    assert "start another one for another seed" in failed.value.stderr
-
-
-def test_the_set_up_of_a_notebook_switches_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = (
-        "import torch\nfrom normlab.book.sources import setup\n"
-        "a, b = torch.rand(4, 4), torch.rand(4, 4)\nbefore = a @ b\nsetup()\n"
-        "print(torch.equal(before, a @ b))"
-    )
-    monkeypatch.delenv("NORMLAB_NOISE", raising=False)
-    assert run(program).strip() == "True"
-    monkeypatch.setenv("NORMLAB_NOISE", "1")
-    assert run(program).strip() == "False"
+    """By a call and by the set-up of a notebook, which without the variable moves nothing."""
+    one, two = run("add_noise", 1).splitlines(), run("by_the_notebook", 2).splitlines()
+    assert one[0] != two[0]
+    for said in (one[1], two[1]):
+        assert said == "the process has noise; start another one for another seed"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -45,18 +43,6 @@ def test_setup_refuses_what_is_no_positive_integer(
     monkeypatch.setenv(variable, value)
     with pytest.raises(ValueError, match=f"{variable}: got '"):
         setup()
-
-
-def test_sources_are_read_without_matplotlib_and_ipython() -> None:
-    program = (
-        "import sys, normlab.book.sources, normlab.norms\n"
-        "normlab.book.sources.source_of(normlab.norms.label_cells)\n"
-        "print(sorted({'matplotlib', 'IPython', 'myst_nb', 'sklearn'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(
