@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pydantic import PositiveInt
-from torch import cosine_similarity, no_grad
+from torch import Tensor, cosine_similarity, no_grad
 
 from normlab.book.experiments.deep_norm.groups import Group, Size, make_batches, make_model
 from normlab.book.experiments.sequence_training import token_variance
 from normlab.book.experiments.sweep import Seed, experiment
-from normlab.residual import PreNorm
 
 
 @experiment(
@@ -34,14 +33,16 @@ def branch_sizes(
     """
     model = make_model(group, size, layers=depth, seed=seed).double()
     tokens, _ = next(make_batches(size, seed=seed))
+    branches: list[Tensor] = []
+    for block in model.blocks:
+        block.sublayer.register_forward_hook(lambda _, given, branch: branches.append(branch))
     squares: list[float] = []
     with no_grad():
-        x = first = model.hidden_states(tokens)[0]
+        x = first = model.input_norm(model.tokens(tokens) + model.positions.weight)
         for block in model.blocks:
-            branch = block.sublayer(block.norm(x) if isinstance(block, PreNorm) else x)
             skip = getattr(block, "alpha", 1.0) * x
-            squares.append((branch.square().mean() / skip.square().mean()).item())
             x = block(x)
+            squares.append((branches[-1].square().mean() / skip.square().mean()).item())
     along = cosine_similarity(first.flatten(), x.flatten(), dim=0).item()
     pile = sum(squares)
     return {
