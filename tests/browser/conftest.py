@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -65,31 +66,89 @@ def browser_of_a_bare_machine(start, tmp_path_factory):
     running.close()
 
 
-def open_window(browser):
-    opened = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    opened.set_default_timeout(60_000)
-    return opened
+DESK = {"width": 1280, "height": 900}
+MATH_IS_SET = """async () => {
+  const late = new Promise((_, reject) => setTimeout(() => reject("mathematics: 60 s"), 60000));
+  if (window.MathJax && MathJax.startup) await Promise.race([MathJax.startup.promise, late]);
+}"""
 
 
-@pytest.fixture(scope="module")
-def context(browser):
-    """One window for all pages of a module."""
-    with open_window(browser) as opened:
-        yield opened
+class Desk:
+    """The one tab of a process, for all its pages: a second tab costs more than most pages.
+
+    `open` loads a page anew, for a test that changes it; `find` loads it unless it is still there
+    from the last `find`.
+    """
+
+    def __init__(self, running):
+        context = running.new_context(viewport=DESK, color_scheme="light")
+        context.set_default_timeout(60_000)
+        self.found = ""
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.tab = context.new_page()
+        self.tab.on("console", self._note)
+        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+
+    def _note(self, message) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def open(self, page: str, query: str = ""):
+        """A page as it is loaded, and what it asks for and complains about."""
+        self.tab.goto("about:blank")  # or an address that differs behind its # loads nothing
+        self.found = ""
+        self.complaints.clear()
+        self.requests.clear()
+        self._sit_down()
+        self.tab.goto((built_pages.BUILT / page).as_uri() + query)
+        self.tab.evaluate(MATH_IS_SET)
+        return self.tab
+
+    def find(self, page: str):
+        """A page that those who found it have left as it was."""
+        if self.found != page:
+            self.open(page)
+            self.found = page
+        self._sit_down()
+        self.tab.evaluate("() => { document.documentElement.dataset.theme = 'light'; }")
+        return self.tab
+
+    def _sit_down(self) -> None:
+        self.tab.set_viewport_size(DESK)
+        self.tab.emulate_media(media="null")
 
 
-@pytest.fixture(scope="module")
-def bare_context(browser_of_a_bare_machine):
+@pytest.fixture(scope="session")
+def desk(browser):
+    return Desk(browser)
+
+
+@pytest.fixture(scope="session")
+def bare_desk(browser_of_a_bare_machine):
     """The same on a machine that has few fonts."""
-    with open_window(browser_of_a_bare_machine) as opened:
-        yield opened
+    return Desk(browser_of_a_bare_machine)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Keep the tests of one page in one process, so that it is opened once."""
-    here = Path(__file__).parent
-    for item in (item for item in items if item.path.is_relative_to(here)):
-        given = item.callspec.params if hasattr(item, "callspec") else {}
-        group = given.get("visit") or given.get("page") or item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
+@pytest.fixture(scope="session")
+def plain_tab(browser):
+    """A tab without scripts."""
+    return browser.new_context(java_script_enabled=False).new_page()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Keep the tests of one page in one process, so that it is opened once.
+
+    We do not use groups of xdist: it notes them in an attribute that pytest 9.2 no longer reads.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByPage(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, test = nodeid.partition("::")
+            page = re.search(r"book/[\w/]+\.html", test)
+            return page[0] if page and not file.endswith("test_site.py") else file
+
+    return ByPage(config, log)

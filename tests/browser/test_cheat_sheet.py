@@ -6,7 +6,6 @@ import io
 import re
 import unicodedata
 
-import built_pages as site
 import pytest
 
 pypdf = pytest.importorskip("pypdf")
@@ -31,12 +30,10 @@ CUT = """() => {
 
 
 @pytest.fixture
-def tab(bare_context):
-    opened = bare_context.new_page()
-    opened.goto((site.BUILT / PAGE).as_uri())
+def tab(bare_desk):
+    opened = bare_desk.open(PAGE)
     opened.emulate_media(media="print")
-    yield opened
-    opened.close()
+    return opened
 
 
 def print_sheet(tab, paper: str, **options):
@@ -45,12 +42,9 @@ def print_sheet(tab, paper: str, **options):
 
 
 @pytest.fixture(scope="module")
-def printed(bare_context):
+def printed(bare_desk):
     """The sheet on each paper."""
-    opened = bare_context.new_page()
-    opened.goto((site.BUILT / PAGE).as_uri())
-    yield {paper: print_sheet(opened, paper) for paper in PAPERS}
-    opened.close()
+    return {paper: print_sheet(bare_desk.open(PAGE), paper) for paper in PAPERS}
 
 
 def words_of(text: str) -> set[str]:

@@ -30,18 +30,10 @@ def words(page):
     return PAGES[page]
 
 
-@pytest.fixture(scope="module")
-def opened(context, page):
-    tab = context.new_page()
-    tab.goto((site.BUILT / page).as_uri())
-    tab.wait_for_selector(".claims-filter")
-    yield tab
-    tab.close()
-
-
 @pytest.fixture
-def tab(opened):
+def tab(desk, page):
     """The page as it was loaded: nothing asked, every verdict shown."""
+    opened = desk.find(page)
     opened.evaluate("() => history.replaceState(null, '', location.pathname)")
     opened.get_by_role("searchbox").fill("")
     for box in opened.locator(".claims-filter input[type=checkbox]").all():
@@ -150,28 +142,23 @@ def test_the_controls_speak_the_language_of_the_page(tab, words):
     assert not re.search(foreign, written)
 
 
-def test_both_pages_list_the_same_verdicts(context):
+def test_both_pages_list_the_same_verdicts(desk):
     lists = []
     for page, words in PAGES.items():
-        tab = context.new_page()
-        tab.goto((site.BUILT / page).as_uri())
+        tab = desk.find(page)
         verdicts = [words.index(verdict) for verdict in tab.evaluate(ALL + VERDICT_TEXT)]
         lists.append(list(zip(tab.evaluate(ALL + ID_TEXT), verdicts, strict=True)))
-        tab.close()
     assert lists[0] == lists[1]
 
 
-def test_chinese_words_are_found(context):
-    tab = context.new_page()
-    tab.goto((site.BUILT / "book/zh/claims.html").as_uri())
+def test_chinese_words_are_found(desk):
+    tab = desk.open("book/zh/claims.html")
     tab.get_by_role("searchbox").fill("雅可比矩阵　投影")
     assert tab.evaluate(IDS) == ["000-21"]
-    tab.close()
 
 
-def test_without_script_the_list_is_complete(browser, page):
-    plain = browser.new_context(java_script_enabled=False)
-    tab = plain.new_page()
+def test_without_script_the_list_is_complete(plain_tab, page):
+    tab = plain_tab
     tab.goto((site.BUILT / page).as_uri())
     cards = tab.locator("ul.claims > li")
     assert cards.count() > 100
@@ -179,4 +166,3 @@ def test_without_script_the_list_is_complete(browser, page):
     tab.locator("details:has(ul.claims) > summary").last.click()
     assert cards.last.is_visible()
     assert tab.locator(".claims-filter").count() == 0
-    plain.close()

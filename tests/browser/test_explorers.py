@@ -21,23 +21,17 @@ tables = load(site.ROOT / "book/_tools/norm_tables.py")
 SIZES = {"N, C, H, W": (3, 4, 2, 2), "N, T, D": (3, 3, 4), "N, D": (3, 4)}
 
 
-@pytest.fixture(scope="module")
-def script(context):
+@pytest.fixture
+def script(desk):
     """A page whose functions are called, and nothing else."""
-    opened = context.new_page()
-    opened.goto((site.BUILT / PAGE).as_uri())
-    opened.wait_for_selector(".nx-grid button")
-    yield opened
-    opened.close()
+    return desk.find(PAGE)
 
 
 @pytest.fixture
-def tab(context):
-    opened = context.new_page()
-    opened.goto((site.BUILT / PAGE).as_uri())
+def tab(desk):
+    opened = desk.open(PAGE)
     opened.wait_for_selector(".nx-grid button")
-    yield opened
-    opened.close()
+    return opened
 
 
 def _cells(layout: str, values: np.ndarray) -> np.ndarray:
@@ -82,7 +76,7 @@ def test_agrees_with_the_layer(script, name, layout):
     )
 
 
-def test_draws_a_norm_by_its_record(context, monkeypatch):
+def test_draws_a_norm_by_its_record(desk, monkeypatch):
     """PixelNorm's means are over the channels of one position, in every layout."""
     record = dataclasses.replace(
         NORMS["instance_norm"], over_channels="all", over_positions=False, parameters="none"
@@ -90,7 +84,7 @@ def test_draws_a_norm_by_its_record(context, monkeypatch):
     monkeypatch.setitem(NORMS, "pixel_norm", record)
     monkeypatch.setitem(SHOWN_NORMS, "pixel_norm", SHOWN_NORMS["instance_norm"])
     script = (site.ROOT / "book/_static/explorer.js").read_text(encoding="utf-8")
-    tab = context.new_page()
+    tab = desk.open(PAGE)
     tab.add_script_tag(content=tables.fill(script, "norms", tables.write_explorer()))
     for layout, sizes in SIZES.items():
         found = tab.evaluate(
@@ -103,7 +97,6 @@ def test_draws_a_norm_by_its_record(context, monkeypatch):
         pairs = set(zip(found["labels"], wanted, strict=True))
         assert len(pairs) == len(set(wanted)) == len(set(found["labels"]))
         assert len(set(found["weights"])) == 1
-    tab.close()
 
 
 def test_keyboard_moves_between_cells(tab):
@@ -145,19 +138,19 @@ def test_enter_answers_and_the_guess_stays(tab):
     assert tab.locator(".nx-quiz input").input_value() == "3"
 
 
-def test_a_link_brings_the_settings_back(tab):
+def test_a_link_brings_the_settings_back(desk, tab):
     tab.get_by_label("Norm", exact=True).select_option("group_norm")
     tab.get_by_label("Groups", exact=True).select_option("4")
     tab.locator("[data-cell='5']").click()
     there = tab.get_by_role("link", name="Link to this").evaluate("link => link.href")
+    page, mark, settings = there.partition("#")
     shown = tab.locator(".nx-readout").inner_text()
     assert "nn.GroupNorm(4, 4)" in shown
     tab.get_by_label("Norm", exact=True).select_option("layer_norm")
     assert "nn.LayerNorm((4, 2, 2))" in tab.locator(".nx-readout").inner_text()
-    other = tab.context.new_page()
-    other.goto(there)
-    assert other.locator(".nx-readout").inner_text() == shown
-    other.close()
+    assert page == tab.url.partition("#")[0]
+    desk.open(PAGE, mark + settings)
+    assert tab.locator(".nx-readout").inner_text() == shown
 
 
 def test_one_cell_is_one_cell(tab):
@@ -172,13 +165,11 @@ def test_one_cell_is_one_cell(tab):
         ("book/index.html", "batch_norm", (3, 4, 2, 2)),
     ],
 )
-def test_small_ones_have_the_shape_of_their_section(context, page, norm, sizes):
-    opened = context.new_page()
-    opened.goto((site.BUILT / page).as_uri())
+def test_small_ones_have_the_shape_of_their_section(desk, page, norm, sizes):
+    opened = desk.find(page)
     cells = opened.locator(".nx-small .nx-grid button")
     cells.first.wait_for()
     assert cells.count() == np.prod(sizes)
     assert opened.locator(".nx-small .nx-quiz").count() == 0
     labels = label_cells(norm, sizes)
     assert opened.locator(".nx-small .nx-same").count() == (labels == labels.flat[0]).sum()
-    opened.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import built_pages as site
 import pytest
 
 PAGE = "book/invariance.html"
@@ -13,12 +12,8 @@ SHOWN = (
 
 
 @pytest.fixture
-def tab(context):
-    opened = context.new_page()
-    opened.goto((site.BUILT / PAGE).as_uri())
-    opened.evaluate("() => MathJax.startup.promise")
-    yield opened
-    opened.close()
+def tab(desk):
+    return desk.open(PAGE)
 
 
 def test_every_proof_is_folded_and_follows_a_numbered_theorem(tab):
@@ -73,9 +68,8 @@ def test_code_is_copied_by_keyboard_without_outputs(tab):
 
 
 @pytest.mark.parametrize("page", ["book/layer_norm.html", "book/warmup.html"])
-def test_the_code_of_a_figure_is_one_fold_below_it(context, page):
-    tab = context.new_page()
-    tab.goto((site.BUILT / page).as_uri())
+def test_the_code_of_a_figure_is_one_fold_below_it(desk, page):
+    tab = desk.find(page)
     figures = tab.locator("div.cell:has(.cell_output img)")
     assert figures.count() > 2
     for cell in figures.all():
@@ -84,4 +78,3 @@ def test_the_code_of_a_figure_is_one_fold_below_it(context, page):
         for fold in folds.all():
             assert fold.locator("summary").inner_text().strip() == "Code of the figure"
             assert fold.bounding_box()["y"] > cell.locator(".cell_output").last.bounding_box()["y"]
-    tab.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import unicodedata
 
-import built_pages as site
 import pytest
 
 pypdf = pytest.importorskip("pypdf")
@@ -14,12 +13,10 @@ PAGE = "book/handout.html"
 
 
 @pytest.fixture
-def tab(bare_context):
-    opened = bare_context.new_page()
-    opened.goto((site.BUILT / PAGE).as_uri())
+def tab(bare_desk):
+    opened = bare_desk.find(PAGE)
     opened.emulate_media(media="print")
-    yield opened
-    opened.close()
+    return opened
 
 
 def print_sheet(tab, paper):

@@ -30,10 +30,6 @@ KINDS = {
     "a page from docstrings": "book/api/layers.html",
     "a Chinese page": "book/zh/layer_norm.html",
 }
-MATH_IS_SET = """async () => {
-  const late = new Promise((_, reject) => setTimeout(() => reject("mathematics: 60 s"), 60000));
-  if (window.MathJax && MathJax.startup) await Promise.race([MathJax.startup.promise, late]);
-}"""
 UNSET_MATH = """() => [...document.querySelectorAll('.math')]
   .filter(e => !e.querySelector('mjx-container')).map(e => e.textContent.slice(0, 60))"""
 WIDER_BY = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -79,99 +75,75 @@ SHOWN_IN_SIDEBAR = """() => [...document.querySelectorAll('.bd-sidebar-primary n
 SET_THEME = "theme => { document.documentElement.dataset.theme = theme; }"
 
 
-class Visit:
-    """A page that was opened, with what it asked for and complained about."""
-
-    def __init__(self, context, page: str):
-        self.page = page
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.tab = context.new_page()
-        self.tab.on("console", self._note)
-        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.tab.on("request", lambda request: self.requests.append(request.url))
-        self.tab.goto((site.BUILT / page).as_uri())
-        self.tab.evaluate(MATH_IS_SET)
-
-    def _note(self, message) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
-
-    def files(self) -> set[Path]:
-        """Files of the book that the page loaded."""
-        return {
-            Path(unquote(urlsplit(url).path)) for url in self.requests if url.startswith("file:")
-        }
-
-
 @pytest.mark.parametrize("page", PAGES)
-def test_opens_whole_at_every_width(context, page):
+def test_opens_whole_at_every_width(desk, page):
     """On a desk without a wrapped line; on a phone only printed rows scroll, and no table."""
-    visit = Visit(context, page)
-    assert not visit.complaints
-    assert not [url for url in visit.requests if not url.startswith(("file:", "data:", "blob:"))]
-    assert not visit.tab.evaluate(UNSET_MATH)
-    assert visit.tab.locator("mjx-merror").count() == 0
+    tab = desk.find(page)
+    assert not desk.complaints
+    assert not [url for url in desk.requests if not url.startswith(("file:", "data:", "blob:"))]
+    assert not tab.evaluate(UNSET_MATH)
+    assert tab.locator("mjx-merror").count() == 0
     for width in (1280, 390):
-        visit.tab.set_viewport_size({"width": width, "height": 900})
-        assert visit.tab.evaluate(WIDER_BY) <= 0, width
-        assert not visit.tab.evaluate(SCROLLED), width
-        assert width < 1280 or not visit.tab.evaluate(WRAPPED)
-    visit.tab.close()
+        tab.set_viewport_size({"width": width, "height": 900})
+        assert tab.evaluate(WIDER_BY) <= 0, width
+        assert not tab.evaluate(SCROLLED), width
+        assert width < 1280 or not tab.evaluate(WRAPPED)
 
 
-@pytest.fixture(scope="module", params=KINDS.values(), ids=KINDS)
-def visit(request, context):
-    opened = Visit(context, request.param)
-    yield opened
-    opened.tab.close()
+of_each_kind = pytest.mark.parametrize("page", KINDS.values())
 
 
-def test_images_are_there_described_and_sharp(visit):
-    assert not visit.tab.evaluate(MISSING_IMAGES)
-    assert not visit.tab.evaluate(WITHOUT_ALT)
-    assert not visit.tab.evaluate(BLURRED)
-    assert not visit.tab.evaluate(SQUEEZED)
+@of_each_kind
+def test_images_are_there_described_and_sharp(desk, page):
+    tab = desk.find(page)
+    assert not tab.evaluate(MISSING_IMAGES)
+    assert not tab.evaluate(WITHOUT_ALT)
+    assert not tab.evaluate(BLURRED)
+    assert not tab.evaluate(SQUEEZED)
 
 
-def test_ids_stay_unique_once_scripts_have_run(visit):
-    assert not visit.tab.evaluate(DOUBLE_IDS)
+@of_each_kind
+def test_ids_stay_unique_once_scripts_have_run(desk, page):
+    assert not desk.find(page).evaluate(DOUBLE_IDS)
 
 
+@of_each_kind
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_never_scrolls_sideways(visit, width, theme):
-    visit.tab.set_viewport_size({"width": width, "height": 900})
-    visit.tab.evaluate(SET_THEME, theme)
-    assert visit.tab.evaluate(WIDER_BY) <= 0
-    assert not visit.tab.evaluate(SQUEEZED)
+def test_never_scrolls_sideways(desk, page, width, theme):
+    tab = desk.find(page)
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.evaluate(SET_THEME, theme)
+    assert tab.evaluate(WIDER_BY) <= 0
+    assert not tab.evaluate(SQUEEZED)
 
 
 @pytest.mark.parametrize("page", ["book/index.html", "book/layer_norm.html"])
-def test_the_sidebar_folds_what_stands_behind_the_chapters(context, page):
-    tab = Visit(context, page).tab
-    tab.set_viewport_size({"width": 1280, "height": 900})
+def test_the_sidebar_folds_what_stands_behind_the_chapters(desk, page):
+    tab = desk.find(page)
     folders = ("solutions/", "api/", "zh/")
     shown = [link for link in tab.evaluate(SHOWN_IN_SIDEBAR) if link.startswith(folders)]
-    tab.close()
     assert shown == [f"{folder}index.html" for folder in folders]
 
 
+@pytest.mark.parametrize("page", ["book/index.html"])
 @pytest.mark.parametrize(("width", "doors_by"), [(1280, 900), (390, 1100)])
-def test_the_first_screen_has_the_picture_and_the_doors_follow(context, width, doors_by):
-    tab = Visit(context, "book/index.html").tab
+def test_the_first_screen_has_the_picture_and_the_doors_follow(desk, page, width, doors_by):
+    tab = desk.find(page)
     tab.set_viewport_size({"width": width, "height": 800})
     tops = tab.evaluate(
         "() => ['.bd-article figure img', '#where-to-begin h2'].map("
         "s => document.querySelector(s).getBoundingClientRect().top + window.scrollY)"
     )
-    tab.close()
     assert tops[0] < 600
     assert tops[1] < doors_by
 
 
-def test_is_light(visit):
-    weighed = [f for f in visit.files() if f.suffix not in (".png", ".svg", ".jpg", ".ico")]
+@of_each_kind
+def test_is_light(desk, page):
+    desk.find(page)
+    paths = {Path(unquote(urlsplit(url).path)) for url in desk.requests if url.startswith("file:")}
+    weighed = [path for path in paths if path.suffix not in (".png", ".svg", ".jpg", ".ico")]
     texts = [f.read_bytes() for f in weighed]
     raw = sum(map(len, texts))
     packed = sum(len(gzip.compress(text, 6)) for text in texts)
@@ -213,8 +185,7 @@ KNOWN_LOOKS = {"light": [], "dark": []}
 
 
 def ask_axe(tab, exclude, **options):
-    """What axe finds serious in the article, on a desk."""
-    tab.set_viewport_size({"width": 1280, "height": 900})
+    """What axe finds serious in the article."""
     if tab.evaluate("() => typeof axe") == "undefined":
         package = pytest.importorskip("axe_playwright_python")
         (script,) = Path(package.__file__).parent.rglob("axe.min.js")
@@ -232,24 +203,24 @@ def find_bad_colors(tab, theme: str, known: list[str]) -> list:
     return ask_axe(tab, "[data-alike]", runOnly=COLOR_RULES)
 
 
-def test_axe_finds_nothing_serious(visit):
+@of_each_kind
+def test_axe_finds_nothing_serious(desk, page):
     colors = {rule: {"enabled": False} for rule in COLOR_RULES}
-    assert not ask_axe(visit.tab, ".highlight pre", rules=colors)
+    assert not ask_axe(desk.find(page), ".highlight pre", rules=colors)
 
 
+@of_each_kind
 @pytest.mark.parametrize("theme", KNOWN_LOOKS)
-def test_colors_can_be_told_apart(visit, theme):
-    assert not find_bad_colors(visit.tab, theme, KNOWN_LOOKS[theme])
+def test_colors_can_be_told_apart(desk, page, theme):
+    assert not find_bad_colors(desk.find(page), theme, KNOWN_LOOKS[theme])
 
 
 # What follows tests the checks themselves.
 
 
 @pytest.fixture
-def chapter(context):
-    opened = Visit(context, "book/rms_norm.html")
-    yield opened.tab
-    opened.tab.close()
+def chapter(desk):
+    return desk.open("book/rms_norm.html")
 
 
 def test_what_spoils_a_page_is_seen(chapter):

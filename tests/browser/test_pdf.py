@@ -27,6 +27,11 @@ def printed(browser):
     return tool.print_book(browser, site.BUILT, PAGES)
 
 
+@pytest.fixture(scope="module")
+def texts(printed):
+    return [page.extract_text() for page in printed.pages]
+
+
 def titles(outline):
     for entry in outline:
         if isinstance(entry, list):
@@ -35,17 +40,16 @@ def titles(outline):
             yield entry.title
 
 
-def test_text_and_numbers(printed):
-    pages = [page.extract_text() for page in printed.pages]
-    assert len(pages) > 4
-    assert "Batch norm or layer norm" in " ".join(pages[0].split())
-    assert all(text.rstrip().endswith(str(i)) for i, text in enumerate(pages, start=1))
+def test_text_and_numbers(texts):
+    assert len(texts) > 4
+    assert "Batch norm or layer norm" in " ".join(texts[0].split())
+    assert all(text.rstrip().endswith(str(i)) for i, text in enumerate(texts, start=1))
 
 
-def test_folded_proofs_are_printed(printed):
+def test_folded_proofs_are_printed(texts):
     source = (site.BUILT / "book/bn_vs_ln.html").read_text(encoding="utf-8")
     assert '<details class="proof">' in source
-    text = " ".join(" ".join(page.extract_text() for page in printed.pages).split())
+    text = " ".join(" ".join(texts).split())
     assert "Proof" in text
     assert "label_cells(" in text  # the code of a figure is folded
 

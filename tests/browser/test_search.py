@@ -105,26 +105,17 @@ QUESTIONS = {
 ALL_ARE_THERE = "/\\d/.test(document.querySelector('#search-results .search-summary')?.innerText)"
 
 
-@pytest.fixture(scope="module")
-def search(context):
-    """A window for the page that searches."""
-    tab = context.new_page()
-    yield tab
-    tab.close()
-
-
-@pytest.fixture(scope="module")
-def table(browser):
+@pytest.fixture
+def table(desk):
     """The page of symptoms on a small screen."""
-    tab = browser.new_page(viewport={"width": 1280, "height": 800})
-    tab.goto((site.BUILT / "book/debugging.html").as_uri())
-    yield tab
-    tab.close()
+    tab = desk.find("book/debugging.html")
+    tab.set_viewport_size({"width": 1280, "height": 800})
+    return tab
 
 
-def find_links(search, words: str):
+def find_links(desk, words: str):
     """Links of the book's own search, best first."""
-    search.goto((site.BUILT / "search.html").as_uri() + f"?q={quote(words)}")
+    search = desk.open("search.html", f"?q={quote(words)}")
     search.wait_for_function(ALL_ARE_THERE)
     return search.locator("#search-results li > a")
 
@@ -134,35 +125,35 @@ def pages_of(links) -> list[str]:
 
 
 @pytest.mark.parametrize("words", [words for words, _ in SEARCHES])
-def test_the_page_with_the_fix_is_among_the_first_three(search, words):
-    first = pages_of(find_links(search, words))[:3]
+def test_the_page_with_the_fix_is_among_the_first_three(desk, words):
+    first = pages_of(find_links(desk, words))[:3]
     assert any(page.startswith("book/debugging") for page in first), first
 
 
 @pytest.mark.parametrize("words", QUESTIONS)
-def test_the_first_link_opens_the_section_that_answers(search, words):
-    link = find_links(search, words).first.get_attribute("href")
+def test_the_first_link_opens_the_section_that_answers(desk, words):
+    link = find_links(desk, words).first.get_attribute("href")
     page, _, anchor = link.partition(".html#")
     assert f"{page.removeprefix('book/')}#{anchor}" in QUESTIONS[words], link
     written = (site.BUILT / f"{page}.html").read_text(encoding="utf-8")
     assert f'id="{anchor}"' in written
 
 
-def test_a_word_that_nothing_has_is_dropped_and_the_others_count(search):
-    with_it = pages_of(find_links(search, "warmup zzyzx"))
-    assert with_it == pages_of(find_links(search, "warmup"))
-    assert pages_of(find_links(search, "zzyzx")) == []
+def test_a_word_that_nothing_has_is_dropped_and_the_others_count(desk):
+    with_it = pages_of(find_links(desk, "warmup zzyzx"))
+    assert with_it == pages_of(find_links(desk, "warmup"))
+    assert pages_of(find_links(desk, "zzyzx")) == []
 
 
-def test_an_excerpt_is_prose(search):
-    find_links(search, "layer norm")
-    excerpts = search.locator("#search-results li > p.context").all_inner_texts()
+def test_an_excerpt_is_prose(desk):
+    find_links(desk, "layer norm")
+    excerpts = desk.tab.locator("#search-results li > p.context").all_inner_texts()
     assert len(excerpts) > 5
     assert not [text for text in excerpts if "Contents" in text or "import " in text]
 
 
-def test_chapters_come_before_the_package(search):
-    pages = pages_of(find_links(search, "batch norm"))
+def test_chapters_come_before_the_package(desk):
+    pages = pages_of(find_links(desk, "batch norm"))
     first = [page for page in pages[:8] if page.startswith(("book/api", "book/solutions"))]
     assert first == []
 
@@ -171,13 +162,13 @@ def test_chapters_come_before_the_package(search):
     ("words", "title"),
     [("RMSNorm", "RMS"), ("层归一化", "层归一化（续）"), ("批归一化", "批归一化")],
 )
-def test_search_finds(search, words, title):
-    assert title in " ".join(find_links(search, words).all_inner_texts())
+def test_search_finds(desk, words, title):
+    assert title in " ".join(find_links(desk, words).all_inner_texts())
 
 
-def test_both_languages_of_the_search_cut_words_alike(search):
+def test_both_languages_of_the_search_cut_words_alike(desk):
     """What the build has stemmed is found by what the page stems."""
-    search.goto((site.BUILT / "search.html").as_uri() + "?q=norm")
+    search = desk.open("search.html", "?q=norm")
     assert (
         search.evaluate("tokenize('Layer-normalisation of LN, pre-ln; 层归一化 fp16')") == tokens()
     )

@@ -294,39 +294,31 @@ def compare(tab: Any, name: str) -> None:
         )
 
 
-@pytest.fixture(scope="module")
-def pages(context):
-    """Each page is opened once; a figure does not touch another."""
-    opened: dict[str, Any] = {}
-
-    def visit(name: str) -> Any:
-        page = FIGURES[name].page
-        if page not in opened:
-            opened[page] = context.new_page()
-            opened[page].goto((site.BUILT / page).as_uri())
-        opened[page].wait_for_selector(f"#fig-{name}.touched")
-        return opened[page]
-
-    yield visit
-    for tab in opened.values():
-        tab.close()
+@pytest.fixture(scope="module", params=FIGURES)
+def figure(request):
+    return request.param
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_shows_what_normlab_computes(pages, name):
-    tab, rng = pages(name), np.random.default_rng(0)
-    compare(tab, name)
+def visit(desk: Any, name: str) -> Any:
+    """The page of a figure, opened unless it is there: a figure does not touch another."""
+    tab = desk.find(FIGURES[name].page)
+    tab.wait_for_selector(f"#fig-{name}.touched")
+    return tab
+
+
+def test_shows_what_normlab_computes(desk, figure):
+    tab, rng = visit(desk, figure), np.random.default_rng(0)
+    compare(tab, figure)
     for _ in range(SETTINGS):
-        set_at_random(tab, name, rng)
-        compare(tab, name)
-    tab.locator(f"#fig-{name}").get_by_role("button", name="Start again").click()
-    compare(tab, name)
+        set_at_random(tab, figure, rng)
+        compare(tab, figure)
+    tab.locator(f"#fig-{figure}").get_by_role("button", name="Start again").click()
+    compare(tab, figure)
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_is_named_told_and_stands_in_the_figure(pages, name):
-    tab = pages(name)
-    place = tab.locator(f"#fig-{name}")
+def test_is_named_told_and_stands_in_the_figure(desk, figure):
+    tab = visit(desk, figure)
+    place = tab.locator(f"#fig-{figure}")
     assert place.locator("img").is_hidden()
     assert place.locator("figcaption .caption-number").count() == 1
     for control in place.locator("select, input, button, [role=slider]").all():
@@ -337,26 +329,22 @@ def test_is_named_told_and_stands_in_the_figure(pages, name):
     assert place.locator("[aria-live=polite]").inner_text()
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_the_picture_stands_on_paper(pages, name):
-    tab = pages(name)
+def test_the_picture_stands_on_paper(desk, figure):
+    tab = visit(desk, figure)
     tab.emulate_media(media="print")
-    assert tab.locator(f"#fig-{name} img").is_visible()
-    assert tab.locator(f"#fig-{name} .touch-panel").is_hidden()
-    tab.emulate_media(media="screen")
+    assert tab.locator(f"#fig-{figure} img").is_visible()
+    assert tab.locator(f"#fig-{figure} .touch-panel").is_hidden()
+    tab.emulate_media(media="null")
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_the_picture_stands_without_scripts(browser, name):
-    with browser.new_context(java_script_enabled=False) as window:
-        tab = window.new_page()
-        tab.goto((site.BUILT / FIGURES[name].page).as_uri())
-        assert tab.locator(f"#fig-{name} img").is_visible()
-        assert tab.locator(f"#fig-{name} :is(select, input, button)").count() == 0
+def test_the_picture_stands_without_scripts(plain_tab, figure):
+    plain_tab.goto((site.BUILT / FIGURES[figure].page).as_uri())
+    assert plain_tab.locator(f"#fig-{figure} img").is_visible()
+    assert plain_tab.locator(f"#fig-{figure} :is(select, input, button)").count() == 0
 
 
-def test_a_handle_is_dragged(pages):
-    tab = pages("bn-company")
+def test_a_handle_is_dragged(desk):
+    tab = visit(desk, "bn-company")
     handle = tab.locator("#fig-bn-company [data-control='x.0']")
     handle.scroll_into_view_if_needed()
     box = handle.bounding_box()
@@ -369,8 +357,8 @@ def test_a_handle_is_dragged(pages):
     compare(tab, "bn-company")
 
 
-def test_a_cell_of_the_map_is_chosen_by_a_click(pages):
-    tab = pages("warmup-map")
+def test_a_cell_of_the_map_is_chosen_by_a_click(desk):
+    tab = visit(desk, "warmup-map")
     place = tab.locator("#fig-warmup-map")
     place.get_by_role("button", name="Start again").click()
     drawing = place.locator("svg").first
@@ -399,8 +387,8 @@ def test_all_figures_are_here_and_small():
         "() => { document.querySelector('#fig-bn-company [data-number]').textContent = '7.00'; }",
     ],
 )
-def test_a_wrong_number_is_seen(pages, fault):
-    tab = pages("bn-company")
+def test_a_wrong_number_is_seen(desk, fault):
+    tab = visit(desk, "bn-company")
     tab.locator("#fig-bn-company button").click()
     compare(tab, "bn-company")
     tab.evaluate(f"() => ({fault})(touch.figures['bn-company'])")
