@@ -84,7 +84,7 @@ browser: book  ## 7 minutes: open every built page in Chromium; skipped where th
 	@$(MAKE) --no-print-directory pages
 
 pages:  ## 6 minutes: open every page of the built book in Chromium
-	$(PYTEST) -rs --dist loadgroup tests/browser
+	$(PYTEST) -rs tests/browser
 
 # Every torch that pyproject.toml admits and we vouch for, and the newest that installs. Each
 # environment takes 3 to 6 GB; the ordinary builds for GPUs run on a processor too.

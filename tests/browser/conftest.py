@@ -101,7 +101,7 @@ class Desk:
         self.found = ""
         self.complaints.clear()
         self.requests.clear()
-        self._sit_down()
+        self._restore_defaults()
         self.tab.goto((built_pages.BUILT / page).as_uri() + query)
         self.tab.evaluate(MATH_IS_SET)
         return self.tab
@@ -111,11 +111,11 @@ class Desk:
         if self.found != page:
             self.open(page)
             self.found = page
-        self._sit_down()
+        self._restore_defaults()
         self.tab.evaluate("() => { document.documentElement.dataset.theme = 'light'; }")
         return self.tab
 
-    def _sit_down(self) -> None:
+    def _restore_defaults(self) -> None:
         self.tab.set_viewport_size(DESK)
         self.tab.emulate_media(media="null")
 
