@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib import colors
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 
 from normlab.book.plotting.style import make_axes, norm_style
@@ -34,6 +34,8 @@ def plot_shared_cells(
     highlight: int = 0,
     parameters: int | None = None,
     axis_names: Sequence[str] | None = None,
+    order: Sequence[int] | None = None,
+    framed: tuple[int, int] | None = None,
 ) -> Axes:
     """Draw a tensor; the cells of one mean are filled, those of each other mean share a tint.
 
@@ -48,17 +50,20 @@ def plot_shared_cells(
         parameters: number of a weight; the cells that it multiplies are marked with a dot.
         axis_names: one per drawn axis; ("N", "D") or ("N", "C", "positions") by default. The
             rows of a table may have an empty one.
+        order: the axes of `shape` in the order in which they are drawn; as they stand by default.
+        framed: first and second index, as drawn, of cells that get a thick frame.
 
     Raises:
         ValueError: fewer than two axes, an empty one, or a `highlight` or `parameters` that
             numbers no cell.
     """
-    labels = label_cells(name, shape, normalized_ndim=normalized_ndim)
+    order = range(len(shape)) if order is None else order
+    labels = label_cells(name, shape, normalized_ndim=normalized_ndim).transpose(order)
     weights = None
     if parameters is not None:
-        weights = label_parameters(name, shape, normalized_ndim=normalized_ndim)
+        weights = label_parameters(name, shape, normalized_ndim=normalized_ndim).transpose(order)
         _check_number("parameters", parameters, weights)
-    _draw(ax, name, labels, highlight, weights, parameters, axis_names)
+    _draw(ax, name, labels, highlight, weights, parameters, axis_names, framed)
     ax.set_title(f"{norm_style(name)['label']}\n{_count(name, labels)}")
     return ax
 
@@ -166,6 +171,7 @@ def _draw(
     weights: np.ndarray | None,
     parameters: int | None,
     axis_names: Sequence[str] | None,
+    framed: tuple[int, int] | None = None,
 ) -> None:
     if labels.ndim < 2 or labels.size == 0:
         raise ValueError(f"shape: got {labels.shape}; expected two axes or more, none empty")
@@ -185,6 +191,10 @@ def _draw(
     collection = PolyCollection(faces, facecolors=fill, edgecolors=_EDGE, linewidths=0.8)
     collection.set_gid("cells")
     ax.add_collection(collection)
+    if framed is not None:
+        _frame(
+            ax, [face for face, cell in zip(faces, cells, strict=True) if (*cell[:2],) == framed]
+        )
     centers = np.array([face.mean(axis=0) for face in faces])
     if labels.ndim == 2:
         for (x, y), number, color in zip(centers, labels[index], fill, strict=True):
@@ -196,6 +206,17 @@ def _draw(
     ax.set_aspect("equal")
     ax.autoscale_view()
     ax.axis("off")
+
+
+def _frame(ax: Axes, faces: Sequence[np.ndarray]) -> None:
+    """Draw the outline of the faces together: the edges that belong to one of them only."""
+    found: dict[frozenset[tuple[float, ...]], int] = {}
+    for face in faces:
+        corners = [tuple(corner) for corner in face.round(6).tolist()]
+        for edge in zip(corners, corners[1:] + corners[:1], strict=True):
+            found[frozenset(edge)] = found.get(frozenset(edge), 0) + 1
+    outline = [[*edge] for edge, count in found.items() if count == 1]
+    ax.add_collection(LineCollection(outline, colors="black", linewidths=3.5, capstyle="round"))
 
 
 def _write_number(

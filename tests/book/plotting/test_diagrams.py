@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib import colors
 from matplotlib import pyplot as plt
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from PIL import Image
 
 from normlab.book.plotting import (
@@ -148,6 +148,27 @@ def test_dots_mark_the_cells_of_one_weight(ax: Any, name: str, shape: tuple[int,
 def test_axes_are_named(ax: Any) -> None:
     plot_shared_cells(ax, "layer_norm", (2, 3, 4), axis_names=("N", "T", "D"))
     assert {text.get_text().strip("←→↗ ") for text in ax.texts} == {"N", "T", "D"}
+
+
+def test_a_block_is_drawn_with_its_axes_in_another_order(ax: Any) -> None:
+    plot_shared_cells(ax, "batch_norm", (4, 6, 5), order=(0, 2, 1))
+    labels = label_cells("batch_norm", (4, 6, 5)).transpose(0, 2, 1)
+    assert (dark(ax, "batch_norm") == (visible(labels) == 0)).all()
+
+
+@pytest.mark.parametrize(("framed", "right", "edges"), [((0, 2), 3.45, 14), ((0, 1), 2.45, 14)])
+def test_a_frame_is_the_outline_of_its_cells(
+    ax: Any, framed: tuple[int, int], right: float, edges: int
+) -> None:
+    plot_shared_cells(ax, "layer_norm", (4, 3, 5), framed=framed)
+    (frame,) = (c for c in ax.collections if isinstance(c, LineCollection))
+    segments = np.array(frame.get_segments())
+    assert len(segments) == edges
+    assert segments[..., 0].max() == pytest.approx(right)
+    assert segments[..., 0].min() == framed[1]
+    # An outline is closed: each of its corners ends two edges.
+    corners = segments.reshape(-1, 2).round(6)
+    assert (np.unique(corners, axis=0, return_counts=True)[1] == 2).all()
 
 
 @pytest.mark.parametrize(
