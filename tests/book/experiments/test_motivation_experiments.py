@@ -19,7 +19,6 @@ from normlab.book.experiments.motivation import (
     newton_schulz,
     percentiles,
     shifting_inputs,
-    signal_at_init,
     update_interaction,
     whitening_batches,
     whitening_conditioning,
@@ -27,7 +26,6 @@ from normlab.book.experiments.motivation import (
 from normlab.book.experiments.networks.classifiers import make_mlp
 from normlab.book.experiments.tables import where
 from normlab.book.experiments.training import evaluate, fit
-from normlab.layers import BatchNorm1d
 from normlab.whitening import (
     make_covariance,
     uncoupled_newton_schulz_matrix,
@@ -234,64 +232,79 @@ def test_noise_is_drawn_in_training_only_and_is_shared_by_the_batch() -> None:
 
 
 @pytest.fixture(scope="module")
-def copies() -> dict[str, dict[str, list]]:
-    experiment = movement_put_back.movement_put_back
-    return {group: experiment("sigmoid", group, 0.1, 0) for group in experiment.grid["group"]}
+def copies() -> dict[tuple[str, str], dict[str, list]]:
+    run = movement_put_back.movement_put_back
+    asked = [("none", "none"), ("large_weights", "none")]
+    asked += [(group, "jumping") for group in ("large_weights", "batch_norm")]
+    asked += [("batch_norm", "drifting")]
+    return {(group, movement): run("sigmoid", group, movement, 0.1, 0) for group, movement in asked}
 
 
-def test_a_network_that_guesses_learns_with_batch_norm_although_it_is_moved(copies) -> None:
-    ended = {group: found["moved"][1] for group, found in copies.items()}
-    assert ended["none"] < 0.2
-    assert ended["batch_norm"] > 0.9
-    assert min(ended["jumping"], ended["drifting"]) > 0.8
+def test_larger_weights_cure_a_network_that_guesses(copies) -> None:
+    plain, cured = copies["none", "none"], copies["large_weights", "none"]
+    assert plain["moved"][1] < 0.2
+    assert cured["moved"][1] > 0.85
+    assert plain["spread"][-1] < 0.01 * plain["spread"][0]
+    assert cured["spread"][-1] > 0.1 * cured["spread"][0]
+    assert cured["bare_step"][-1] > 3 * plain["bare_step"][-1]
+    assert cured["one_step"][-1] < 0.3 * plain["one_step"][-1]
+
+
+def test_jumps_cost_more_without_a_norm(copies) -> None:
+    bare, normed = (
+        copies[group, "jumping"]["moved"][1] for group in ("large_weights", "batch_norm")
+    )
+    assert normed > max(bare + 0.05, 0.9)
+    assert copies["batch_norm", "drifting"]["moved"][1] > 0.9
 
 
 def test_jumps_lead_nowhere_and_drifts_go_on(copies) -> None:
-    one = {group: np.array(found["one_step"]) for group, found in copies.items()}
-    all_steps = {group: np.array(found["all_steps"]) for group, found in copies.items()}
+    jumping, drifting = copies["batch_norm", "jumping"], copies["batch_norm", "drifting"]
     # Two uniform draws lie 2/3 of their bound apart, over a scale of a half to one and a half.
     draws = movement_put_back.SHIFT * 2 / 3 * math.log(3)
-    assert one["jumping"] == pytest.approx(np.full(5, draws), rel=0.15)
-    assert all_steps["jumping"] == pytest.approx(one["jumping"], rel=0.2)
-    assert (all_steps["drifting"] > 10 * one["drifting"]).all()
-    assert (one["drifting"] > 20 * one["batch_norm"]).all()
+    assert jumping["one_step"] == pytest.approx(np.full(5, draws), rel=0.15)
+    assert jumping["all_steps"] == pytest.approx(jumping["one_step"], rel=0.2)
+    assert (np.array(drifting["all_steps"]) > 10 * np.array(drifting["one_step"])).all()
 
 
-def test_a_moved_norm_can_stand_still_and_is_plain_in_evaluation() -> None:
+def test_a_moved_layer_can_stand_still_and_is_bare_in_evaluation() -> None:
     x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
-    plain = BatchNorm1d(4)(x)
     for drifts in (True, False):
-        norm = movement_put_back.MovedBatchNorm(4, drifts=drifts, seed=0)
-        first, again = norm(x), norm(x)
-        assert torch.equal(first, again) == drifts
-        assert (first - plain).abs().max() > 0.5
-        norm.time = movement_put_back.PERIOD // 4
-        assert not torch.allclose(norm(x), first)
-        norm.moves = False
-        assert torch.equal(norm(x), plain)
-        norm.moves = True
-        norm.eval()
-        bare = BatchNorm1d(4).eval()
-        bare.load_state_dict(norm.state_dict())
-        assert torch.equal(norm(x), bare(x))
+        moved = movement_put_back.Moved(torch.nn.Identity(), 4, drifts=drifts, seed=0)
+        first = moved(x)
+        assert torch.equal(first, moved(x)) == drifts
+        assert (first.mean(0) - x.mean(0)).abs().max() > 0.3 * x.std(0).max()
+        moved.time = movement_put_back.PERIOD // 4
+        assert not torch.allclose(moved(x), first)
+        moved.moves = False
+        assert torch.equal(moved(x), x)
+        moved.moves = True
+        assert torch.equal(moved.eval()(x), x)
+
+
+def test_movement_is_measured_in_the_units_own_deviations() -> None:
+    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0)) * torch.tensor([1, 1, 9, 9])
+    moved = movement_put_back.Moved(torch.nn.Identity(), 4, drifts=True, seed=0)
+    small, large = (moved(factor * x.double()) for factor in (1.0, 100.0))
+    torch.testing.assert_close(large, 100 * small)
 
 
 def test_movement_of_one_step_and_of_all() -> None:
     mean = torch.tensor([0.0, 3.0, 0.0, 3.0, 1.0])[:, None, None]  # (looks, layers, units)
     std = torch.tensor([1.0, 2.0, 1.0, 1.0, 1.0])[:, None, None]
-    assert movement_put_back.movement(mean, std, 1) == [(3 + 1.5 + 3 + 2) / 4]
-    assert movement_put_back.movement(mean, std, 4) == [1.0]
+    assert movement_put_back.mean_move(mean, std, 1) == [(3 + 1.5 + 3 + 2) / 4]
+    assert movement_put_back.mean_move(mean, std, 4) == [1.0]
 
 
 def test_looks_and_scores_do_not_change_the_run(copies) -> None:
     data = load_digits_split(0)
-    model = movement_put_back.make_copy("jumping", 0, "sigmoid")
+    model = movement_put_back.make_copy("batch_norm", "jumping", 0, activation="sigmoid")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         fit(model, optimizer, data.batches(64, 0), movement_put_back.SCORED[-1])
     accuracy = evaluate(model, data.x_test, data.y_test).accuracy
-    assert copies["jumping"]["running"][-1] == pytest.approx(accuracy, abs=1e-4)
+    assert copies["batch_norm", "jumping"]["running"][-1] == pytest.approx(accuracy, abs=1e-4)
 
 
 def test_saturation_counts_flat_slopes() -> None:
@@ -330,17 +343,6 @@ def test_a_run_is_solved_at_the_first_low_mean_of_ten_losses(monkeypatch) -> Non
     middle = np.quantile(looks[1, -1, :, 0].numpy(), 0.5)
     assert found["percentiles"][1][1] == pytest.approx(middle, rel=1e-3)
     assert percentiles.first_solved(losses, below=0.05) is None
-
-
-def test_only_batch_norm_keeps_the_signal_of_deep_sigmoids() -> None:
-    runs = signal_at_init.signal_at_init.sweep(seed=[0, 1]).groupby("norm")
-    last = runs.spread.agg(lambda spreads: [spread[-1] for spread in spreads])
-    assert max(last["none"]) < 1e-3
-    assert 1e-3 < max(last["layer_norm"]) < 0.03
-    assert min(last["batch_norm"]) > 0.9
-    for norm in ("layer_norm", "batch_norm"):
-        sizes = runs.get_group(norm)["size"].tolist()
-        assert np.array(sizes) == pytest.approx(1, abs=0.05)
 
 
 def test_looking_along_the_gradient_changes_nothing() -> None:

@@ -1,8 +1,8 @@
-"""Does a network learn whose inputs are moved behind every batch norm, on purpose?
+"""Does a network learn whose neurons are moved on purpose, in every layer and at every step?
 
-A plain network and one with batch norm are trained beside two copies of the second one, in which
-each unit is shifted and scaled behind its norm: by numbers that are drawn anew in every step, or
-by numbers that swing slowly.
+A network of sigmoids that learns nothing is trained beside three cures: larger weights, and batch
+norm. Both cures are tried again with what enters each nonlinearity shifted and scaled, unit by
+unit: by numbers that are drawn anew in every step, or by numbers that swing slowly.
 """
 
 from __future__ import annotations
@@ -18,71 +18,77 @@ from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.motivation.shifting_inputs import (
     PROBE,
     Activation,
+    initialize_xavier_,
     make_network,
     watch,
 )
 from normlab.book.experiments.rounding import rounded
 from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import evaluate, fit
-from normlab.layers import BatchNorm1d
 
-SHIFT = 3.0  # of a unit, at most, in standard deviations
+SHIFT = 1.0  # of a unit, at most, in its standard deviations
 SCALE = 0.5  # change of its scale, at most
 PERIOD = 100  # steps until a drift is back where it was
 WINDOW = 20  # steps in which movement is measured
 SCORED = (20, 300)  # steps
 
+Group = Literal["none", "batch_norm", "large_weights"]
+Movement = Literal["none", "drifting", "jumping"]
 
-class MovedBatchNorm(BatchNorm1d):
-    """Batch norm whose output is shifted and scaled, each unit by numbers of its own.
 
-    In evaluation, and while `moves` is false, it is a plain batch norm.
+class Moved(nn.Module):
+    """A layer whose output is shifted and scaled in training, each unit by numbers of its own.
+
+    In evaluation, and while `moves` is false, it is the layer alone.
 
     Args:
+        layer: maps (N, C) to (N, C), such as a batch norm or `nn.Identity()`.
         drifts: whether the numbers swing with the time, which the training loop keeps in
             `time`, or are drawn anew whenever the layer is called.
         seed: of the phases at which the units start to swing.
 
     Source:
-        the jumps after the experiment of santurkar2018how, Section 2.1.
+        the jumps in the spirit of santurkar2018how, Section 2.1, where each sample is moved.
     """
 
-    def __init__(self, num_features: int, *, drifts: bool, seed: int) -> None:
-        super().__init__(num_features)
+    def __init__(self, layer: nn.Module, units: int, *, drifts: bool, seed: int) -> None:
+        super().__init__()
+        self.layer = layer
         self.drifts = drifts
         self.moves = True
         self.time = 0
         generator = torch.Generator().manual_seed(seed)
-        self.phases = 2 * math.pi * torch.rand(2, num_features, generator=generator)
+        self.phases = 2 * math.pi * torch.rand(2, units, generator=generator)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize, then shift and scale each unit."""
-        y: Tensor = super().forward(input)
+        """Scale each unit about its mean over the batch, and shift it by its deviations."""
+        y: Tensor = self.layer(input)
         if not (self.training and self.moves):
             return y
         if self.drifts:
             shift, scale = torch.sin(2 * math.pi * self.time / PERIOD + self.phases)
         else:
             shift, scale = 2 * torch.rand(2, y.shape[1]) - 1
-        return y * (1 + SCALE * scale) + SHIFT * shift
+        mean, std = y.detach().mean(0), y.detach().std(0, correction=0)
+        return mean + (y - mean) * (1 + SCALE * scale) + SHIFT * shift * std
 
 
-Group = Literal["none", "batch_norm", "drifting", "jumping"]
-
-
-def make_copy(group: Group, seed: int, activation: Activation) -> nn.Sequential:
-    """Five hidden layers of 100 units, the weights Xavier-normal; equal in all groups."""
-    norm: Literal["none", "batch_norm"] = "none" if group == "none" else "batch_norm"
-    model = make_network(norm, seed, activation=activation, depth=5)
-    if group in ("drifting", "jumping"):
-        for i, module in enumerate(model):
-            if isinstance(module, BatchNorm1d):
-                drifts = group == "drifting"
-                model[i] = MovedBatchNorm(100, drifts=drifts, seed=1000 * seed + i)
+def make_copy(
+    group: Group, movement: Movement, seed: int, *, activation: Activation
+) -> nn.Sequential:
+    """Five hidden layers of 100 units, the weights Xavier-normal, or four times as large."""
+    norms: dict[Group, Literal["none", "batch_norm"]] = {"batch_norm": "batch_norm"}
+    model = make_network(norms.get(group, "none"), seed, activation=activation, depth=5)
+    if group == "large_weights":
+        initialize_xavier_(model, 4.0, seed=seed)
+    if movement != "none":
+        for i in range(1, len(model), 3):  # linear, norm, nonlinearity, ...
+            drifts = movement == "drifting"
+            model[i] = Moved(model[i], 100, drifts=drifts, seed=1000 * seed + i)
     return model
 
 
-def movement(mean: Tensor, std: Tensor, steps: int) -> list[float]:
+def mean_move(mean: Tensor, std: Tensor, steps: int) -> list[float]:
     """How far the means move in so many steps, averaged over all starts, in spreads; each layer.
 
     Shape:
@@ -92,14 +98,23 @@ def movement(mean: Tensor, std: Tensor, steps: int) -> list[float]:
     return [rounded(value) for value in moved.mean((0, 2)).tolist()]
 
 
+def _is_not_asked(group: Group, movement: Movement, activation: Activation) -> bool:
+    """Who learns nothing is not moved, and tanh learns without larger weights."""
+    return (group == "none" and movement != "none") or (
+        group == "large_weights" and activation == "tanh"
+    )
+
+
 @experiment(
     activation=("sigmoid", "tanh"),
-    group=("none", "batch_norm", "drifting", "jumping"),
+    group=("none", "large_weights", "batch_norm"),
+    movement=("none", "drifting", "jumping"),
     lr=(0.01, 0.03, 0.1, 0.3, 1.0),
     seed=range(5),
+    skip=_is_not_asked,
 )
 def movement_put_back(
-    activation: Activation, group: Group, lr: PositiveFloat, seed: Seed
+    activation: Activation, group: Group, movement: Movement, lr: PositiveFloat, seed: Seed
 ) -> dict[str, Any]:
     """Train a network of five hidden layers of 100 units on digits for 300 steps.
 
@@ -107,8 +122,9 @@ def movement_put_back(
 
     Args:
         activation: of the hidden layers.
-        group: "drifting" and "jumping" move each unit behind its batch norm by up to three
-            standard deviations, and scale it by a half to one and a half.
+        group: the weights start Xavier-normal; "large_weights" are four times as large.
+        movement: shifts what enters each nonlinearity by up to a standard deviation of the
+            unit, and scales it by a half to one and a half.
         lr: of SGD with momentum 0.9, in batches of 64.
 
     Returns:
@@ -116,24 +132,27 @@ def movement_put_back(
             statistics, moved as in training; mean of four draws.
         unmoved: the same with nothing moved.
         running: the same by the running averages, with nothing moved.
-        one_step: (layers,), of steps 0 to 20: how far the mean of what enters a nonlinearity
-            moves in one step, in standard deviations of before, mean over units and steps.
+        spread: (layers,): standard deviation of what enters a nonlinearity, before training, mean
+            over units.
+        bare_step: (layers,), of steps 0 to 20: how far the mean of what enters a nonlinearity
+            moves in one step, mean over units and steps.
+        one_step: (layers,): the same in standard deviations of before.
         all_steps: (layers,): the same from step 0 to step 20.
     """
     data = load_digits_split(seed)
-    model = make_copy(group, seed, activation)
-    moved_norms = [module for module in model if isinstance(module, MovedBatchNorm)]
+    model = make_copy(group, movement, seed, activation=activation)
+    moved_layers = [module for module in model if isinstance(module, Moved)]
     test = data.x_test, data.y_test
     scores: dict[str, list[float]] = {"moved": [], "unmoved": [], "running": []}
     means: list[Tensor] = []
     stds: list[Tensor] = []
 
     def set_moves(moves: bool) -> None:
-        for module in moved_norms:
+        for module in moved_layers:
             module.moves = moves
 
     def look(step: int) -> None:
-        for module in moved_norms:
+        for module in moved_layers:
             module.time = step
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(10_000 + 1000 * seed + step)
@@ -157,6 +176,8 @@ def movement_put_back(
     mean, std = torch.stack(means), torch.stack(stds)
     return {
         **{name: [rounded(value) for value in values] for name, values in scores.items()},
-        "one_step": movement(mean, std, 1),
-        "all_steps": movement(mean, std, WINDOW),
+        "spread": [rounded(value) for value in std[0].mean(1).tolist()],
+        "bare_step": mean_move(mean, torch.ones_like(std), 1),
+        "one_step": mean_move(mean, std, 1),
+        "all_steps": mean_move(mean, std, WINDOW),
     }
