@@ -1,8 +1,9 @@
-"""Does a network learn whose neurons are moved on purpose, in every layer and at every step?
+"""Does a network learn whose inputs are held still, or moved on purpose at every step?
 
-A network of sigmoids that learns nothing is trained beside three cures: larger weights, and batch
-norm. Both cures are tried again with what enters each nonlinearity shifted and scaled, unit by
-unit: by numbers that are drawn anew in every step, or by numbers that swing slowly.
+A network of sigmoids that learns nothing is trained beside two cures: larger weights, and batch
+norm. All three are tried again with their lower layers held still. The cures are tried with what
+enters each nonlinearity shifted and scaled, unit by unit: by numbers that are drawn anew in every
+step, or by numbers that swing slowly.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WINDOW = 20  # steps in which movement is measured
 SCORED = (20, 300)  # steps
 
 Group = Literal["none", "batch_norm", "large_weights"]
-Movement = Literal["none", "drifting", "jumping"]
+Movement = Literal["none", "frozen", "drifting", "jumping"]
 
 
 class Moved(nn.Module):
@@ -81,7 +82,9 @@ def make_copy(
     model = make_network(norms.get(group, "none"), seed, activation=activation, depth=5)
     if group == "large_weights":
         initialize_xavier_(model, 4.0, seed=seed)
-    if movement != "none":
+    if movement == "frozen":
+        model[: 3 * 4].requires_grad_(False)
+    if movement in ("drifting", "jumping"):
         for i in range(1, len(model), 3):  # linear, norm, nonlinearity, ...
             drifts = movement == "drifting"
             model[i] = Moved(model[i], 100, drifts=drifts, seed=1000 * seed + i)
@@ -99,16 +102,17 @@ def mean_move(mean: Tensor, std: Tensor, steps: int) -> list[float]:
 
 
 def _is_not_asked(group: Group, movement: Movement, activation: Activation) -> bool:
-    """Who learns nothing is not moved, and tanh learns without larger weights."""
-    return (group == "none" and movement != "none") or (
-        group == "large_weights" and activation == "tanh"
+    """What learns nothing is not moved, and tanh learns without larger weights."""
+    is_moved = movement in ("drifting", "jumping")
+    return (group == "none" and is_moved) or (
+        activation == "tanh" and (group == "large_weights" or movement == "frozen")
     )
 
 
 @experiment(
     activation=("sigmoid", "tanh"),
     group=("none", "large_weights", "batch_norm"),
-    movement=("none", "drifting", "jumping"),
+    movement=("none", "frozen", "drifting", "jumping"),
     lr=(0.01, 0.03, 0.1, 0.3, 1.0),
     seed=range(5),
     skip=_is_not_asked,
@@ -123,8 +127,9 @@ def movement_put_back(
     Args:
         activation: of the hidden layers.
         group: the weights start Xavier-normal; "large_weights" are four times as large.
-        movement: shifts what enters each nonlinearity by up to a standard deviation of the
-            unit, and scales it by a half to one and a half.
+        movement: "frozen" trains the last hidden layer and the output alone, so that what they
+            receive stands still; the other two shift what enters each nonlinearity by up to a
+            standard deviation of the unit, and scale it by a half to one and a half.
         lr: of SGD with momentum 0.9, in batches of 64.
 
     Returns:
@@ -168,7 +173,8 @@ def movement_put_back(
                 set_moves(True)
                 scores["running"].append(evaluate(model, *test).accuracy)
 
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=lr, momentum=0.9)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # of the jumps in training
         look(0)
