@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike
 from normlab.book.plotting.labels import write_legend
 from normlab.book.plotting.style import group_styles
 
+BEFORE = -0.6  # height of the outputs before the move, below the outputs at 0
+
 
 def plot_rows(
     ax: Axes,
@@ -98,7 +100,10 @@ def plot_moved(
     *,
     color: str,
 ) -> Axes:
-    """Draw values above what a layer makes of them, and as dashed rings where both were before.
+    """Draw values above what a layer makes of them, and below, as rings, what it made before.
+
+    A line joins each output to the one before, so it is upright where nothing moved. A ring among
+    the inputs is where a moved one was.
 
     `before` and `after` are inputs and outputs of the layer, (samples,) each.
 
@@ -110,11 +115,13 @@ def plot_moved(
         raise ValueError(f"before: got shape {rows.shape[1:]}; expected (samples,)")
     x_before, y_before, x, y = rows
     ax.plot(np.stack([x, y]), [1, 0], color=color, lw=1.2, alpha=0.6)
-    for row, then, now in ((1, x_before, x), (0, y_before, y)):
-        rings = then[~np.isclose(then, now)]
-        ax.plot(rings, np.full_like(rings, row), "o", ms=9, mfc="none", mec="#555555", mew=1)
+    ax.plot(np.stack([y, y_before]), [0, BEFORE], color="#555555", lw=1)
+    for row, rings in ((1, x_before[~np.isclose(x_before, x)]), (BEFORE, y_before)):
+        at = np.full_like(rings, row)
+        ax.plot(rings, at, "o", ms=7, mfc="white", mec="#555555", mew=1)
+    for row, now in ((1, x), (0, y)):
         ax.plot(now, np.full_like(now, row), "o", ms=9, color=color, mec="white")
-    ax.set_yticks([0, 1], ["outputs", "inputs"])
-    ax.set_ylim(-0.25, 1.25)
+    ax.set_yticks([BEFORE, 0, 1], ["before", "outputs", "inputs"])
+    ax.set_ylim(BEFORE - 0.25, 1.25)
     ax.grid(visible=False, axis="y")
     return ax

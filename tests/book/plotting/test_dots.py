@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from normlab.book.plotting import plot_clouds, plot_moved, plot_rows
+from normlab.book.plotting.dots import BEFORE
 from normlab.book.plotting.style import NORM_COLORS
 
 RUNS = {"batch_norm": [3.0, 9.0, 4.0], "mine": [20.0, 10.0, 40.0]}
@@ -52,13 +53,16 @@ def test_clouds_that_do_not_fit_are_named(ax: Any, clouds: Any) -> None:
         plot_clouds(ax, clouds)
 
 
-def test_only_what_moved_leaves_a_ring(ax: Any) -> None:
+def test_what_moved_has_a_slanted_line(ax: Any) -> None:
     plot_moved(ax, ([0.0, 2.0], [-1.0, 1.0]), ([0.0, 3.0], [-1.0, 1.5]), color="#123456")
     drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in ax.get_lines()]
-    joins, (rings_in, inputs, rings_out, outputs) = drawn[:2], drawn[2:]
+    joins, moves, (rings_in, rings_out, inputs, outputs) = drawn[:2], drawn[2:4], drawn[4:]
     assert joins == [([0.0, -1.0], [1, 0]), ([3.0, 1.5], [1, 0])]
-    assert (rings_in, rings_out) == (([2.0], [1.0]), ([1.0], [0.0]))
+    assert moves == [([-1.0, -1.0], [0, BEFORE]), ([1.5, 1.0], [0, BEFORE])]
+    assert (rings_in, rings_out) == (([2.0], [1.0]), ([-1.0, 1.0], [BEFORE, BEFORE]))
     assert (inputs, outputs) == (([0.0, 3.0], [1.0, 1.0]), ([-1.0, 1.5], [0.0, 0.0]))
+    low, _ = ax.get_ylim()
+    assert low < BEFORE < 0
 
 
 def test_tables_are_no_samples(ax: Any) -> None:
