@@ -6,7 +6,7 @@
   const DECAYS = [0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2];
   const STARTS = [0.1, 0.3, 1, 3, 10];
   const DEGREES = 180 / Math.PI;
-  const COLOR = "#332288", BALANCE = "#e08214", USUAL = "#767676";
+  const COLOR = "#5d2e00", BALANCE = "#e08214", USUAL = "#767676";
 
   function follow(length, rate, decay, { gradient, steps }) {
     const kept = 1 - rate * decay;
@@ -46,6 +46,17 @@
       domain: [0.0001, 1], ticks: [0.0001, 0.01, 1] },
   ];
 
+  /* Root mean squares over blocks of steps, as the recorded dots are. */
+  function average(angles, every) {
+    const points = [];
+    for (let first = 0; first < angles.length; first += every) {
+      const squares = angles.slice(first, first + every).map((angle) => angle ** 2);
+      const sum = squares.reduce((total, square) => total + square, 0);
+      points.push([first + every / 2, Math.sqrt(sum / squares.length)]);
+    }
+    return points;
+  }
+
   function draw(svg, numbers, { data, width }) {
     svg.selectAll("*").remove();
     const beside = width > 560;
@@ -59,14 +70,16 @@
         ...size, left: beside ? (i * width) / 3 + 42 : 50, top: beside ? 24 : 24 + i * 210,
         x, y, title, xTicks: [0, 400, 800], yTicks: ticks, xLabel: "step",
       });
-      const line = d3.line((_, step) => x(step), (value) => y(value));
+      const line = d3.line(([step]) => x(step), ([, value]) => y(value));
+      const points = (name) => (drawn === "angles" ? average(numbers[name], data.every)
+        : numbers[name].map((value, step) => [step, value]));
       if (numbers[balance]) {
         place.append("line").attr("x2", size.width).attr("stroke", BALANCE).attr("stroke-width", 7)
           .attr("y1", y(numbers[balance])).attr("y2", y(numbers[balance]));
       }
-      place.append("path").attr("d", line(numbers[usual])).attr("fill", "none")
+      place.append("path").attr("d", line(points(usual))).attr("fill", "none")
         .attr("stroke", USUAL).attr("stroke-width", 2).attr("stroke-dasharray", "5 3");
-      place.append("path").attr("d", line(numbers[drawn])).attr("fill", "none")
+      place.append("path").attr("d", line(points(drawn))).attr("fill", "none")
         .attr("stroke", COLOR).attr("stroke-width", 2.5);
       const seen = dots.flatMap(({ lengths, turns }) => (drawn === "angles"
         ? turns.map((turn, k) => [k + 0.5, turn])
