@@ -267,6 +267,13 @@ def test_jumps_lead_nowhere_and_drifts_go_on(copies) -> None:
     assert (np.array(drifting["all_steps"]) > 10 * np.array(drifting["one_step"])).all()
 
 
+def test_what_stands_still_under_the_last_hidden_layer() -> None:
+    frozen = movement_put_back.movement_put_back("sigmoid", "none", "frozen", 0.1, 0)
+    assert frozen["one_step"][:4] == [0.0] * 4
+    assert frozen["one_step"][4] > 0
+    assert frozen["moved"][1] < 0.2
+
+
 def test_a_moved_layer_can_stand_still_and_is_bare_in_evaluation() -> None:
     x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
     for drifts in (True, False):
