@@ -67,7 +67,7 @@ def test_code_is_copied_by_keyboard_without_outputs(tab):
     assert buttons.last.evaluate("b => b === document.activeElement")
 
 
-@pytest.mark.parametrize("page", ["book/layer_norm.html", "book/warmup.html"])
+@pytest.mark.parametrize("page", ["book/layer_norm_further.html", "book/warmup.html"])
 def test_the_code_of_a_figure_is_one_fold_below_it(desk, page):
     tab = desk.find(page)
     figures = tab.locator("div.cell:has(.cell_output img)")

@@ -216,7 +216,7 @@ def stream(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
 CLIFF = ("x", "squares", "meanSquare", "mean", "squaredMean", "differences", "onePass", "twoPasses")
 FIGURES = {
     "bn-company": Figure("book/batch_norm.html", company),
-    "ln-gradient": Figure("book/layer_norm.html", gradient),
+    "ln-gradient": Figure("book/layer_norm_further.html", gradient),
     "num-cliff": Figure("book/numerics.html", cliff, (*CLIFF, "curveOne", "curveTwo")),
     "inv-balance": Figure("book/invariance.html", balance),
     "warmup-map": Figure("book/warmup.html", warmup_map),
