@@ -46,7 +46,7 @@ quick: $(STAMP)  ## less than a minute: linters, types, and the tests of layers,
 	@$(MAKE) --no-print-directory -j $(JOBS) $(SYNC) types lint
 	$(PYTEST) --quiet tests/layers tests/reference tests/test_norms.py tests/test_plain.py
 
-test: $(STAMP)  ## 20 minutes: run linters, types, tests, and every notebook against its stored outputs
+test: $(STAMP)  ## 13 minutes: run linters, types, tests, and every notebook against its stored outputs
 	@$(MAKE) --no-print-directory -j $(JOBS) $(SYNC) types lint book
 	@$(MAKE) --no-print-directory suite
 	@$(MAKE) --no-print-directory notebooks
@@ -63,13 +63,13 @@ lint: $(STAMP)  ## 10 seconds: ruff, the arrows between rooms, and the workflows
 types: $(STAMP)  ## 10 seconds, the first time 40: mypy
 	$(BIN)/mypy
 
-suite: $(STAMP)  ## 7 minutes: run the tests of the package and of the book's sources
+suite: $(STAMP)  ## 5 minutes: run the tests of the package and of the book's sources
 	$(PYTEST) --dist worksteal --ignore tests/browser --ignore tests/zoo
 
-notebooks: $(STAMP)  ## 4 minutes: run every notebook against its stored outputs
+notebooks: $(STAMP)  ## 5 minutes: run every notebook against its stored outputs
 	$(PYTEST) --nbval --nbval-current-env --nbval-cell-timeout 300 --dist loadfile book
 
-noise: $(STAMP)  ## 6 minutes: the notebooks as on another processor, by noise in every product; NORMLAB_NOISE=2 is another seed
+noise: $(STAMP)  ## 5 minutes: the notebooks as on another processor, by noise in every product; NORMLAB_NOISE=2 is another seed
 	NORMLAB_NOISE=$${NORMLAB_NOISE:-1} $(MAKE) --no-print-directory notebooks
 
 # Code paths that torch and MKL take on other processors, and two threads.
@@ -80,10 +80,10 @@ machines: $(STAMP)  ## 25 minutes: the notebooks on the code paths of other proc
 	  echo "$$machine"; env "$$machine" $(MAKE) --no-print-directory notebooks || exit 1; \
 	done
 
-browser: book  ## 7 minutes: open every built page in Chromium; skipped where there is none
+browser: book  ## 4 minutes: open every built page in Chromium; skipped where there is none
 	@$(MAKE) --no-print-directory pages
 
-pages:  ## 6 minutes: open every page of the built book in Chromium
+pages:  ## 3 minutes: open every page of the built book in Chromium
 	$(PYTEST) -rs tests/browser
 
 # Every torch that pyproject.toml admits and we vouch for, and the newest that installs. Each
