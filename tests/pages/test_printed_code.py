@@ -64,7 +64,7 @@ def names_of_the_reader() -> dict[str, Any]:
 
 
 def names_of_the_formulas() -> dict[str, Any]:
-    """What stands beside a formula in code: the arrays and the means of the cheat sheet."""
+    """What stands beside a formula in code: arrays, means, and what a block of a GPT adds."""
     x_hat, dy, x = torch.randn(3, 4, 16, generator=torch.Generator().manual_seed(0))
     norm = nn.LayerNorm(16)
     return {
@@ -72,6 +72,7 @@ def names_of_the_formulas() -> dict[str, Any]:
         "mean": lambda a: a.mean(-1, keepdim=True),
         "total": lambda a: a.sum(0),
         **{"norm": norm, "f": torch.tanh, "F": torch.tanh, "alpha": 2.0},
+        **{"attention": torch.tanh, "feed_forward": torch.tanh},
     }
 
 
@@ -82,7 +83,7 @@ def names(monkeypatch, tmp_path, name) -> dict[str, Any]:
     (tmp_path / "my_package.py").write_text("from normlab.layers import LayerNorm as MyLayerNorm\n")
     monkeypatch.syspath_prepend(tmp_path)
     later: dict[str, Any] = {"__name__": "printed", **names_of_the_reader()}
-    if name in ("book/cheat_sheet", "book/deep_norm"):
+    if name.removeprefix("book/").removeprefix("zh/") in ("cheat_sheet", "deep_norm", "layer_norm"):
         later |= names_of_the_formulas()
     return later
 
