@@ -296,6 +296,18 @@ def test_movement_is_measured_in_the_units_own_deviations() -> None:
     torch.testing.assert_close(large, 100 * small)
 
 
+def test_neurons_are_standardized_once() -> None:
+    x = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    for mean, spread in ((True, True), (True, False), (False, True)):
+        model = movement_put_back.make_copy("none", "none", 0, activation="sigmoid")
+        head = model[-1].weight.clone()
+        movement_put_back.standardize_once_(model, x, mean=mean, spread=spread)
+        for z in shifting_inputs.watch(model, x):
+            assert (z.mean(0).abs().max() < 1e-4) == mean
+            assert ((z.std(0) - 1).abs().max() < 1e-3) == spread
+        assert torch.equal(model[-1].weight, head)
+
+
 def test_movement_of_one_step_and_of_all() -> None:
     mean = torch.tensor([0.0, 3.0, 0.0, 3.0, 1.0])[:, None, None]  # (looks, layers, units)
     std = torch.tensor([1.0, 2.0, 1.0, 1.0, 1.0])[:, None, None]

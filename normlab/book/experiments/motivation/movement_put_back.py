@@ -91,6 +91,26 @@ def make_copy(
     return model
 
 
+@torch.no_grad()
+def standardize_once_(
+    model: nn.Sequential, x: Tensor, *, mean: bool = True, spread: bool = True
+) -> None:
+    """Let what enters each nonlinearity have mean 0 and deviation 1 on these samples, for a start.
+
+    Shape:
+        x: (N, C), what enters the model; the layer at its end stays as it is.
+    """
+    for module in list(model)[:-1]:
+        if isinstance(module, nn.Linear):
+            z = module(x)
+            if mean:
+                module.bias.sub_(z.mean(0))
+            if spread:
+                module.weight.div_(z.std(0)[:, None])
+                module.bias.div_(z.std(0))
+        x = module(x)
+
+
 def mean_move(mean: Tensor, std: Tensor, steps: int) -> list[float]:
     """How far the means move in so many steps, averaged over all starts, in spreads; each layer.
 
