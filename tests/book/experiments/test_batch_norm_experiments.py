@@ -18,7 +18,10 @@ from normlab.book.experiments.batch_norm.noise_and_gap import GhostBatchNorm, no
 from normlab.book.experiments.batch_norm.norm_order import make_network, norm_order
 from normlab.book.experiments.batch_norm.train_eval import train_eval
 from normlab.book.experiments.tables import where
-from normlab.layers import BatchNorm1d
+from normlab.layers import BatchNorm1d, BatchNorm2d
+
+# What is subtracted, and what is divided by.
+PARTS = [("batch", "batch"), ("batch", "none"), ("none", "batch"), ("batch", "image")]
 
 
 @pytest.fixture(autouse=True)
@@ -115,10 +118,35 @@ def test_samples_differ_less_behind_layer_norm():
     assert 0 < ln < 0.6 * bn < 1
 
 
+def test_what_samples_share_grows_back_behind_a_mean_that_is_kept():
+    kept, anew = ("mean of the start, He init", "mean only, He init")
+    fresh = [convnets.differing_share(g, 0) for g in (kept, anew)]
+    trained = [convnets.differing_share(g, 0, steps=16) for g in (kept, anew)]
+    assert fresh[0] == fresh[1] and trained[0] < 0.8 * fresh[0] < fresh[1] < trained[1]
+
+
 def test_ghosts_of_the_whole_batch_are_batch_norm():
     groups = ("batch_norm", "ghosts of 8", "ghosts of 2")
     plain, whole, parts = (convnet(g, 8, 0.1, seed=0, steps=25) for g in groups)
     assert plain == whole != parts
+
+
+def test_the_parts_of_batch_norm_together_are_batch_norm():
+    x = 3 + 2 * torch.randn(4, 2, 5, 5, generator=torch.Generator().manual_seed(0))
+    whole = BatchNorm2d(2)(x)
+    parts = {kind: convnets.PartialBatchNorm(2, *kind) for kind in PARTS}
+    assert torch.allclose(parts["batch", "batch"](x), whole, atol=1e-6)
+    in_turn = parts["none", "batch"](parts["batch", "none"](x))
+    assert torch.allclose(in_turn, whole, atol=1e-6)
+    kept = [kind for kind, part in parts.items() if torch.allclose(part(x), whole, atol=0.1)]
+    assert kept == [("batch", "batch")]
+
+
+def test_the_mean_of_the_start_stays_that_of_the_first_batch():
+    layer = convnets.PartialBatchNorm(1, "start", "none")
+    layer(torch.full((2, 1, 2, 2), 5.0))
+    assert (layer(torch.full((2, 1, 2, 2), 7.0)) == 2).all()
+    assert (convnets.PartialBatchNorm(1, "batch", "none")(torch.full((2, 1, 2, 2), 7.0)) == 0).all()
 
 
 def test_folding_is_exact():

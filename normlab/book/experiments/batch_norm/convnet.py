@@ -1,4 +1,8 @@
-"""Does a batch norm train a small convolutional network faster, and is it the batch?"""
+"""Does a batch norm train a small convolutional network faster, and which part of it does?
+
+Its lead may come from the start, from the learning rate, from the samples that share a mean, or
+from the mean alone: a group for each.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,29 @@ from typing import Literal, get_args
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
-from torch import nn
+from torch import Tensor, nn
 
 from normlab.book.experiments.batch_norm.noise_and_gap import with_ghosts
 from normlab.book.experiments.data.digits import load_digits_split
 from normlab.book.experiments.networks.classifiers import ImageNorm, Init, make_convnet
 from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.training import evaluate, fit
+from normlab.layers import BatchNorm2d
 
 SOLVED_BELOW = 0.5  # training loss, mean of ten steps
 STEPS = {128: 120, 4: 600}  # by batch size
+CHANNELS = (1, 16, 16, 32, 32)
 Whole = Literal["none", "none, He init", "batch_norm", "group_norm", "layer_norm"]
 Ghosts = Literal["ghosts of 32", "ghosts of 8", "ghosts of 4", "ghosts of 2"]
-Group = Literal[Whole, Ghosts]
+Partial = Literal[
+    "mean only",
+    "mean only, He init",
+    "mean of the start, He init",
+    "spread only",
+    "batch mean, image spread",
+]
+Group = Literal[Whole, Ghosts, Partial]
+Spread = Literal["batch", "image", "none"]
 GROUPS: dict[Group, tuple[ImageNorm, Init]] = {
     "none": ("none", "default"),
     "none, He init": ("none", "he"),
@@ -29,12 +43,63 @@ GROUPS: dict[Group, tuple[ImageNorm, Init]] = {
 }
 # batch norm whose statistics are shared by so many samples
 GHOSTS: dict[Group, int] = {name: int(name.split()[-1]) for name in get_args(Ghosts)}
+# initialization, and what is left of batch norm: whose mean, whose standard deviation
+PARTIAL: dict[Group, tuple[Init, Literal["batch", "start", "none"], Spread]] = {
+    "mean only": ("default", "batch", "none"),
+    "mean only, He init": ("he", "batch", "none"),
+    "mean of the start, He init": ("he", "start", "none"),
+    "spread only": ("default", "none", "batch"),
+    "batch mean, image spread": ("default", "batch", "image"),
+}
+CELLS = {"batch": (0, 2, 3), "image": (1, 2, 3)}  # of (N, C, H, W)
+
+
+class PartialBatchNorm(nn.Module):
+    """Batch norm of images with a part left out, or taken from elsewhere.
+
+    It has no running statistics: in evaluation, too, it takes those of the batch.
+
+    Args:
+        mean: subtract each channel's mean over the "batch", over the first batch that the layer
+            has seen ("start"), or none.
+        spread: divide by the standard deviation of each channel over the "batch", by the root
+            mean square of all that is left of one "image", or by nothing.
+    """
+
+    def __init__(
+        self, channels: int, mean: Literal["batch", "start", "none"], spread: Spread
+    ) -> None:
+        super().__init__()
+        self.mean = mean
+        self.spread = spread
+        self.start: Tensor | None = None
+        self.weight = nn.Parameter(torch.ones(channels, 1, 1))
+        self.bias = nn.Parameter(torch.zeros(channels, 1, 1))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Subtract and divide what the layer has kept of batch norm."""
+        mean = input.mean(CELLS["batch"], keepdim=True)  # (1, C, 1, 1)
+        if self.start is None:
+            self.start = mean.detach()
+        centered = input - (self.start if self.mean == "start" else mean)
+        y = input if self.mean == "none" else centered
+        if self.spread != "none":
+            y = y / (centered.square().mean(CELLS[self.spread], keepdim=True) + 1e-5).sqrt()
+        return self.weight * y + self.bias
 
 
 def make_network(group: Group, seed: int) -> nn.Sequential:
-    norm, init = GROUPS["batch_norm" if group in GHOSTS else group]
-    model = make_convnet((1, 16, 16, 32, 32), norm, seed=seed, init=init)
-    return with_ghosts(model, GHOSTS[group]) if group in GHOSTS else model
+    if group in GROUPS:
+        norm, init = GROUPS[group]
+        return make_convnet(CHANNELS, norm, seed=seed, init=init)
+    if group in GHOSTS:
+        return with_ghosts(make_convnet(CHANNELS, "batch_norm", seed=seed), GHOSTS[group])
+    init, mean, spread = PARTIAL[group]
+    layers = [
+        PartialBatchNorm(m.num_features, mean, spread) if isinstance(m, BatchNorm2d) else m
+        for m in make_convnet(CHANNELS, "batch_norm", seed=seed, init=init)
+    ]
+    return nn.Sequential(*layers)
 
 
 @experiment(
@@ -54,7 +119,8 @@ def convnet(
     """Four convolutions on digits, plain SGD, every group at every learning rate.
 
     Args:
-        group: a norm, or none, and its initialization; ghosts: samples that share statistics.
+        group: a norm, or none, and its initialization; ghosts: samples that share statistics;
+            or a part of batch norm.
         steps: updates; None takes 120 at batches of 128 and 600 at batches of 4.
 
     Returns:
@@ -77,15 +143,21 @@ def convnet(
     }
 
 
-@torch.no_grad()
-def differing_share(group: Group, seed: int) -> float:
-    """How much of what reaches the output layer differs between samples, before any training.
+def differing_share(group: Group, seed: int, *, steps: int = 0, lr: float = 0.3) -> float:
+    """How much of what reaches the output layer differs between samples.
+
+    Args:
+        steps: updates before it is measured, in batches of 128; 0 is a fresh network.
 
     Returns:
         Variance over 128 training digits of the pooled features, divided by their mean square;
         both averaged over channels. 0: every digit gives the same features.
     """
     data = load_digits_split(seed).as_images()
-    pooled = make_network(group, seed)[:-1](data.x_train[:128]).double()  # (128, channels)
+    model = make_network(group, seed)
+    if steps:
+        fit(model, torch.optim.SGD(model.parameters(), lr=lr), data.batches(128, seed), steps)
+    with torch.no_grad():
+        pooled = model[:-1](data.x_train[:128]).double()  # (128, channels)
     differing = (pooled - pooled.mean(0)).square().mean()
     return (differing / pooled.square().mean()).item()

@@ -9,7 +9,7 @@ step, or by numbers that swing slowly.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from pydantic import PositiveFloat
@@ -33,7 +33,8 @@ PERIOD = 100  # steps until a drift is back where it was
 WINDOW = 20  # steps in which movement is measured
 SCORED = (20, 300)  # steps
 
-Group = Literal["none", "batch_norm", "large_weights"]
+Once = Literal["mean_once", "spread_once", "both_once"]
+Group = Literal["none", "batch_norm", "large_weights", Once]
 Movement = Literal["none", "frozen", "drifting", "jumping"]
 
 
@@ -77,11 +78,17 @@ class Moved(nn.Module):
 def make_copy(
     group: Group, movement: Movement, seed: int, *, activation: Activation
 ) -> nn.Sequential:
-    """Five hidden layers of 100 units, the weights Xavier-normal, or four times as large."""
+    """Five hidden layers of 100 units, the weights Xavier-normal, or four times as large.
+
+    What is standardized once, in whole or in part, is so on the first `PROBE` training digits.
+    """
     norms: dict[Group, Literal["none", "batch_norm"]] = {"batch_norm": "batch_norm"}
     model = make_network(norms.get(group, "none"), seed, activation=activation, depth=5)
     if group == "large_weights":
         initialize_xavier_(model, 4.0, seed=seed)
+    if group in get_args(Once):
+        x = load_digits_split(seed).x_train[:PROBE]
+        standardize_once_(model, x, mean=group != "spread_once", spread=group != "mean_once")
     if movement == "frozen":
         model[: 3 * 4].requires_grad_(False)
     if movement in ("drifting", "jumping"):
@@ -146,7 +153,8 @@ def movement_put_back(
 
     Args:
         activation: of the hidden layers.
-        group: the weights start Xavier-normal; "large_weights" are four times as large.
+        group: the weights start Xavier-normal; "large_weights" are four times as large; "once":
+            each unit is standardized before the first step, or centered, or divided.
         movement: "frozen" trains the last hidden layer and the output alone, so that what they
             receive stands still; the other two shift what enters each nonlinearity by up to a
             standard deviation of the unit, and scale it by a half to one and a half.
