@@ -24,6 +24,8 @@ hygiene = load(BOOK / "_tools" / "hygiene.py")
 
 def python_blocks(markdown: str) -> Iterator[str]:
     """Fenced blocks of Python, also those inside directives."""
+    if not re.search(r"(`{3}|~{3}) *python\b", markdown):
+        return  # most texts hold none, and parsing all of them takes seconds
     # A directive in colons is a paragraph to the parser, and what it holds is parsed as it stands.
     for token in markdown_it.MarkdownIt().parse(re.sub(r"(?m)^ *:{3,}.*$", "", markdown)):
         if token.type == "fence" and token.info.split(" ")[0] == "python":
