@@ -143,11 +143,11 @@ def test_the_recurrence_is_sgd_on_a_loss_of_the_angle_alone(start):
 
 def test_the_window_lies_within_the_run():
     with pytest.raises(ValueError, match="window: got 20; expected at most 10"):
-        effective_learning_rate("batch_norm", 0.0, 1.0, 0, steps=10, window=20)
+        effective_learning_rate("batch_norm", 0.0, 1.0, "fixed", 0, steps=10, window=20)
 
 
 def test_recorded_run_says_the_same():
-    table = effective_learning_rate.read(RECORD)
+    table = where(effective_learning_rate.read(RECORD), schedule="fixed")
     angle = equilibrium_rotation(0.5, 0.02)
     for norm in ("batch_norm", "layer_norm"):
         assert length_ratio(table, norm, 0.0) > 2
@@ -163,10 +163,29 @@ def test_recorded_run_says_the_same():
 
 def test_blocks_of_a_run_are_its_steps():
     short = {"steps": 60, "window": 60}
-    found = effective_learning_rate("batch_norm", 0.02, 1.0, 0, **short)
+    found = effective_learning_rate("batch_norm", 0.02, 1.0, "fixed", 0, **short)
     first, rest = found["rotations"]  # of 50 steps and of 10
     assert found["rotation"] ** 2 == pytest.approx((50 * first**2 + 10 * rest**2) / 60)
     assert found["single_rotations"][0] < min(first, rest)
+
+
+def test_a_falling_rate_is_full_for_one_half_and_zero_at_the_end(monkeypatch):
+    rates = []
+
+    def follow(*args, lr_growth, **settings):
+        rates.append([lr_growth(step) for step in (0, 100, 150, 200)])
+        return invariant_mlp.train_once(*args, lr_growth=lr_growth, **settings)
+
+    module = "normlab.book.experiments.invariance.effective_learning_rate"
+    monkeypatch.setattr(f"{module}.train_once", follow)
+    fixed, falling = (
+        effective_learning_rate("layer_norm", 0.02, 1.0, schedule, 5, steps=200, window=50)
+        for schedule in ("fixed", "falling")
+    )
+    assert rates == [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.5, 0.0]]
+    assert fixed["rotations"][:2] == falling["rotations"][:2]
+    assert falling["rotations"][-1] < 0.5 * fixed["rotations"][-1]
+    assert fixed["end_loss"] == fixed["last_loss"]  # of the same fifty steps
 
 
 def test_size_of_weights_multiplies_only_without_norms():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -16,7 +16,7 @@ from normlab.book.experiments.sweep import Seed, Steps, experiment
 from normlab.book.experiments.tables import where
 
 LR = 0.5  # η of plain SGD on the hidden layers
-BLOCK = 50  # steps, over which the angles are averaged
+BLOCK = 50  # steps, over which the angles and the loss at the end are averaged
 
 
 def equilibrium_norm(lr: float, weight_decay: float, unit_gradient: float) -> float:
@@ -70,6 +70,7 @@ def _check_window(window: int, steps: int) -> None:
     norm=("batch_norm", "layer_norm"),
     weight_decay=(0.0, 0.02),
     start_scale=(0.3, 1.0, 3.0),
+    schedule=("fixed", "falling"),
     seed=range(3),
     condition=_check_window,
 )
@@ -77,6 +78,7 @@ def effective_learning_rate(
     norm: FeatureNorm,
     weight_decay: Annotated[float, Field(ge=0, lt=1 / LR)],
     start_scale: PositiveFloat,
+    schedule: Literal["fixed", "falling"],
     seed: Seed,
     *,
     steps: Steps = 800,
@@ -87,19 +89,21 @@ def effective_learning_rate(
     Args:
         weight_decay: λ of the hidden layers; with ηλ of 1 or more a step turns the weight around.
         start_scale: factor of the initial hidden weights.
+        schedule: the rate stays, or falls linearly to zero over the second half of the steps.
         window: last steps, over which the rotation is averaged.
 
     Returns:
-        effective_lrs: η / ‖W‖² before the first step and every ten steps.
+        effective_lrs: η / ‖W‖² before the first step and every ten steps, η as at the start.
         start_norm: ‖W‖ before the first step.
         end_norm: ‖W‖, root of the mean square over the window.
         rotation: root mean square of the angle of a step over the window, in radians.
         rotations: the same over each block of 50 steps.
         single_rotations: smallest and largest angle of one step within the window.
-        predicted_end_norm: balance of decay and growth from the gradients of the window; 0.0
-            without decay.
+        predicted_end_norm: balance of decay and growth at the first rate, from the gradients of the
+            window; 0.0 without decay.
         shrank: steps after which the matrix was shorter than before.
         last_loss: mean training loss over the window.
+        end_loss: the same over the last 50 steps.
     """
     done = train_once(
         WIDTHS,
@@ -110,6 +114,7 @@ def effective_learning_rate(
         batch_size=64,
         weight_decay=weight_decay,
         start_scale=start_scale,
+        lr_growth=lambda step: min(1.0, 2 - 2 * step / steps) if schedule == "falling" else 1.0,
     )
     squares = done.squared_norms
     # ‖g‖ at length 1 is ‖g‖ ‖W‖ at any length
@@ -131,6 +136,7 @@ def effective_learning_rate(
         "predicted_end_norm": predicted,
         "shrank": sum(b < a for a, b in pairwise(squares)),
         "last_loss": sum(done.losses[-window:]) / window,
+        "end_loss": sum(done.losses[-BLOCK:]) / len(done.losses[-BLOCK:]),
     }
 
 
