@@ -58,6 +58,33 @@ def test_training_lowers_the_loss_and_an_explosion_counts_as_guessing():
     assert high == pytest.approx(3.04, abs=0.01)  # log 21
 
 
+def test_a_warmup_is_not_longer_than_the_training_and_lowers_the_first_rates():
+    settings = {"norm": "layer_norm", "layers": 1, "lr": 1e-2, "seed": 0, "width": 16, "steps": 20}
+    at_once, slowly = (tiny_gpt.tiny_gpt(**settings, warmup=w)["loss"] for w in (0, 20))
+    assert at_once < slowly - 0.05  # half as many full steps
+    with pytest.raises(ValueError, match="warmup: got 21"):
+        tiny_gpt.tiny_gpt(**settings, warmup=21)
+
+
+def test_the_stream_is_measured_in_front_of_the_blocks_and_behind_each():
+    model = tiny_gpt.make_model("none", 2, width=16, length=8, seed=0)
+    tokens = numerals.counting_text()[:8][None]
+    sizes = tiny_gpt.stream_sizes(model, tokens)
+    behind = model.blocks(model.characters(tokens) + model.places.weight)
+    assert len(sizes) == 3
+    assert sizes[-1] == pytest.approx(behind.square().mean().sqrt().item())
+
+
+def test_signs_are_redrawn_and_sizes_stay():
+    starts = [torch.zeros(50, 40), torch.ones(30)]
+    steps = [torch.arange(2000.0).view(50, 40), torch.full((30,), 0.5)]
+    weights = [start + step for start, step in zip(starts, steps, strict=True)]
+    tiny_gpt.redraw_signs_(weights, starts, seed=0)
+    for weight, start, step in zip(weights, starts, steps, strict=True):
+        torch.testing.assert_close((weight - start).abs(), step)
+    assert 0.45 < (weights[0] > 0).double().mean() < 0.55
+
+
 def test_the_model_writes_on():
     model = tiny_gpt.make_model("layer_norm", 1, width=16, length=8, seed=0)
     start = numerals.encode("one, two, ")

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import torch
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from normlab import layers as norms
 from normlab.book.experiments.data.numerals import ALPHABET, counting_text, decode, encode
 from normlab.book.experiments.rounding import rounded
 from normlab.book.experiments.sweep import Seed, Steps, experiment
-from normlab.book.experiments.training import fit, token_loss
+from normlab.book.experiments.training import check_warmup, fit, token_loss
 from normlab.plain import PreNormBlock
+from normlab.schedules import constant
 
 LENGTH = 64  # T, of a piece of the text
 PROMPT = "seven hundred ninety-eight, "  # what each trained network goes on from
@@ -82,7 +83,32 @@ def make_model(norm: BlockNorm, layers: int, *, width: int, length: int, seed: i
         return TinyGPT(layers, width, length, NORMS[norm])
 
 
-@experiment(norm=("layer_norm", "none"), layers=(4, 12), lr=(1e-3, 3e-3, 1e-2, 3e-2), seed=range(3))
+@torch.no_grad()
+def stream_sizes(model: TinyGPT, tokens: Tensor) -> list[float]:
+    """Root mean square of the residual stream, in front of the first block and behind each."""
+    x = model.characters(tokens) + model.places.weight[: tokens.shape[1]]
+    stream = [x]
+    for block in model.blocks:
+        stream.append(block(stream[-1]))
+    return [x.square().mean().sqrt().item() for x in stream]
+
+
+@torch.no_grad()
+def redraw_signs_(weights: Iterable[Tensor], starts: Iterable[Tensor], seed: int) -> None:
+    """Take the step from `starts` to `weights` again, each entry as large but of random sign."""
+    generator = torch.Generator().manual_seed(seed)
+    for weight, start in zip(weights, starts, strict=True):
+        signs = 2 * torch.randint(2, weight.shape, generator=generator) - 1
+        weight.copy_(start + signs * (weight - start))
+
+
+@experiment(
+    norm=("layer_norm", "none"),
+    layers=(4, 12),
+    lr=(1e-3, 3e-3, 1e-2, 3e-2),
+    seed=range(3),
+    condition=check_warmup,
+)
 def tiny_gpt(
     norm: BlockNorm,
     layers: PositiveInt,
@@ -91,11 +117,13 @@ def tiny_gpt(
     *,
     width: PositiveInt = 48,
     steps: Steps = 200,
+    warmup: NonNegativeInt = 0,
 ) -> dict[str, Any]:
     """Train a GPT on the numbers from one to nine hundred ninety-nine in words.
 
     Args:
         norm: in every block and before the scores; "none" leaves it out.
+        warmup: updates over which the rate climbs linearly; 0 starts at the full rate.
 
     Returns:
         loss: mean over the last 20 updates, in nats a character; guessing all characters
@@ -105,7 +133,8 @@ def tiny_gpt(
     model = make_model(norm, layers, width=width, length=LENGTH, seed=seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     pieces = draw_pieces(counting_text(), LENGTH, seed)
-    losses = fit(model, optimizer, pieces, steps, loss_of=token_loss)
+    rates = constant(optimizer, warmup_steps=warmup)
+    losses = fit(model, optimizer, pieces, steps, loss_of=token_loss, scheduler=rates)
     last, guessing = sum(losses[-20:]) / len(losses[-20:]), math.log(len(ALPHABET))
     written = decode(write_on(model, encode(PROMPT), 60)[len(PROMPT) :])
     return {"loss": rounded(last if last < guessing else guessing), "written": written}
