@@ -29,7 +29,7 @@ def plot_descent(ax: Axes, hessian: ArrayLike, path: ArrayLike, *, title: str = 
     ax.contour(axis, axis, loss, levels=rings, colors="#999999", linewidths=0.8)
     ax.plot(*w.T, color="#332288", marker="o", markersize=3.5, linewidth=1.2)
     ax.plot(0, 0, color="#111111", marker="x", markersize=9, linestyle="none", markeredgewidth=2)
-    ax.set(title=title, xlabel="first weight", ylabel="second weight")
+    ax.set(title=title, xlabel="first weight − best", ylabel="second weight − best")
     ax.set_aspect("equal")
     ax.grid(False)
     return ax

@@ -142,6 +142,16 @@ def test_the_parts_of_batch_norm_together_are_batch_norm():
     assert kept == [("batch", "batch")]
 
 
+def test_no_gradient_passes_through_a_mean_that_is_cut_off():
+    x = torch.randn(4, 2, 5, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    dy = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    for mean, centers in (("batch", True), ("batch, no gradient", False)):
+        y = convnets.PartialBatchNorm(2, mean, "none")(x)
+        assert y.mean((0, 2, 3)).abs().max() < 1e-6
+        (dx,) = torch.autograd.grad(y, x, dy)
+        assert (dx.mean((0, 2, 3)).abs().max() < 1e-6) == centers
+
+
 def test_the_mean_of_the_start_stays_that_of_the_first_batch():
     layer = convnets.PartialBatchNorm(1, "start", "none")
     layer(torch.full((2, 1, 2, 2), 5.0))

@@ -28,11 +28,14 @@ Ghosts = Literal["ghosts of 32", "ghosts of 8", "ghosts of 4", "ghosts of 2"]
 Partial = Literal[
     "mean only",
     "mean only, He init",
+    "mean at the output, He init",
+    "mean without gradient, He init",
     "mean of the start, He init",
     "spread only",
     "batch mean, image spread",
 ]
 Group = Literal[Whole, Ghosts, Partial]
+Mean = Literal["batch", "batch, no gradient", "start", "none"]
 Spread = Literal["batch", "image", "none"]
 GROUPS: dict[Group, tuple[ImageNorm, Init]] = {
     "none": ("none", "default"),
@@ -44,9 +47,11 @@ GROUPS: dict[Group, tuple[ImageNorm, Init]] = {
 # batch norm whose statistics are shared by so many samples
 GHOSTS: dict[Group, int] = {name: int(name.split()[-1]) for name in get_args(Ghosts)}
 # initialization, and what is left of batch norm: whose mean, whose standard deviation
-PARTIAL: dict[Group, tuple[Init, Literal["batch", "start", "none"], Spread]] = {
+PARTIAL: dict[Group, tuple[Init, Mean, Spread]] = {
     "mean only": ("default", "batch", "none"),
     "mean only, He init": ("he", "batch", "none"),
+    "mean at the output, He init": ("he", "batch", "none"),
+    "mean without gradient, He init": ("he", "batch, no gradient", "none"),
     "mean of the start, He init": ("he", "start", "none"),
     "spread only": ("default", "none", "batch"),
     "batch mean, image spread": ("default", "batch", "image"),
@@ -60,15 +65,13 @@ class PartialBatchNorm(nn.Module):
     It has no running statistics: in evaluation, too, it takes those of the batch.
 
     Args:
-        mean: subtract each channel's mean over the "batch", over the first batch that the layer
-            has seen ("start"), or none.
+        mean: subtract each channel's mean over the "batch", through which the gradient passes or
+            not, over the first batch that the layer has seen ("start"), or none.
         spread: divide by the standard deviation of each channel over the "batch", by the root
             mean square of all that is left of one "image", or by nothing.
     """
 
-    def __init__(
-        self, channels: int, mean: Literal["batch", "start", "none"], spread: Spread
-    ) -> None:
+    def __init__(self, channels: int, mean: Mean, spread: Spread) -> None:
         super().__init__()
         self.mean = mean
         self.spread = spread
@@ -81,7 +84,9 @@ class PartialBatchNorm(nn.Module):
         mean = input.mean(CELLS["batch"], keepdim=True)  # (1, C, 1, 1)
         if self.start is None:
             self.start = mean.detach()
-        centered = input - (self.start if self.mean == "start" else mean)
+        if self.mean == "start":
+            mean = self.start
+        centered = input - (mean.detach() if self.mean == "batch, no gradient" else mean)
         y = input if self.mean == "none" else centered
         if self.spread != "none":
             y = y / (centered.square().mean(CELLS[self.spread], keepdim=True) + 1e-5).sqrt()
@@ -95,6 +100,9 @@ def make_network(group: Group, seed: int) -> nn.Sequential:
     if group in GHOSTS:
         return with_ghosts(make_convnet(CHANNELS, "batch_norm", seed=seed), GHOSTS[group])
     init, mean, spread = PARTIAL[group]
+    if group == "mean at the output, He init":  # and nowhere else
+        model = make_convnet(CHANNELS, seed=seed, init=init)
+        return model.insert(len(model) - 2, PartialBatchNorm(CHANNELS[-1], mean, spread))
     layers = [
         PartialBatchNorm(m.num_features, mean, spread) if isinstance(m, BatchNorm2d) else m
         for m in make_convnet(CHANNELS, "batch_norm", seed=seed, init=init)

@@ -34,8 +34,8 @@ WINDOW = 20  # steps in which movement is measured
 SCORED = (20, 300)  # steps
 
 Once = Literal["mean_once", "spread_once", "both_once"]
-Group = Literal["none", "batch_norm", "large_weights", Once]
-Movement = Literal["none", "frozen", "drifting", "jumping"]
+Group = Literal["none", "batch_norm", "large_weights", "half_behind", Once]
+Movement = Literal["none", "frozen", "all_frozen", "drifting", "jumping"]
 
 
 class Moved(nn.Module):
@@ -86,11 +86,15 @@ def make_copy(
     model = make_network(norms.get(group, "none"), seed, activation=activation, depth=5)
     if group == "large_weights":
         initialize_xavier_(model, 4.0, seed=seed)
+    if group == "half_behind":
+        for module in model:
+            if isinstance(module, nn.Sigmoid):
+                module.register_forward_hook(lambda _, x, y: y - 0.5)
     if group in get_args(Once):
         x = load_digits_split(seed).x_train[:PROBE]
         standardize_once_(model, x, mean=group != "spread_once", spread=group != "mean_once")
-    if movement == "frozen":
-        model[: 3 * 4].requires_grad_(False)
+    if movement in ("frozen", "all_frozen"):
+        model[: 3 * (4 if movement == "frozen" else 5)].requires_grad_(False)
     if movement in ("drifting", "jumping"):
         for i in range(1, len(model), 3):  # linear, norm, nonlinearity, ...
             drifts = movement == "drifting"
@@ -154,10 +158,12 @@ def movement_put_back(
     Args:
         activation: of the hidden layers.
         group: the weights start Xavier-normal; "large_weights" are four times as large; "once":
-            each unit is standardized before the first step, or centered, or divided.
+            each unit is standardized before the first step, or centered, or divided; "half_behind"
+            subtracts a half from what each sigmoid puts out.
         movement: "frozen" trains the last hidden layer and the output alone, so that what they
-            receive stands still; the other two shift what enters each nonlinearity by up to a
-            standard deviation of the unit, and scale it by a half to one and a half.
+            receive stands still, "all_frozen" the output alone; the other two shift what enters
+            each nonlinearity by up to a standard deviation of the unit, and scale it by a half to
+            one and a half.
         lr: of SGD with momentum 0.9, in batches of 64.
 
     Returns:
