@@ -92,10 +92,10 @@ def test_the_code_of_a_figure_is_one_fold_below_it(folding):
 
 
 def test_printed_tables_keep_their_columns(monkeypatch):
+    pytest.importorskip("sphinx", reason="jupyter-book is not installed")
     from docutils import nodes
     from docutils.utils import new_document
 
-    pytest.importorskip("sphinx", reason="jupyter-book is not installed")
     monkeypatch.syspath_prepend(str(EXTENSIONS))
     document = new_document("page")
     for text in ("norm    rate\nlayer   0.1", "a sentence,  with\ntwo lines", "one line"):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from loading import load
 
+pytest.importorskip("sphinx", reason="jupyter-book is not installed")
 ROOT = Path(__file__).resolve().parents[2]
 touching = load(ROOT / "book" / "_ext" / "touching.py")
 DATA = '<script type="application/json" class="touch" data-figure="some">{}</script>'
