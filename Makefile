@@ -48,7 +48,7 @@ quick: $(STAMP)  ## less than a minute: linters, types, and the tests of layers,
 	@$(MAKE) --no-print-directory -j $(JOBS) $(SYNC) types lint
 	$(PYTEST) --quiet tests/layers tests/reference tests/test_norms.py tests/test_plain.py
 
-test: $(STAMP)  ## 13 minutes: run linters, types, tests, and every notebook against its stored outputs
+test: $(STAMP)  ## 15 minutes: run linters, types, tests, and every notebook against its stored outputs
 	@$(MAKE) --no-print-directory -j $(JOBS) $(SYNC) types lint book
 	@$(MAKE) --no-print-directory suite
 	@$(MAKE) --no-print-directory notebooks

@@ -152,6 +152,17 @@ def test_no_gradient_passes_through_a_mean_that_is_cut_off():
         assert (dx.mean((0, 2, 3)).abs().max() < 1e-6) == centers
 
 
+def test_one_subtraction_stands_before_the_output_alone():
+    x = torch.rand(16, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    once, plain = (
+        convnets.make_network(group, 0)
+        for group in ("mean at the output, He init", "none, He init")
+    )
+    features = plain[:-1](x)
+    assert features.mean(0).abs().max() > 0.01
+    assert torch.allclose(once[:-1](x), features - features.mean(0), atol=1e-6)
+
+
 def test_the_mean_of_the_start_stays_that_of_the_first_batch():
     layer = convnets.PartialBatchNorm(1, "start", "none")
     layer(torch.full((2, 1, 2, 2), 5.0))

@@ -272,6 +272,18 @@ def test_what_stands_still_under_the_last_hidden_layer() -> None:
     assert frozen["one_step"][:4] == [0.0] * 4
     assert frozen["one_step"][4] > 0
     assert frozen["moved"][1] < 0.2
+    all_frozen = movement_put_back.movement_put_back("sigmoid", "none", "all_frozen", 0.1, 0)
+    assert all_frozen["one_step"] == [0.0] * 5
+
+
+def test_a_half_is_subtracted_behind_each_sigmoid() -> None:
+    x = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
+    plain, half = (
+        movement_put_back.make_copy(group, "none", 0, activation="sigmoid")
+        for group in ("none", "half_behind")
+    )
+    assert torch.equal(half[:3](x), plain[:3](x) - 0.5)
+    assert torch.equal(half[:6](x), plain[3:6](half[:3](x)) - 0.5)
 
 
 def test_a_moved_layer_can_stand_still_and_is_bare_in_evaluation() -> None:
