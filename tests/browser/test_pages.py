@@ -32,6 +32,8 @@ KINDS = {
 }
 UNSET_MATH = """() => [...document.querySelectorAll('.math')]
   .filter(e => !e.querySelector('mjx-container')).map(e => e.textContent.slice(0, 60))"""
+# Figures to touch are drawn for a new width in the frame that follows it.
+NEXT_FRAME = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 WIDER_BY = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 # Images load when they come into view; ask for all of them.
 MISSING_IMAGES = """async () => {
@@ -85,6 +87,7 @@ def test_opens_whole_at_every_width(desk, page):
     assert tab.locator("mjx-merror").count() == 0
     for width in (1280, 390):
         tab.set_viewport_size({"width": width, "height": 900})
+        tab.evaluate(NEXT_FRAME)
         assert tab.evaluate(WIDER_BY) <= 0, width
         assert not tab.evaluate(SCROLLED), width
         assert width < 1280 or not tab.evaluate(WRAPPED)
@@ -113,6 +116,7 @@ def test_ids_stay_unique_once_scripts_have_run(desk, page):
 def test_never_scrolls_sideways(desk, page, width, theme):
     tab = desk.find(page)
     tab.set_viewport_size({"width": width, "height": 900})
+    tab.evaluate(NEXT_FRAME)
     tab.evaluate(SET_THEME, theme)
     assert tab.evaluate(WIDER_BY) <= 0
     assert not tab.evaluate(SQUEEZED)
