@@ -19,7 +19,8 @@ markdown_it = pytest.importorskip("markdown_it", reason="jupyter-book is not ins
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 FINDINGS = BOOK / "zh" / "findings.md"  # of chapters that have no Chinese page
-PAGES = sorted(set((BOOK / "zh").glob("*.md")) - {FINDINGS, BOOK / "zh" / "index.md"})
+NOTES = set((BOOK / "zh").glob("note_*.md"))  # have no English counterpart; see test_notes.py
+PAGES = sorted(set((BOOK / "zh").glob("*.md")) - NOTES - {FINDINGS, BOOK / "zh" / "index.md"})
 TRANSLATED = yaml.safe_load((BOOK / "zh" / "translated.yml").read_text(encoding="utf-8"))
 LINK_BACK = re.compile(r"\[[^\]]*\]\(zh/\w+\.md\)\n*")
 
