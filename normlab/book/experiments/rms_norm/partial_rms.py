@@ -5,24 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 from pydantic import PositiveInt
 
 from normlab.book.experiments.rms_norm import rms_quality
 from normlab.book.experiments.sweep import Seed, Steps, experiment
-from normlab.layers import prms_norm
-
-
-def output_spread(width: int, p: float, *, seed: int, rows: int = 4000) -> float:
-    """Standard deviation over rows of the output's rms, divided by its mean.
-
-    RMSNorm gives every row the rms 1, so a spread of 0. The input has independent normal
-    features.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(rows, width, generator=generator, dtype=torch.float64)
-    size = prms_norm(x, (width,), eps=0.0, p=p).square().mean(-1).sqrt()
-    return ((size - size.mean()).square().mean().sqrt() / size.mean()).item()
 
 
 @experiment(
@@ -44,8 +30,6 @@ def partial_rms(
         used: k, the number of features that the mean square is taken from.
         learned_at: first step above 95 percent accuracy as a mean of ten steps; None if never.
         final_accuracy: of the last ten steps.
-        spread: relative standard deviation over rows of the output's size, for independent
-            normal features.
     """
     trained = rms_quality.rms_quality(
         "reversal", "prms_norm", 2e-3, seed, layers=4, width=width, p=p, steps=steps
@@ -54,5 +38,4 @@ def partial_rms(
         "used": math.ceil(round(p * width, 9)),
         "learned_at": trained["learned_at"],
         "final_accuracy": trained["accuracies"][-1],
-        "spread": output_spread(width, p, seed=seed),
     }
