@@ -38,7 +38,6 @@ def warmup_adamw(
 
     Returns:
         final_loss: mean of the last 20 updates, in nats a character.
-        largest_loss: after the first update.
     """
     model, batches = text_network("pre_norm", layers=layers, seed=seed)
     optimizer = make_adamw(model, lr=lr)
@@ -55,7 +54,4 @@ def warmup_adamw(
         scheduler=schedule,
     )
     last = losses[-20:]
-    return {
-        "final_loss": round(sum(last) / len(last), 4),
-        "largest_loss": round(max(losses[1:], default=losses[0]), 4),
-    }
+    return {"final_loss": round(sum(last) / len(last), 4)}

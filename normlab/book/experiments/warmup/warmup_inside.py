@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from pydantic import NonNegativeInt, PositiveFloat
 
-from normlab import schedules
-from normlab.book.experiments.data.sequences import sequence_batches
 from normlab.book.experiments.rounding import rounded
-from normlab.book.experiments.sequence_training import (
-    gradient_norms,
-    make_optimizer,
-    reversal_network,
-    sequence_loss,
-    token_variance,
-    train_on_sequences,
-)
+from normlab.book.experiments.sequence_training import reversal_network
 from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.warmup.warmup_length import warmup_length
-from normlab.book.experiments.warmup.warmup_mechanism import check_ascending
+from normlab.book.experiments.warmup.warmup_mechanism import check_ascending, watch
 
 
 @experiment(
@@ -45,26 +36,10 @@ def warmup_inside(
             the tokens of a sequence.
         gradients: norm of the gradient at the last feed-forward matrix of the bottom layer.
     """
-    model, batches = reversal_network("post_norm", seed=seed)
-    probe = next(sequence_batches(seed=11_000 + seed))
-    losses: list[float] = []
-    variances: list[float] = []
-    gradients: list[float] = []
-
-    def measure(step: int) -> None:
-        if step in check_at:
-            losses.append(rounded(sequence_loss(model, probe)[0].item()))
-            variances.append(rounded(token_variance(model.features(probe[0]))))
-            gradients.append(rounded(gradient_norms(model, probe)[0]))
-
-    measure(0)
-    optimizer = make_optimizer(model, lr=lr)
-    train_on_sequences(
-        model,
-        batches,
-        steps=check_at[-1],
-        optimizer=optimizer,
-        scheduler=schedules.constant(optimizer, warmup_steps=length),
-        after_step=measure,
-    )
-    return {"losses": losses, "token_variances": variances, "gradients": gradients}
+    network = reversal_network("post_norm", seed=seed)
+    found = watch(*network, seed=seed, lr=lr, warmup=length, check_at=check_at)
+    return {
+        "losses": [rounded(loss) for loss in found["losses"]],
+        "token_variances": [rounded(share) for share in found["token_variances"]],
+        "gradients": [rounded(layers[0]) for layers in found["gradients"]],
+    }

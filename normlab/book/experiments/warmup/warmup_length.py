@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from statistics import median
 from typing import Any
 
-import pandas as pd
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from normlab import schedules
@@ -17,7 +14,6 @@ from normlab.book.experiments.sequence_training import (
     train_on_sequences,
 )
 from normlab.book.experiments.sweep import Seed, experiment
-from normlab.book.experiments.tables import where
 from normlab.book.experiments.warmup.warmup_need import SOLVED
 
 
@@ -68,17 +64,3 @@ def warmup_length(
         "solved": curve.final_accuracy() > SOLVED,
         "final_loss": round(curve.final_loss(), 4),
     }
-
-
-def at_best_rate(
-    table: pd.DataFrame, placement: Placement, length: int
-) -> tuple[float, list[float]]:
-    """The rate that solves the task with most seeds, and among those soonest.
-
-    Returns:
-        The rate, and for each seed the updates that it took; infinite where it failed.
-    """
-    runs = where(table, placement=placement, length=length)
-    taken = runs.steps.where(runs.solved, math.inf).groupby(runs.lr).agg(list)
-    best = min(taken.index, key=lambda lr: (taken[lr].count(math.inf), median(taken[lr])))
-    return best, taken[best]

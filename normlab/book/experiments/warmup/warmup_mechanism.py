@@ -7,17 +7,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
-from torch import Tensor
 
 from normlab import schedules
-from normlab.book.experiments.data.sequences import sequence_batches
+from normlab.book.experiments.data.sequences import SequenceBatches, sequence_batches
 from normlab.book.experiments.networks.transformer import Transformer
 from normlab.book.experiments.sequence_training import (
     gradient_norms,
     make_optimizer,
-    norm_inputs,
     relative_changes,
     reversal_network,
     sequence_loss,
@@ -26,7 +23,6 @@ from normlab.book.experiments.sequence_training import (
 )
 from normlab.book.experiments.sweep import Seed, experiment
 from normlab.book.experiments.warmup.warmup_need import Group
-from normlab.layers import LayerNorm
 
 WARMUP = 100  # updates, for the groups that have one
 
@@ -38,39 +34,47 @@ def check_ascending(check_at: tuple[int, ...]) -> None:
         raise ValueError(f"check_at: got {check_at}; expected 0 and then growing numbers")
 
 
-class _Probe:
-    """Measures one network on one batch; `note` before an update, `measure` after it."""
+def watch(
+    model: Transformer,
+    batches: SequenceBatches,
+    *,
+    seed: int,
+    lr: float,
+    warmup: int,
+    check_at: tuple[int, ...],
+) -> dict[str, list[Any]]:
+    """Train by Adam, and measure on one probe batch after each number of updates in `check_at`.
 
-    def __init__(self, model: Transformer, batch: tuple[Tensor, Tensor]) -> None:
-        self.model, self.batch = model, batch
-        self.rows: list[dict[str, Any]] = []
-        self.note()
-        self.start = self.weights
+    Returns:
+        losses, gradients, token_variances and updates, as :func:`warmup_mechanism` has them.
+    """
+    probe = next(sequence_batches(seed=11_000 + seed))
+    weights = [w.detach().clone() for w in model.matrices()]
+    rows: list[dict[str, Any]] = []
 
-    @torch.no_grad()
-    def note(self) -> None:
-        self.weights = [w.detach().clone() for w in self.model.matrices()]
-        self.features = self.model.features(self.batch[0])
-
-    def measure(self) -> None:
-        gradients = gradient_norms(self.model, self.batch)
-        norms = [m for m in self.model.blocks.modules() if isinstance(m, LayerNorm)]
-        seen = norm_inputs(self.model, norms, self.batch[0])
-        with torch.no_grad():
-            loss, _ = sequence_loss(self.model, self.batch)
-            features = self.model.features(self.batch[0])
-        now = self.model.matrices()
-        self.rows.append(
-            {
-                "losses": loss.item(),
-                "gradients": gradients,
-                "token_variances": token_variance(features),
-                "norm_inputs": max(x.double().square().mean().sqrt().item() for x in seen),
-                "movements": relative_changes(self.start, now),
-                "updates": relative_changes(self.weights, now),
-                "output_changes": relative_changes([self.features], [features])[0],
+    def after_step(step: int) -> None:
+        if step in check_at:
+            row = {
+                "losses": sequence_loss(model, probe)[0].item(),
+                "gradients": gradient_norms(model, probe),
+                "token_variances": token_variance(model.features(probe[0])),
+                "updates": relative_changes(weights, model.matrices()),
             }
-        )
+            rows.append(row)
+        if step + 1 in check_at:
+            weights[:] = [w.detach().clone() for w in model.matrices()]
+
+    after_step(0)
+    optimizer = make_optimizer(model, lr=lr)
+    train_on_sequences(
+        model,
+        batches,
+        steps=check_at[-1],
+        optimizer=optimizer,
+        scheduler=schedules.constant(optimizer, warmup_steps=warmup),
+        after_step=after_step,
+    )
+    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 @experiment(
@@ -98,34 +102,11 @@ def warmup_mechanism(
             layer at the input first.
         token_variances: share of the features before the output layer that differs between
             the tokens of a sequence.
-        norm_inputs: root mean square of what the norm of each block sees, the largest.
-        movements: of those matrices since the start, each over the norm it had at the start.
         updates: of those matrices in this one update, relative; zeros at 0.
-        output_changes: of the features in this one update, relative; 0 at 0.
-        accuracy: mean of the last 20 updates of training.
     """
     placement, _, warmed = group.partition(", ")
-    model, batches = reversal_network(placement, layers=layers, seed=seed)  # type: ignore[arg-type]
-    probe = _Probe(model, next(sequence_batches(seed=11_000 + seed)))
-    probe.measure()
-
-    def after_step(step: int) -> None:
-        if step in check_at:
-            probe.measure()
-        if step + 1 in check_at:
-            probe.note()
-
-    optimizer = make_optimizer(model, lr=lr)
-    curve = train_on_sequences(
-        model,
-        batches,
-        steps=check_at[-1],
-        optimizer=optimizer,
-        scheduler=schedules.constant(optimizer, warmup_steps=WARMUP if warmed else 0),
-        after_step=after_step,
-    )
-    measured = {name: [row[name] for row in probe.rows] for name in probe.rows[0]}
-    return {**measured, "accuracy": curve.final_accuracy()}
+    network = reversal_network(placement, layers=layers, seed=seed)  # type: ignore[arg-type]
+    return watch(*network, seed=seed, lr=lr, warmup=WARMUP if warmed else 0, check_at=check_at)
 
 
 def gradient_ratios(gradients: Sequence[Sequence[float]]) -> list[float]:

@@ -24,8 +24,6 @@ Rescue = Literal[
     "warmup",
     "warmup, equal gradients",
     "warmup, smaller branches",
-    "warmup, new lower layers",
-    "warmup, new top layer",
 ]
 
 
@@ -53,24 +51,11 @@ def shrink_branches(model: Transformer, factor: float = 0.1) -> None:
             parameter.mul_(factor)
 
 
-@torch.no_grad()
-def renew_layers(model: Transformer, fresh: Transformer, layers: range) -> None:
-    """Give some layers, counted from 0 at the input, the weights of another network."""
-    for layer in layers:
-        for block in (2 * layer, 2 * layer + 1):
-            model.blocks[block].load_state_dict(fresh.blocks[block].state_dict())
-
-
-def _intervene(rescue: Rescue, model: Transformer, fresh: Transformer) -> None:
-    layers = len(model.blocks) // 2
+def _intervene(rescue: Rescue, model: Transformer) -> None:
     if rescue == "warmup, equal gradients":
         equal_gradients(model)
     elif rescue == "warmup, smaller branches":
         shrink_branches(model)
-    elif rescue == "warmup, new lower layers":
-        renew_layers(model, fresh, range(layers - 1))
-    elif rescue == "warmup, new top layer":
-        renew_layers(model, fresh, range(layers - 1, layers))
 
 
 @experiment(rescue=get_args(Rescue), seed=range(3))
@@ -89,8 +74,7 @@ def warmup_rescue(
         rescue: "nothing" goes on. All others begin again with a new optimizer and a warmup: as it
             is; with the gradient of each parameter scaled to one root mean square, so that none
             vanishes; with the last matrix and bias of every branch divided by ten, which brings the
-            inputs of the norms back to their size; with fresh weights in all layers but the last;
-            with fresh weights in the last layer only.
+            inputs of the norms back to their size.
         full_steps: updates at the full rate, without warmup, before the intervention; 0 gives the
             control, a fresh network.
         warmup: updates; 0 goes on at the full rate.
@@ -103,8 +87,7 @@ def warmup_rescue(
     optimizer = make_optimizer(model, lr=LR)
     if full_steps:
         train_on_sequences(model, batches, steps=full_steps, optimizer=optimizer)
-    fresh, _ = reversal_network("post_norm", layers=layers, seed=seed + 500)
-    _intervene(rescue, model, fresh)
+    _intervene(rescue, model)
     with torch.no_grad():
         variance = token_variance(model.features(next(batches)[0]))
     schedule = None
