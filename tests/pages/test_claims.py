@@ -81,7 +81,7 @@ def test_the_page_is_in_step_with_its_data() -> None:
 
 
 def test_a_quoted_finding_says_how_far_it_goes() -> None:
-    assert tool.quote_finding("deepnorm-cause").endswith("separates them. *(conjectured)*")
+    assert tool.quote_finding("deepnorm-cause").endswith("is open. *(conjectured)*")
 
 
 def test_the_page_holds_every_statement_once() -> None:

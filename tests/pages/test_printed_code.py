@@ -74,7 +74,8 @@ def names_of_the_formulas() -> dict[str, Any]:
         "mean": lambda a: a.mean(-1, keepdim=True),
         "total": lambda a: a.sum(0),
         **{"norm": norm, "f": torch.tanh, "F": torch.tanh, "alpha": 2.0},
-        **{"attention": torch.tanh, "feed_forward": torch.tanh},
+        **{"attention": torch.tanh, "self_attention": torch.tanh, "feed_forward": torch.tanh},
+        **{"cross_attention": torch.add, "memory": x, "y": x},
     }
 
 

@@ -54,7 +54,7 @@
         post_norm: "Post-LN", pre_norm: "Pre-LN", deep_norm: "DeepNorm", "alpha only": "alpha only",
         "beta only": "beta only",
       } },
-      depth: { label: "Layers", value: 0, min: 0, max: 5, step: 1,
+      depth: { label: "Layers", value: 4, min: 0, max: 5, step: 1,
         show: (i, data) => String(data.depths[i]) },
     },
     compute,

@@ -19,7 +19,6 @@ from normlab.book.experiments.deep_norm import (
     equivalent_post_norm,
     first_update,
     plain_stack,
-    text_model,
     turning_blocks,
 )
 from normlab.book.experiments.deep_norm.groups import make_model
@@ -160,23 +159,37 @@ def test_alpha_at_twice_its_exponent_starts_as_beta_and_the_reverse(group, other
 
 
 def test_the_pile_is_level_for_beta_alone_and_grows_for_alpha_alone():
-    runs = branch_sizes.branch_sizes.sweep(depth=[5, 40], seed=[0], size="small")
+    groups = ["post_norm", "alpha only", "beta only", "deep_norm"]
+    small = {"depth": [5, 40], "seed": [0], "size": "small"}
+    runs = branch_sizes.branch_sizes.sweep(group=groups, **small)
     pile = runs.set_index(["group", "depth"]).pile
     assert pile["beta only", 40] == pytest.approx(pile["beta only", 5], rel=0.3)
     assert pile["alpha only", 40] > 2 * pile["alpha only", 5]
     assert pile["deep_norm", 40] < 0.02 < 20 < pile["post_norm", 40]
     for run in runs.itertuples():
         blocks = 2 * run.depth
-        assert run.pile == pytest.approx(blocks * run.branch**2)
+        assert run.pile == pytest.approx(blocks * run.branch**2, rel=2e-3)  # both are rounded
         assert 0 <= run.kept <= 1 and 0 <= run.differ <= 1
     level = runs[runs.group.isin(["beta only", "deep_norm"])]
     assert level.kept.tolist() == pytest.approx([math.exp(-p) for p in level.pile], abs=0.05)
 
 
-def test_alpha_on_the_branch_is_one_over_alpha_on_the_skip():
-    model = make_model("alpha on the branch", "small", layers=3, seed=0)
-    alpha = deep_norm_constants(encoder_layers=3).encoder_alpha
-    assert [block.alpha for block in model.blocks] == pytest.approx([1 / alpha] * 6)
+def test_other_starts_change_the_weights_that_their_authors_say():
+    usual = make_model("pre_norm", "small", layers=8, seed=0)
+    gpt, plain, tiny = (
+        branch_sizes.make_started(start, "small", layers=8, seed=0)
+        for start in ("GPT-2", "T-Fixup", "LayerScale")
+    )
+    for name in ("query", "value", "attention_out", "feed_forward_in", "feed_forward_out"):
+        last = 1 / 4 if name.endswith("out") else 1.0  # 1 / sqrt(2N)
+        scaled = 1.0 if name == "query" else 0.67 * 8**-0.25
+        w, one, two = (torch.stack([*m.matrices(name)]) for m in (usual, gpt, plain))
+        torch.testing.assert_close(one, last * w)
+        assert (two.std() / w.std()).item() == pytest.approx(scaled, rel=0.08)
+    assert all(isinstance(block.norm, nn.Identity) for block in plain.blocks)
+    assert [block.sublayer[1].init for block in tiny.blocks] == [0.1] * 16
+    deep = branch_sizes.make_started("LayerScale", "small", layers=25, seed=0)
+    assert deep.blocks[0].sublayer[1].init == 1e-6
 
 
 def test_first_update_is_the_step_that_its_name_says(monkeypatch):
@@ -238,12 +251,6 @@ def test_the_loop_teaches_the_plain_stack():
     torch.manual_seed(0)
     alpha, beta, _, _ = deep_norm_constants(encoder_layers=3)
     assert plain_stack.teach(plain_stack.Reverser(3, alpha, beta), lr=1e-2) > 0.9
-
-
-def test_text_model():
-    found = text_model.text_model("pre_norm", 1e-2, 0, layers=1, steps=60)
-    assert found["gain"] == found["entropy"] - found["loss"] > 0.1
-    assert found["entropy"] == pytest.approx(3.2, abs=0.3)
 
 
 def test_an_encoder_decoder_is_built_of_the_blocks_with_their_constants():

@@ -6,14 +6,10 @@ from typing import Any, Literal, get_args
 
 from normlab.book.experiments.data.sequences import SequenceBatches, sequence_batches
 from normlab.book.experiments.networks.transformer import Placement, Transformer, make_transformer
-from normlab.residual import deep_norm_constants
 
-# a placement; or DeepNorm with beta = 1, with alpha = 1, or with its alpha as factor of the branch
-# instead of the skip; or one number alone, with the branches of "beta only" made by alpha, and
-# those of "alpha only" made by beta
-Group = Literal[
-    Placement, "alpha only", "beta only", "alpha on the branch", "larger alpha", "larger beta"
-]
+# a placement; or DeepNorm with beta = 1, or with alpha = 1; or one number alone, with the branches
+# of "beta only" made by alpha, and those of "alpha only" made by beta
+Group = Literal[Placement, "alpha only", "beta only", "larger alpha", "larger beta"]
 # of the network that is only looked at, at up to 1000 layers, and of the one that is trained
 Size = Literal["small", "large"]
 WIDTHS = {"small": {"width": 16, "heads": 2}, "large": {"width": 32, "heads": 4}}
@@ -31,10 +27,6 @@ def make_model(group: Group, size: Size, *, layers: int, seed: int) -> Transform
         options |= {"alpha": (8 * layers) ** 0.5, "beta": 1.0}
     elif group == "larger beta":  # beta² = (2N)^(-1/4), the 1 / alpha of "alpha only"
         options |= {"alpha": 1.0, "beta": (2 * layers) ** -0.125}
-    elif group == "alpha on the branch":  # norm(x + alpha F) is norm(x / alpha + F), but for eps
-        alpha = deep_norm_constants(encoder_layers=layers).encoder_alpha
-        assert alpha is not None
-        options["alpha"] = 1 / alpha
     placement: Any = group if group in get_args(Placement) else "deep_norm"
     return make_transformer(
         placement,
