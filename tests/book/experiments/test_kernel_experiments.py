@@ -47,7 +47,6 @@ def ones():
 def test_layer_norm_stops_at_a_limit_per_thread(ones, dtype, limit, parameter, threads):
     found = where(ones, norm=f"layer_norm, {parameter}", dtype=dtype, threads=threads).iloc[0]
     assert found.gradient == found.predicted == min(limit * threads, 4096)
-    assert found.relative_error == pytest.approx(1 - found.gradient / 4096, abs=1e-5)  # eps
 
 
 @pinned
@@ -64,17 +63,6 @@ def test_float32_parameters_do_not_help():
         norm=["layer_norm, bias"], dtype=["bfloat16"], parameter_dtype="float32"
     )
     assert found.gradient.tolist() == [256, 512]
-
-
-@pinned
-def test_random_gradients_lose_digits_too():
-    found = half.half_weight_gradients.sweep(
-        upstream="random", rows=16384, threads=[1], dtype=["bfloat16"]
-    )
-    for norm in ("group_norm, bias", "batch_norm, bias", "normlab layer_norm, bias"):
-        assert where(found, norm=norm).relative_error.max() < 0.01
-    for norm in ("layer_norm, bias", "layer_norm, weight"):
-        assert where(found, norm=norm).relative_error.min() > 0.05
 
 
 def test_right_buffers_would_be_noticed(monkeypatch):

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.profiler_legacy import profile
 from torch.nn import functional as F
 
 from normlab.book.sources import (
@@ -96,6 +97,22 @@ def default_calls() -> str:
     made = trace_calls(lambda: run_default_kernel("native_layer_norm", *arguments))
     names = [c.name for c in made]
     return " ".join(n for n in names if not n.startswith(("empty", "view", "reshape")))
+
+
+def buffer(dtype: str, threads: int) -> str:
+    """What the backward kernel asks memory for beside its outputs: the buffer of the totals."""
+    x, bias = leaf(40, 6).detach().to(getattr(torch, dtype)), torch.zeros(6, requires_grad=True)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        y = F.layer_norm(x, (6,), torch.ones(6), bias)
+        with profile(record_shapes=True, profile_memory=True) as record:
+            torch.autograd.grad(y, bias, torch.ones_like(y), retain_graph=True)
+    finally:
+        torch.set_num_threads(before)
+    found = {event.name: event for event in record.function_events or ()}
+    shape = found["aten::zero_"].input_shapes[0]
+    return f"{shape} in {found['aten::resize_'].cpu_memory_usage} bytes"
 
 
 def gradient_graph() -> str:

@@ -214,6 +214,16 @@ FACTS = [
         lambda: ask.saved("group_norm", "result1", "result2", "HxW", "group"),
         ["(4, 3) float32", "(4, 3) float32", "2", "3"],
     ),
+    *(
+        Fact(
+            "ledger",
+            f"buffer for {dtype}, threads {threads}",
+            lambda dtype=dtype, threads=threads: ask.buffer(dtype, threads),
+            f"[2, {threads}, 6] in {12 * threads * size} bytes",
+        )
+        for (dtype, size) in (("float32", 4), ("bfloat16", 2), ("float16", 2))
+        for threads in (1, 2)
+    ),
     Fact("compiler", "the gradient in operators", ask.gradient_graph, LINES),
     Fact(
         "undocumented",

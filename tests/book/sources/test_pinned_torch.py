@@ -7,12 +7,15 @@ longer holds, the message says which section to read again, before the fact is c
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from asking_torch import Fact, paths
 from chapter_facts import FACTS
 
@@ -50,6 +53,35 @@ def test_the_whole_path_of_layer_norm() -> None:
         "native::layer_norm_cpu",
         "native::LayerNormKernelImpl",
     ], "read again (pytorch-source-path)= of book/pytorch_source.ipynb"
+
+
+LAYER_NORM = """
+import hashlib, torch
+from torch.nn import functional as F
+g = torch.Generator().manual_seed(0)
+x, dy = torch.randn(2, 200, 777, generator=g)
+given = [t.requires_grad_() for t in (10 + 3 * x, *torch.randn(2, 777, generator=g))]
+y = F.layer_norm(given[0], (777,), *given[1:])
+found = y.detach(), *torch.autograd.grad(y, given, dy)
+print(hashlib.sha256(b"".join(t.numpy().tobytes() for t in found)).hexdigest())
+"""
+
+
+@on_pinned
+def test_a_processor_with_avx512_runs_the_avx2_build() -> None:
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        pytest.skip("only a processor with AVX-512 can tell")
+    found = []
+    for capability in ("default", "avx2", "avx512"):
+        made = subprocess.run(
+            [sys.executable, "-c", LAYER_NORM],
+            env=os.environ | {"ATEN_CPU_CAPABILITY": capability},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.append(made.stdout)
+    assert found[0] != found[1] == found[2], "read again (pytorch-source-builds)="
 
 
 @on_pinned

@@ -29,11 +29,7 @@ Norm = Literal[  # and the parameter whose gradient is looked at
 ]
 
 
-def _inputs(norm: Norm, dtype: StoredDtype, upstream: str, rows: int) -> tuple[Tensor, Tensor]:
-    if upstream == "random":
-        generator = torch.Generator().manual_seed(0)
-        x, dy = torch.randn(2, rows, FEATURES, generator=generator).to(getattr(torch, dtype))
-        return x, dy
+def _inputs(norm: Norm, dtype: StoredDtype, rows: int) -> tuple[Tensor, Tensor]:
     x = torch.ones(rows, FEATURES, dtype=getattr(torch, dtype))
     if norm.startswith("batch_norm"):
         x[1::2] = -1  # a batch norm needs the spread inside a column
@@ -77,35 +73,30 @@ def half_weight_gradients(
     threads: PositiveInt,
     *,
     parameter_dtype: Literal["same", "float32"] = "same",
-    upstream: Literal["ones", "random"] = "ones",
     rows: PositiveInt = 4096,
 ) -> dict[str, float | None]:
     """Take the gradient by a weight or a bias, which is summed over many rows.
 
-    With an upstream gradient of ones, the rows have alternating signs, so that x_hat is 1 or -1
-    and the gradient is the number of rows, or minus that.
+    The gradient by the output is ones, and the rows have alternating signs, so that x_hat is 1 or
+    -1 and the gradient is the number of rows, or minus that.
 
     Args:
         norm: of torch or normlab, each with a parameter.
         threads: what torch may use; only LayerNorm's result depends on it.
         parameter_dtype: of weight and bias; "same" is the input's.
-        upstream: gradient by the output; "random" draws the rows, too.
 
     Returns:
-        gradient: absolute value of its first entry; right for ones is the number of rows.
-        relative_error: norm of the error over the norm of the gradient in float64.
+        gradient: absolute value of its first entry; right is the number of rows.
         predicted: first entry as
             :func:`~normlab.book.kernel_models.weight_gradient_buffers` gives it for LayerNorm; None
             for the other norms.
     """
     stored = dtype if parameter_dtype == "same" else parameter_dtype
-    x, dy = _inputs(norm, dtype, upstream, rows)
-    exact = _parameter_gradient(norm, x.double(), dy.double(), torch.float64)
+    x, dy = _inputs(norm, dtype, rows)
     with with_threads(threads):
         gradient = _parameter_gradient(norm, x, dy, getattr(torch, stored)).double()
     modeled = norm.startswith("layer_norm")
     return {
         "gradient": abs(gradient[0].item()),
-        "relative_error": ((gradient - exact).norm() / exact.norm()).item(),
         "predicted": _predict(norm, x, dy, threads, dtype, stored) if modeled else None,
     }
