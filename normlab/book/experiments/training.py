@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -118,3 +118,12 @@ def evaluate(
     logits = torch.cat([model(part) for part in x[:used].split(size)])
     right = (logits.argmax(-1) == y[:used]).float().mean()
     return Score(right.item(), cross_entropy(logits, y[:used]).item())
+
+
+@torch.no_grad()
+def redraw_signs_(weights: Iterable[Tensor], starts: Iterable[Tensor], seed: int) -> None:
+    """Take the step from `starts` to `weights` again, each entry as large but of random sign."""
+    generator = torch.Generator().manual_seed(seed)
+    for weight, start in zip(weights, starts, strict=True):
+        signs = 2 * torch.randint(2, weight.shape, generator=generator) - 1
+        weight.copy_(start + signs * (weight - start))

@@ -75,16 +75,6 @@ def test_the_stream_is_measured_in_front_of_the_blocks_and_behind_each():
     assert sizes[-1] == pytest.approx(behind.square().mean().sqrt().item())
 
 
-def test_signs_are_redrawn_and_sizes_stay():
-    starts = [torch.zeros(50, 40), torch.ones(30)]
-    steps = [torch.arange(2000.0).view(50, 40), torch.full((30,), 0.5)]
-    weights = [start + step for start, step in zip(starts, steps, strict=True)]
-    tiny_gpt.redraw_signs_(weights, starts, seed=0)
-    for weight, start, step in zip(weights, starts, steps, strict=True):
-        torch.testing.assert_close((weight - start).abs(), step)
-    assert 0.45 < (weights[0] > 0).double().mean() < 0.55
-
-
 def test_the_model_writes_on():
     model = tiny_gpt.make_model("layer_norm", 1, width=16, length=8, seed=0)
     start = numerals.encode("one, two, ")

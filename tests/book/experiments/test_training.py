@@ -16,7 +16,7 @@ from normlab.book.experiments.networks.classifiers import (
     make_mlp,
 )
 from normlab.book.experiments.rounding import power_above
-from normlab.book.experiments.training import evaluate, fit
+from normlab.book.experiments.training import evaluate, fit, redraw_signs_
 from normlab.layers import BatchNorm1d
 
 
@@ -216,3 +216,13 @@ def test_the_batch_norm_module_is_ours():
 def test_errors_are_rounded_up_to_powers_of_ten():
     given = (3e-7, 1e-3, 0.0, 1e-15)
     assert [power_above(e) for e in given] == pytest.approx([1e-6, 1e-3, 1e-12, 1e-12])
+
+
+def test_signs_are_redrawn_and_sizes_stay():
+    starts = [torch.zeros(50, 40), torch.ones(30)]
+    steps = [torch.arange(2000.0).view(50, 40), torch.full((30,), 0.5)]
+    weights = [start + step for start, step in zip(starts, steps, strict=True)]
+    redraw_signs_(weights, starts, seed=0)
+    for weight, start, step in zip(weights, starts, steps, strict=True):
+        torch.testing.assert_close((weight - start).abs(), step)
+    assert 0.45 < (weights[0] > 0).double().mean() < 0.55

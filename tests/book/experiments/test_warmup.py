@@ -283,18 +283,6 @@ def test_divisors_are_those_of_the_norms_and_an_update_changes_them():
     assert start["divisors"] != after["divisors"]
 
 
-def test_random_signs_keep_how_far_each_weight_moved():
-    start, _ = reversal_network("post_norm", layers=1, seed=0)
-    moved, _ = reversal_network("post_norm", layers=1, seed=1)
-    before = [w.detach().clone() for w in moved.parameters()]
-    warmup_divisors.flip_signs(moved, start, seed=0)
-    kept = []
-    for new, other, old in zip(moved.parameters(), before, start.parameters(), strict=True):
-        assert torch.allclose((new - old).abs(), (other - old).abs(), atol=1e-6)
-        kept.append(torch.isclose(new, other)[other != old])
-    assert 0.4 < torch.cat(kept).double().mean() < 0.6
-
-
 def test_without_their_common_part_branches_add_differences_only():
     found = warmup_divisors.warmup_divisors("10 updates, common part removed", 0, layers=1)
     assert found["branch_variances"] == pytest.approx([1.0, 1.0])

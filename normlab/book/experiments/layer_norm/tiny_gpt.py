@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -91,15 +91,6 @@ def stream_sizes(model: TinyGPT, tokens: Tensor) -> list[float]:
     for block in model.blocks:
         stream.append(block(stream[-1]))
     return [x.square().mean().sqrt().item() for x in stream]
-
-
-@torch.no_grad()
-def redraw_signs_(weights: Iterable[Tensor], starts: Iterable[Tensor], seed: int) -> None:
-    """Take the step from `starts` to `weights` again, each entry as large but of random sign."""
-    generator = torch.Generator().manual_seed(seed)
-    for weight, start in zip(weights, starts, strict=True):
-        signs = 2 * torch.randint(2, weight.shape, generator=generator) - 1
-        weight.copy_(start + signs * (weight - start))
 
 
 @experiment(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-import torch
 from pydantic import PositiveInt
-from torch import Tensor, nn
+from torch import Tensor
 
 from normlab.book.experiments.data.sequences import sequence_batches
 from normlab.book.experiments.networks.transformer import Transformer
@@ -20,20 +19,12 @@ from normlab.book.experiments.sequence_training import (
     train_on_sequences,
 )
 from normlab.book.experiments.sweep import Seed, experiment
+from normlab.book.experiments.training import redraw_signs_
 
 State = Literal[
     "start", "1 update", "1 update, random signs", "10 updates", "10 updates, common part removed"
 ]
 LR = 1e-2  # of Adam, from the first update
-
-
-@torch.no_grad()
-def flip_signs(model: nn.Module, before: nn.Module, *, seed: int) -> None:
-    """Let every weight have moved as far as it did since `before`, up or down by chance."""
-    generator = torch.Generator().manual_seed(seed)
-    for new, old in zip(model.parameters(), before.parameters(), strict=True):
-        signs = torch.randint(0, 2, new.shape, generator=generator) * 2 - 1
-        new.copy_(old + (new - old) * signs)
 
 
 def remove_common_part(model: Transformer) -> None:
@@ -63,7 +54,8 @@ def warmup_divisors(state: State, seed: Seed, *, layers: PositiveInt = 6) -> dic
     steps = 0 if state == "start" else int(state.split()[0])
     train_on_sequences(model, batches, steps=steps, optimizer=make_optimizer(model, lr=LR))
     if state.endswith("random signs"):
-        flip_signs(model, reversal_network("post_norm", layers=layers, seed=seed)[0], seed=seed)
+        start, _ = reversal_network("post_norm", layers=layers, seed=seed)
+        redraw_signs_(model.parameters(), start.parameters(), seed)
     if state.endswith("removed"):
         remove_common_part(model)
     added: list[Tensor] = []
