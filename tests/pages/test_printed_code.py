@@ -65,6 +65,10 @@ def names_of_the_reader() -> dict[str, Any]:
     }
 
 
+# Pages whose blocks are a formula a line.
+FORMULAS = {"cheat_sheet", "deep_norm", "deep_norm_further", "layer_norm"}
+
+
 def names_of_the_formulas() -> dict[str, Any]:
     """What stands beside a formula in code: arrays, means, and what a block of a GPT adds."""
     x_hat, dy, x = torch.randn(3, 4, 16, generator=torch.Generator().manual_seed(0))
@@ -86,7 +90,7 @@ def names(monkeypatch, tmp_path, name) -> dict[str, Any]:
     (tmp_path / "my_package.py").write_text("from normlab.layers import LayerNorm as MyLayerNorm\n")
     monkeypatch.syspath_prepend(tmp_path)
     later: dict[str, Any] = {"__name__": "printed", **names_of_the_reader()}
-    if name.removeprefix("book/").removeprefix("zh/") in ("cheat_sheet", "deep_norm", "layer_norm"):
+    if name.removeprefix("book/").removeprefix("zh/") in FORMULAS:
         later |= names_of_the_formulas()
     return later
 
