@@ -237,6 +237,9 @@ def verify_layers(section: Section) -> None:
         raise AssertionError("instance norm takes one value per mean")
     except ValueError:
         pass
+    rows_of_features = torch.randn(4, 6)
+    as_positions = nn.InstanceNorm1d(4)(rows_of_features)  # (4, 6) is one sample (C, L) to it
+    torch.testing.assert_close(as_positions, nn.functional.layer_norm(rows_of_features, (6,)))
     verify_notes(section)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import warnings
 from collections.abc import Callable
 
 import pandas as pd
@@ -67,7 +68,7 @@ def raises(call: Callable[[], object]) -> bool:
 def verify_axis(text: str) -> None:
     x = randn(2, 4, 3, 4)
     sizes = {"nn": nn, "C": 4, "D": 4}
-    layer_call, batch_call = re.findall(r"`(nn\.[^`]+)`", text)
+    layer_call, batch_call, instance_call = re.findall(r"`(nn\.[^`]+)`", text)
     layer, batch = (eval(call, sizes).double() for call in (layer_call, batch_call))
     assert layer(x).mean(-1).abs().max() < 1e-12 < 0.01 < layer(x).mean(1).abs().max()
     assert raises(lambda: layer(x[..., :3]))
@@ -79,6 +80,14 @@ def verify_axis(text: str) -> None:
         < batch(tokens).mean((0, 1)).abs().max()
     )
     assert "over W if W equals C, else it raises" in text and "tokens for channels" in text
+    instance = eval(instance_call, sizes).double()
+    for rows, complaints in ((randn(4, 4), 0), (randn(3, 4), 1)):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            assert torch.allclose(instance(rows), F.layer_norm(rows, (4,)))
+        assert len(seen) == complaints
+        assert raises(lambda rows=rows: F.instance_norm(rows))
+    assert "silently if N equals D, else with a warning; `F.instance_norm` refuses" in text
 
 
 def verify_freezing(text: str) -> None:
@@ -128,7 +137,18 @@ def verify_bias(text: str) -> None:
         layers.batch_norm(x + bias, mean, var), layers.batch_norm(x, mean, var)
     )
     assert lost and kept and in_use
-    assert "before batch norm is lost in training, before layer norm it is not" in text
+    linear, norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+    start, sgd_moves = linear.bias.detach().clone(), 0.0
+    adam = torch.optim.Adam(linear.parameters(), lr=0.01)
+    for seed in range(20):
+        adam.zero_grad()
+        y = norm(linear(randn(32, 4, seed=seed).float()))
+        (y - randn(32, 4, seed=100 + seed)).square().mean().backward()
+        sgd_moves += 0.01 * linear.bias.grad.abs().max().item()
+        adam.step()
+    assert (linear.bias - start).abs().max() > 0.01 > 1e4 * sgd_moves
+    assert "before batch norm is lost in training, in exact arithmetic" in text
+    assert "before layer norm it is not" in text
 
 
 def verify_alpha(text: str) -> None:

@@ -16,6 +16,7 @@ LINE = re.compile(r"^: (.*\n(?:  .*\n)*)", re.MULTILINE)
 QUESTION = re.compile(r"^### (\d+)\. ([^\n]+)\n(.*?)(?=^#+ |^\(guide|\Z)", re.MULTILINE | re.DOTALL)
 NORM = re.compile(r"\b(batch|layer|group|rms) norm\b")
 CALL = re.compile(r"nn\.(Batch|Layer|Group|RMS)Norm\w*\([^)]*\)")
+FIRST_TO_SET_UP = 8
 NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-])")
 
 
@@ -73,8 +74,10 @@ def find_complaints(text: str) -> list[str]:
         for head, lines in answers:
             starts = [re.match(r"\*\*([^*]+)\*\*: ", line) for line in lines]
             kinds = [m[1] if m else "" for m in starts]
-            if kinds not in (["Because", "Unless"], ["Convention, not evidence", "Unless"]):
-                complaints.append(f"{number}: {kinds} in place of a reason and its limits")
+            reasons = (["Because", "Unless"], ["Convention, not evidence", "Unless"])
+            check = ["Check"] if number >= FIRST_TO_SET_UP else []
+            if kinds not in [reason + check for reason in reasons]:
+                complaints.append(f"{number}: {kinds} in place of a reason, its limits and a check")
             if not links.is_carried(" ".join(lines), "decision_guide", THE_BOOK):
                 complaints.append(f"{number}: nothing carries {head!r}")
             complaints += [

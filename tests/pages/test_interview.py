@@ -26,8 +26,8 @@ def find_complaints(text: str) -> list[str]:
     questions = DROPDOWN.findall(text)
     numbers = [int(number) for number, *_ in questions]
     complaints = []
-    if numbers != list(range(1, 47)):
-        complaints.append(f"questions are numbered {numbers}; expected 1 to 46")
+    if numbers != list(range(1, 54)):
+        complaints.append(f"questions are numbered {numbers}; expected 1 to 53")
     for number, question, name, body in questions:
         parts = re.match(r"(.*?)\n\n\*\*Follow-up\*\*: (.+?)\n\n\*\*Evidence\*\*: (.+)", body, re.S)
         if parts is None:
