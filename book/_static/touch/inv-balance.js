@@ -94,7 +94,8 @@
     const first = "The first step turns the weight by {firstAngle:2} degrees. ";
     const end = `After ${steps} steps it is {endLength:2} long, a step turns it by {endAngle:2} degrees, `
       + "and the effective rate is {endRate:5}.";
-    const dashed = numbers.scale === 1 ? "" : " Dashed: the usual start.";
+    const dashed = (numbers.scale === 1 ? "" : " Dashed: the usual start.")
+      + " Lines: computed, as if the gradient changed with the length alone. Dots: measured.";
     if (numbers.decay === 0) return `${first}Without decay there is no balance. ${end}${dashed}`;
     return `${first}The balance (broad line) is at a length of {length:2}, {angle:2} degrees a step and an `
       + `effective rate of {effective:5}; ${numbers.arrived > steps ? `it is not yet reached. ${end}`

@@ -6,7 +6,7 @@
   const PANELS = [
     { title: "loss", key: "losses", cold: "coldLosses", domain: [0, 3.6], ticks: [0, 1, 2, 3] },
     { title: "token variance", key: "variances", cold: "coldVariances",
-      domain: [1e-6, 2], ticks: [1e-6, 1e-4, 0.01, 1] },
+      domain: [1e-15, 2], ticks: [1e-12, 1e-8, 1e-4, 1] },
     { title: "gradient, bottom layer", key: "gradients", cold: "coldGradients",
       domain: [1e-6, 10], ticks: [1e-6, 1e-4, 0.01, 1] },
   ];
@@ -38,9 +38,9 @@
     const shade = (d) => `rgb(${FULL.map((c) => Math.round(255 - (255 - c) * (count(d) / 5)))})`;
     places.append("rect").attr("width", wide - 2).attr("height", height - 2).attr("fill", shade)
       .attr("stroke", "#767676");
-    // along these lines the rate grows by as much in each update
+    // along this line the rate grows by as much in each update
     const middle = ([i, j]) => [left + (j + 0.5) * wide - 1, y(i) + height / 2 - 1];
-    svg.append("g").selectAll("path").data([[[0, 1], [3, 4]], [[2, 1], [3, 2]]]).join("path")
+    svg.append("g").selectAll("path").data([[[1, 1], [3, 3]]]).join("path")
       .attr("d", (ends) => d3.line()(ends.map(middle))).attr("stroke", "#e08214").attr("stroke-width", 2)
       .attr("stroke-dasharray", "6 4").style("pointer-events", "none");
     svg.append("g").attr("text-anchor", "middle").selectAll("text").data(cells).join("text")
