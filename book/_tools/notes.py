@@ -67,6 +67,7 @@ def render_note(
             for id in section["entries"]
             if id not in claims
         ]
+        parts += [section["links"]] if "links" in section else []
     return "\n\n".join(parts) + "\n"
 
 

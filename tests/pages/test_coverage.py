@@ -24,10 +24,10 @@ BOOK = ROOT / "book"
 # Five notes were the material of this book. Their statements are numbered from 1 in each note;
 # what else they contain, and what the plan of the book asks for, has names. The statements of
 # "005" are about norms after 2016 and stood in no note.
-STATEMENTS = {"000": 28, "001": 29, "002": 7, "003": 26, "004": 14, "005": 3}
+STATEMENTS = {"000": 29, "001": 29, "002": 7, "003": 26, "004": 14, "005": 3}
 CONTENTS = {
     "002": "ok",
-    "B-000": "problem authors comparison pseudocode data results models source backward references",
+    "B-000": "problem drawbacks authors comparison pseudocode data results models source backward references",
     "B-001": "axes derivation listing rms deepnorm warmup survey differences figures",
     "B-002": "limits derivation gain properties diagram",
     "B-003": "whitening shift frame batch layer power weights data proofs",
@@ -59,6 +59,7 @@ CHAPTERS = {
     "family",
 }
 
+KINDS = ("cell", "citation", "figure", "test")
 LABEL = re.compile(r"^\(([\w-]+)\)=\s*$|^:(?:name|label): *([\w-]+)\s*$")
 FENCE = re.compile(r"(`{3,})(.*)")
 LEAST = 7  # the level of what has no heading
@@ -66,10 +67,14 @@ LEAST = 7  # the level of what has no heading
 
 @dataclass
 class Section:
-    """What stands between a label and the next heading of its level: text, and tagged cells."""
+    """What stands between a label and the next heading of its level: text, tagged cells, figures.
+
+    The section of a page's own label is its opening: what stands before the next heading.
+    """
 
     text: str = ""
     tagged: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    figures: set[str] = field(default_factory=set)
 
 
 Page = Mapping[str, Section]  # by the labels of a page
@@ -105,6 +110,8 @@ def read_sections(cells: list[dict[str, Any]]) -> dict[str, Section]:
         if cell["cell_type"] == "code":
             for label, tag in product(open_ones, cell["metadata"].get("tags", ())):
                 sections[label].tagged.setdefault(tag, []).append(cell)
+            for label in open_ones:
+                sections[label].figures |= {figure_of(cell)}
             continue
         waiting: list[str] = []  # labels that stand before a heading
         for line in without_listings("".join(cell["source"])):
@@ -114,7 +121,7 @@ def read_sections(cells: list[dict[str, Any]]) -> dict[str, Section]:
                 sections[waiting[-1]] = Section()
             elif heading := re.match(r"(#+) ", line):
                 level = len(heading[1])
-                open_ones = {a: n for a, n in open_ones.items() if n < level or a in waiting}
+                open_ones = {a: n for a, n in open_ones.items() if 1 < n < level or a in waiting}
                 open_ones |= dict.fromkeys(waiting, level)
                 waiting = []
             elif line.strip() and not line.startswith(("(", ":")):
@@ -124,8 +131,13 @@ def read_sections(cells: list[dict[str, Any]]) -> dict[str, Section]:
     return sections
 
 
+def figure_of(cell: Mapping[str, Any]) -> str:
+    """The name of the figure that a cell draws, or nothing."""
+    return cell["metadata"].get("mystnb", {}).get("figure", {}).get("name", "")
+
+
 def find_complaints(
-    entries: Mapping[str, Mapping[str, str]],
+    entries: Mapping[str, Mapping[str, Any]],
     pages: Mapping[str, Page],
     bib_keys: set[str],
     inventory: set[str],
@@ -135,22 +147,30 @@ def find_complaints(
     complaints += [f"{id}: not in the inventory" for id in sorted(set(entries) - inventory)]
     for id, entry in entries.items():
         complaints += [f"{id}: {text}" for text in check_entry(entry, pages, bib_keys)]
+        if is_topic(id) and "citation" in entry and not entry.get("words"):
+            complaints.append(f"{id}: a cited paper is no topic; which words treat it?")
     return complaints
 
 
+def is_topic(id: str) -> bool:
+    """Whether an entry is what a note treats, not a statement, which its verdict sums up."""
+    return id.startswith("B-00")
+
+
 def check_entry(
-    entry: Mapping[str, str], pages: Mapping[str, Page], bib_keys: set[str]
+    entry: Mapping[str, Any], pages: Mapping[str, Page], bib_keys: set[str]
 ) -> list[str]:
     if not entry.get("claim", "").strip():
         return ["no claim is stated"]
-    keys = set(entry) - {"claim"}
+    keys = set(entry) - {"claim", "words"}
     if keys == {"pending"}:
         chapter = entry["pending"]
         if chapter not in CHAPTERS:
             return [f"unknown chapter {chapter!r}"]
         return [f"pending, but {chapter} is written"] if f"book/{chapter}" in pages else []
-    if keys not in ({"page", "anchor", kind} for kind in ("cell", "citation", "test")):
-        return [f"has {sorted(keys)}; expected pending, or page, anchor and cell, citation or test"]
+    places = [{"page", "anchor", kind} for kind in KINDS]
+    if keys not in places and not (keys == {"page", "anchor"} and entry.get("words")):
+        return [f"has {sorted(keys)}; expected pending, or page, anchor and words or one of {KINDS}"]
     page = pages.get(entry["page"])
     if page is None:
         return [f"no page {entry['page']!r}"]
@@ -158,6 +178,11 @@ def check_entry(
     section = page.get(entry["anchor"])
     if section is None:
         return [f"no anchor {entry['anchor']!r} in {entry['page']}"]
+    for words in entry.get("words", ()):
+        if words not in " ".join(section.text.split()):
+            complaints.append(f"{entry['anchor']} does not say {words!r}")
+    if "figure" in entry and entry["figure"] not in section.figures:
+        complaints.append(f"{entry['anchor']} does not draw {entry['figure']!r}")
     if "citation" in entry and entry["citation"] not in bib_keys:
         complaints.append(f"no citation {entry['citation']!r} in references.bib")
     elif "citation" in entry and entry["citation"] not in section.text:
@@ -204,7 +229,7 @@ def test_every_claim_has_its_place() -> None:
 
 
 def test_the_inventory_is_complete() -> None:
-    assert len(INVENTORY) == sum(STATEMENTS.values()) + 1 + 43
+    assert len(INVENTORY) == sum(STATEMENTS.values()) + 1 + 44
 
 
 # What follows tests the check itself.
@@ -225,13 +250,17 @@ TESTED = {"claim": "It is so.", "page": "book/a", "anchor": "top"} | {
     "test": "tests/pages/test_coverage.py::test_every_claim_has_its_place"
 }
 PENDING = {"claim": "It is so.", "pending": "warmup"}
+SAID = {**CITED, "words": ["Who first"]}
+ALONE = {"claim": "It is so.", "page": "book/a", "anchor": "thm", "words": ["Who first"]}
+DRAWN = {"claim": "It is so.", "page": "book/a", "anchor": "top", "figure": "fig-a"}
 
 
 def make_page(outputs: list[Any], source: str = "x") -> Page:
-    tags = {"metadata": {"tags": ["claim"]}}
+    tags = {"metadata": {"tags": ["claim"], "mystnb": {"figure": {"name": "fig-a"}}}}
     texts = [
-        "(top)=\n# Title\n\n```{prf:theorem} Name\n:label: thm\nBy {cite:t}`ba2016layer`.\n```\n",
-        "(other)=\n# Other\n",
+        "(page)=\n# Page\n\n(top)=\n## Title\n\n"
+        "```{prf:theorem} Name\n:label: thm\nWho first? {cite:t}`ba2016layer`.\n```\n",
+        "(other)=\n## Other\n",
     ]
     first, last = ({"cell_type": "markdown", "source": text, "metadata": {}} for text in texts)
     return read_sections(
@@ -243,7 +272,7 @@ PAGES = {"book/a": make_page([{}]), "book/b": make_page([]), "book/c": make_page
 PAGES |= {"book/rms_norm": make_page([])}
 
 
-@pytest.mark.parametrize("entry", [GOOD, CITED, TESTED, PENDING])
+@pytest.mark.parametrize("entry", [GOOD, CITED, TESTED, PENDING, SAID, ALONE, DRAWN])
 def test_a_good_entry_passes(entry: dict[str, str]) -> None:
     assert find_complaints({"1": entry}, PAGES, {"ba2016layer"}, {"1"}) == []
 
@@ -263,6 +292,12 @@ def test_a_good_entry_passes(entry: dict[str, str]) -> None:
         ({"1": {**GOOD, "cell": "other"}}, "1: no cell tagged 'other' in top"),
         ({"1": {**GOOD, "anchor": "other"}}, "1: no cell tagged 'claim' in other"),
         ({"1": {**CITED, "anchor": "other"}}, "1: other does not cite 'ba2016layer'"),
+        ({"1": {**GOOD, "anchor": "page"}}, "1: no cell tagged 'claim' in page"),
+        ({"1": {**CITED, "anchor": "page"}}, "1: page does not cite 'ba2016layer'"),
+        ({"1": {**CITED, "words": ["Who last"]}}, "1: thm does not say 'Who last'"),
+        ({"1": {**ALONE, "anchor": "other"}}, "1: other does not say 'Who first'"),
+        ({"1": {**ALONE, "words": []}}, "1: has ['anchor', 'page']"),
+        ({"1": {**DRAWN, "anchor": "other"}}, "1: other does not draw 'fig-a'"),
         ({"1": {**GOOD, "page": "book/b"}}, "1: no cell tagged 'claim' stores an output"),
         ({"1": {**GOOD, "page": "book/c"}}, "1: a cell tagged 'claim' holds no code"),
         (
@@ -277,3 +312,9 @@ def test_a_good_entry_passes(entry: dict[str, str]) -> None:
 def test_a_bad_entry_is_rejected(entries: dict[str, dict[str, str]], complaint: str) -> None:
     found = find_complaints(entries, PAGES, {"ba2016layer"}, {"1"})
     assert [text[: len(complaint)] for text in found] == [complaint]
+
+
+def test_a_topic_that_a_citation_settles_says_its_words() -> None:
+    complaint = "B-001-x: a cited paper is no topic; which words treat it?"
+    for entry, found in ((CITED, [complaint]), (SAID, [])):
+        assert find_complaints({"B-001-x": entry}, PAGES, {"ba2016layer"}, {"B-001-x"}) == found

@@ -70,7 +70,7 @@ def check_lstm_sums(answer: Answer) -> Grading:
             "the two products are normalized apart, and the bias comes after": (
                 norm(from_x + from_h + b)
             ),
-            "here the bias comes after the norms; inside is the variant of this page": inside,
+            "here the bias comes after the norms; inside is the authors' code": inside,
             "the bias is missing": norm(from_x) + norm(from_h),
             "the summed inputs are normalized, not x and h": norm(x) @ w.T + norm(h) @ u.T + b,
             "one mean is over all four gates, not one for each gate": sum(by_gate) + b,

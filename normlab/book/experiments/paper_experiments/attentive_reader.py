@@ -42,7 +42,7 @@ class Lstm(nn.Module):
 
     Source:
         ba2016layer, supplement, and cooijmans2017recurrent, Section 3; the bias inside the norm
-        is ours.
+        is that of kiros2016code.
     """
 
     def __init__(self, inputs: int, hidden: int, norm: StepNorm, steps: int) -> None:

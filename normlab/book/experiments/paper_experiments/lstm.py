@@ -26,8 +26,8 @@ class LstmCell(nn.Module):
             "sums with bias", all three, with the bias inside the second one: `N_x(W x + b)`.
 
     Source:
-        ba2016layer, supplement: "sums" is its LSTM, "cell" is how its DRAW model has it; the
-        bias inside is ours.
+        ba2016layer, supplement: "sums" is its LSTM, "cell" is how its DRAW model has it;
+        "sums with bias" is that of kiros2016code, which adds the same bias behind once more.
     """
 
     def __init__(self, inputs: int, hidden: int, norm: LstmNorm = "none") -> None:
