@@ -16,6 +16,7 @@ from normlab.book.experiments.deep_norm import (
     deep_training,
     depth_profiles,
     encoder_decoder,
+    encoder_decoder_training,
     equivalent_post_norm,
     first_update,
     plain_stack,
@@ -25,7 +26,7 @@ from normlab.book.experiments.deep_norm.groups import make_model
 from normlab.book.experiments.networks.transformer import make_transformer
 from normlab.book.experiments.tables import where
 from normlab.layers import LayerNorm, layer_norm
-from normlab.residual import DeepNorm, PostNorm, deep_norm_constants
+from normlab.residual import DeepNorm, PostNorm, PreNorm, deep_norm_constants
 
 DATA = Path(__file__).parents[3] / "book/_data"
 UNTIMED = settings(deadline=None)  # the first comparison of tensors imports for a second
@@ -253,16 +254,56 @@ def test_the_loop_teaches_the_plain_stack():
     assert plain_stack.teach(plain_stack.Reverser(3, alpha, beta), lr=1e-2) > 0.9
 
 
+def test_the_plain_cross_attention_is_the_block_of_the_network():
+    """With the weights of one in the other, both give the same; other readings do not."""
+    _, _, alpha, beta = deep_norm_constants(encoder_layers=3, decoder_layers=3)
+    built = encoder_decoder.EncoderDecoder("deep_norm", 3, seed=0).decoder[1]
+    plain = plain_stack.CrossAttentionBlock(16, 2, alpha, beta)
+    attention = built.sublayer.attention
+    theirs = (*attention.in_proj_weight.chunk(3), attention.out_proj.weight)
+    with torch.no_grad():
+        for layer, w in zip(
+            (plain.query, plain.key, plain.value, plain.output), theirs, strict=True
+        ):
+            assert (layer.weight.std() / w.std()).item() == pytest.approx(1, rel=0.2)  # the gains
+            layer.weight.copy_(w)
+    y, memory = rows(0, 2, 5, 16).float(), rows(1, 2, 7, 16).float()
+    expected = built(y, memory)
+    torch.testing.assert_close(plain(y, memory), expected)
+    assert not torch.allclose(plain(y, y), expected, atol=0.01)
+    plain.alpha = 1.0
+    assert not torch.allclose(plain(y, memory), expected, atol=0.01)
+
+
+def scaled_matrix(block):
+    """One that beta scales."""
+    branch = block.sublayer
+    if isinstance(branch, encoder_decoder.CrossAttention):
+        return branch.attention.out_proj.weight
+    return branch[0].weight
+
+
 def test_an_encoder_decoder_is_built_of_the_blocks_with_their_constants():
-    model = encoder_decoder.EncoderDecoder("deep_norm", 3, seed=0)
+    deep, post, pre = (
+        encoder_decoder.EncoderDecoder(group, 3, seed=0)
+        for group in ("deep_norm", "post_norm", "pre_norm")
+    )
     constants = deep_norm_constants(encoder_layers=3, decoder_layers=3)
-    assert [len(model.encoder), len(model.decoder)] == [6, 9]
-    assert {block.alpha for block in model.encoder} == {constants.encoder_alpha}
-    assert {block.alpha for block in model.decoder} == {constants.decoder_alpha}
-    plain = encoder_decoder.EncoderDecoder("post_norm", 3, seed=0)
-    assert all(isinstance(block, PostNorm) for block in (*plain.encoder, *plain.decoder))
-    sizes = [m.decoder[2].sublayer[0].weight.std().item() for m in (model, plain)]
-    assert sizes[0] / sizes[1] == pytest.approx(constants.decoder_beta, rel=0.2)
+    assert [len(deep.encoder), len(deep.decoder)] == [6, 9]
+    assert {block.alpha for block in deep.encoder} == {constants.encoder_alpha}
+    assert {block.alpha for block in deep.decoder} == {constants.decoder_alpha}
+    for other, kind in ((post, PostNorm), (pre, PreNorm)):
+        assert all(isinstance(block, kind) for block in (*other.encoder, *other.decoder))
+        # the same draws, smaller by beta
+        for ours, theirs in zip(deep.encoder, other.encoder, strict=True):
+            w = scaled_matrix(theirs)
+            torch.testing.assert_close(scaled_matrix(ours), constants.encoder_beta * w)
+        for ours, theirs in zip(deep.decoder, other.decoder, strict=True):
+            w = scaled_matrix(theirs)
+            torch.testing.assert_close(scaled_matrix(ours), constants.decoder_beta * w)
+    ends = [type(m.encoder_norm) for m in (deep, post, pre)]
+    assert ends == [nn.Identity, nn.Identity, nn.LayerNorm]
+    assert ends == [type(m.decoder_norm) for m in (deep, post, pre)]
 
 
 def test_a_decoder_sees_the_source_and_no_later_letter():
@@ -274,3 +315,29 @@ def test_a_decoder_sees_the_source_and_no_later_letter():
     changed = (model(source, later) - before).abs().amax(-1)[0]
     assert changed[:5].max() < 1e-6 < 1e-4 < changed[5]
     assert (model(other, target) - before).abs().amax(-1)[0].min() > 1e-5
+
+
+def test_a_decoder_reads_the_answer_one_place_later():
+    tokens, answer = next(encoder_decoder_training.answered_batches(6, seed=3))
+    source, read = tokens
+    assert tokens.shape == (2, 16, 6) and torch.equal(source.flip(1), answer)
+    assert (read[:, 0] == 6).all() and torch.equal(read[:, 1:], answer[:, :-1])
+    assert source.max() == 5
+
+
+def test_the_letters_come_through_the_cross_attention(monkeypatch):
+    run = encoder_decoder_training.encoder_decoder_training
+    point = {"group": "deep_norm", "lr": 6e-3, "seed": 0, "layers": 3}
+    assert run(**point)["learned_at"] is not None
+    model = encoder_decoder.EncoderDecoder
+    features = model.features
+    monkeypatch.setattr(model, "features", lambda m, source, read: features(m, 0 * source, read))
+    assert run(**point)["final_accuracy"] < 0.3
+
+
+def test_the_record_of_the_trained_encoder_decoder_agrees_with_its_curves():
+    record = DATA / "encoder_decoder_training.jsonl"
+    for o in encoder_decoder_training.encoder_decoder_training.read(record).itertuples():
+        assert o.final_accuracy == pytest.approx(statistics.fmean(o.accuracies[-10:]), abs=1e-4)
+        above = [step for step, right in enumerate(o.accuracies, 1) if right > 0.9]
+        assert o.learned_at == above[0] if above else math.isnan(o.learned_at)

@@ -13,10 +13,9 @@ from normlab.book.experiments.data.sequences import sequence_batches
 from normlab.book.experiments.networks.transformer import FeedForward
 from normlab.book.experiments.rounding import rounded
 from normlab.book.experiments.sweep import experiment
-from normlab.layers import LayerNorm
-from normlab.residual import DeepNorm, PostNorm, deep_norm_constants, deep_norm_init_
+from normlab.residual import DeepNorm, PostNorm, PreNorm, deep_norm_constants, deep_norm_init_
 
-Group = Literal["post_norm", "deep_norm"]
+Group = Literal["post_norm", "pre_norm", "deep_norm"]
 LETTERS = 8  # of the alphabet, and of a sequence
 
 
@@ -31,8 +30,8 @@ class CrossAttention(nn.Module):
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
         """Mix the tokens of the memory."""
         memory = x if memory is None else memory
-        later = torch.ones(x.shape[1], memory.shape[1], dtype=torch.bool).triu(1)
-        mask = later if self.causal else None
+        shape = x.shape[1], memory.shape[1]
+        mask = torch.ones(shape, dtype=torch.bool).triu(1) if self.causal else None
         y: Tensor = self.attention(x, memory, memory, attn_mask=mask, need_weights=False)[0]
         return y
 
@@ -41,26 +40,28 @@ class EncoderDecoder(nn.Module):
     """Encoder and decoder of equal depth; a layer of the decoder has three blocks.
 
     Shape:
-        two (N, T) of tokens to (N, T, LETTERS) logits.
+        two (N, T) of tokens, or both in one (2, N, T), to (N, T, letters) logits.
 
     Source:
         vaswani2017attention, Figure 1; wang2022deepnet, Figure 2.
     """
 
-    def __init__(self, group: Group, layers: int, *, width: int = 16, seed: int) -> None:
+    def __init__(
+        self, group: Group, layers: int, *, width: int = 16, letters: int = LETTERS, seed: int
+    ) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        constants = deep_norm_constants(encoder_layers=layers, decoder_layers=layers)
-        plain = group == "post_norm"
+        constants: Any = deep_norm_constants(encoder_layers=layers, decoder_layers=layers)
 
-        def block(sublayer: nn.Module, alpha: float | None, beta: float | None) -> nn.Module:
-            assert alpha is not None and beta is not None
-            deep_norm_init_(sublayer, 1.0 if plain else beta)
-            norm = LayerNorm(width)
-            return PostNorm(sublayer, norm) if plain else DeepNorm(sublayer, norm, alpha=alpha)
+        def block(sublayer: nn.Module, alpha: float, beta: float) -> nn.Module:
+            deep_norm_init_(sublayer, beta if group == "deep_norm" else 1.0)
+            norm = nn.LayerNorm(width)
+            if group == "deep_norm":
+                return DeepNorm(sublayer, norm, alpha=alpha)
+            return (PreNorm if group == "pre_norm" else PostNorm)(sublayer, norm)
 
-        self.tokens = nn.Embedding(LETTERS + 1, width)  # the last one begins a sequence
-        self.positions = nn.Embedding(LETTERS, width)
+        self.tokens = nn.Embedding(letters + 1, width)  # the last one begins a sequence
+        self.positions = nn.Embedding(letters, width)
         self.encoder = nn.ModuleList(
             block(sublayer, *constants[:2])
             for _ in range(layers)
@@ -75,7 +76,11 @@ class EncoderDecoder(nn.Module):
                 FeedForward(width, 2 * width),
             )
         )
-        self.head = nn.Linear(width, LETTERS)
+        # a stack of Pre-LN ends with a norm of its own
+        self.encoder_norm, self.decoder_norm = (
+            nn.LayerNorm(width) if group == "pre_norm" else nn.Identity() for _ in range(2)
+        )
+        self.head = nn.Linear(width, letters)
 
     def features(self, source: Tensor, target: Tensor) -> Tensor:
         """What the output layer reads, (N, T, D)."""
@@ -83,12 +88,15 @@ class EncoderDecoder(nn.Module):
         memory, y = self.tokens(source) + places, self.tokens(target) + places  # (N, T, D)
         for block in self.encoder:
             memory = block(memory)
+        memory = self.encoder_norm(memory)
         for i, block in enumerate(self.decoder):
             y = block(y, memory) if i % 3 == 1 else block(y)
-        return y
+        return self.decoder_norm(y)
 
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+    def forward(self, source: Tensor, target: Tensor | None = None) -> Tensor:
         """Compute the logits."""
+        if target is None:
+            source, target = source
         logits: Tensor = self.head(self.features(source, target))
         return logits
 

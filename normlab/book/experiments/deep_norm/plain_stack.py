@@ -29,6 +29,27 @@ class Reverser(nn.Module):
         return self.head(self.blocks(self.norm(self.tokens(x) + self.places)))
 
 
+class CrossAttentionBlock(nn.Module):
+    """The block in which a decoder's y (N, T, D) reads an encoder's memory (N, S, D)."""
+
+    def __init__(self, width, heads, alpha, beta, norm=nn.LayerNorm):
+        super().__init__()
+        self.heads, self.alpha, self.norm = heads, alpha, norm(width)
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+        for layer in (self.query, self.key, self.value, self.output):
+            gain = 1.0 if layer in (self.query, self.key) else beta
+            nn.init.xavier_normal_(layer.weight, gain)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, y, memory):
+        q, k, v = (
+            layer(given).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (N, heads, *, D/heads)
+            for layer, given in ((self.query, y), (self.key, memory), (self.value, memory))
+        )
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+        return self.norm(self.alpha * y + self.output(mixed.flatten(2)))  # (N, T, D)
+
+
 def teach(model, *, lr, seed=0):
     """Teach a model to reverse sequences; give the share of right letters in the last ten steps."""
     optimizer = make_optimizer(model, lr=lr)
