@@ -79,6 +79,7 @@ def names_of_the_formulas() -> dict[str, Any]:
         "total": lambda a: a.sum(0),
         **{"norm": norm, "f": torch.tanh, "F": torch.tanh, "alpha": 2.0},
         **{"attention": torch.tanh, "self_attention": torch.tanh, "feed_forward": torch.tanh},
+        **{"branch": torch.tanh},
         **{"cross_attention": torch.add, "memory": x, "y": x},
     }
 

@@ -16,7 +16,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 
 from normlab.book.plotting.style import make_axes, norm_style
-from normlab.norms import NORMS, label_cells, label_parameters
+from normlab.norms import NORMS, find_norm, label_cells, label_parameters
 
 Layout = Literal["channels", "tokens"]
 
@@ -41,15 +41,14 @@ def plot_shared_cells(
 
     Args:
         ax: drawn on and returned.
-        name: a key of :data:`normlab.norms.NORMS`, of a norm without groups.
+        name: a key of :data:`normlab.norms.NORMS`; a norm over groups has one here.
         shape: two axes draw a table, in whose cells stand the numbers of their means; three
             draw a block: first axis into the page, second to the right, third downward. Of
             more than three, the third and the following are drawn as one.
         normalized_ndim: length of `normalized_shape`, for norms of kind "shape".
         highlight: number of the mean whose cells are filled.
         parameters: number of a weight; the cells that it multiplies are marked with a dot.
-        axis_names: one per drawn axis; ("N", "D") or ("N", "C", "positions") by default. The
-            rows of a table may have an empty one.
+        axis_names: one per drawn axis; ("N", "D") or ("N", "C", "positions") by default.
         order: the axes of `shape` in the order in which they are drawn; as they stand by default.
         framed: first and second index, as drawn, of cells that get a thick frame.
 
@@ -58,7 +57,9 @@ def plot_shared_cells(
             numbers no cell.
     """
     order = range(len(shape)) if order is None else order
-    labels = label_cells(name, shape, normalized_ndim=normalized_ndim).transpose(order)
+    num_groups = 1 if find_norm(name).grouped else None
+    labels = label_cells(name, shape, num_groups=num_groups, normalized_ndim=normalized_ndim)
+    labels = labels.transpose(order)
     weights = None
     if parameters is not None:
         weights = label_parameters(name, shape, normalized_ndim=normalized_ndim).transpose(order)
@@ -192,9 +193,8 @@ def _draw(
     collection.set_gid("cells")
     ax.add_collection(collection)
     if framed is not None:
-        _frame(
-            ax, [face for face, cell in zip(faces, cells, strict=True) if (*cell[:2],) == framed]
-        )
+        inside = [face for face, cell in zip(faces, cells, strict=True) if (*cell[:2],) == framed]
+        _frame(ax, inside)
     centers = np.array([face.mean(axis=0) for face in faces])
     if labels.ndim == 2:
         for (x, y), number, color in zip(centers, labels[index], fill, strict=True):

@@ -121,7 +121,7 @@ def plot_moved(
         ax.plot(rings, at, "o", ms=7, mfc="white", mec="#555555", mew=1)
     for row, now in ((1, x), (0, y)):
         ax.plot(now, np.full_like(now, row), "o", ms=9, color=color, mec="white")
-    ax.set_yticks([BEFORE, 0, 1], ["before", "outputs", "inputs"])
+    ax.set_yticks([BEFORE, 0, 1], ["outputs\nbefore", "outputs", "inputs"])
     ax.set_ylim(BEFORE - 0.25, 1.25)
     ax.grid(visible=False, axis="y")
     return ax

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from normlab.book.experiments.data import numerals
-from normlab.book.experiments.layer_norm import norm_speed, tiny_gpt
+from normlab.book.experiments.layer_norm import tiny_gpt
 from normlab.book.experiments.layer_norm.published_classes import (
     AnnotatedLayerNorm,
     EpsOutsideLayerNorm,
@@ -98,9 +98,3 @@ def test_the_written_out_classes_have_the_mistakes_that_they_are_shown_for():
     torch.testing.assert_close(outside, centered / (std + 1e-4))
     annotated = AnnotatedLayerNorm(4, eps=1e-4)(x)
     torch.testing.assert_close(annotated, centered / (std * (4 / 3) ** 0.5 + 1e-4))
-
-
-def test_both_norms_are_timed(monkeypatch):
-    monkeypatch.setattr(norm_speed, "NUMBERS", 64)
-    found = norm_speed.norm_speed(8, 0)
-    assert min(found["batch_ms"], found["layer_ms"], found["ratio"]) > 0

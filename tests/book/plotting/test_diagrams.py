@@ -273,3 +273,9 @@ def test_rows_of_a_table_may_have_no_name(ax: Any) -> None:
     assert [t.get_text() for t in ax.texts if "→" in t.get_text() or "←" in t.get_text()] == [
         "features →"
     ]
+
+
+def test_a_norm_over_groups_has_one_group(ax: Any) -> None:
+    plot_shared_cells(ax, "group_norm", (4, 6, 5))
+    labels = label_cells("group_norm", (4, 6, 5), num_groups=1)
+    assert dark(ax, "group_norm").sum() == (visible(labels) == 0).sum()
