@@ -27,7 +27,8 @@ BOOK = ROOT / "book"
 STATEMENTS = {"000": 29, "001": 29, "002": 7, "003": 26, "004": 14, "005": 3}
 CONTENTS = {
     "002": "ok",
-    "B-000": "problem drawbacks authors comparison pseudocode data results models source backward references",
+    "B-000": "problem drawbacks authors comparison pseudocode data results models source backward "
+    "references",
     "B-001": "axes derivation listing rms deepnorm warmup survey differences figures",
     "B-002": "limits derivation gain properties diagram",
     "B-003": "whitening shift frame batch layer power weights data proofs",
@@ -170,7 +171,8 @@ def check_entry(
         return [f"pending, but {chapter} is written"] if f"book/{chapter}" in pages else []
     places = [{"page", "anchor", kind} for kind in KINDS]
     if keys not in places and not (keys == {"page", "anchor"} and entry.get("words")):
-        return [f"has {sorted(keys)}; expected pending, or page, anchor and words or one of {KINDS}"]
+        expected = f"pending, or page, anchor, and words or one of {KINDS}"
+        return [f"has {sorted(keys)}; expected {expected}"]
     page = pages.get(entry["page"])
     if page is None:
         return [f"no page {entry['page']!r}"]
