@@ -109,10 +109,10 @@ def read_sections(cells: list[dict[str, Any]]) -> dict[str, Section]:
     open_ones: dict[str, int] = {}  # label -> level of its heading
     for cell in cells:
         if cell["cell_type"] == "code":
-            for label, tag in product(open_ones, cell["metadata"].get("tags", ())):
-                sections[label].tagged.setdefault(tag, []).append(cell)
-            for label in open_ones:
-                sections[label].figures |= {figure_of(cell)}
+            for anchor, tag in product(open_ones, cell["metadata"].get("tags", ())):
+                sections[anchor].tagged.setdefault(tag, []).append(cell)
+            for anchor in open_ones:
+                sections[anchor].figures |= {figure_of(cell)}
             continue
         waiting: list[str] = []  # labels that stand before a heading
         for line in without_listings("".join(cell["source"])):
