@@ -17,6 +17,7 @@ from normlab.checks.inspection.candidates import (
     is_scripted,
     may_be_norm,
 )
+from normlab.checks.inspection.foreign import REFUSALS, first_line, is_dense
 from normlab.checks.inspection.model_run import FoundNorm, ModelRun
 from normlab.checks.inspection.report import Norm
 from normlab.checks.inspection.statistics import Division
@@ -47,7 +48,7 @@ def recognize(run: ModelRun, progress: Callable[[int, int], None] | None = None)
             and not run.has_inside(name)
             and not any(True for _ in module.children())
         ):
-            run.unknown[name] = "it was not given a tensor as an argument"
+            run.unknown[name] = "it was given no dense tensor as an argument"
     for function in trace.functions.values():
         if not run.is_inside(function.owner):
             _look_at_function(function, run, known)
@@ -145,7 +146,7 @@ class Kinds:
 
         One that takes its input alone needs fewer samples and positions.
         """
-        sizes = {size for t in tensors_of(layer).values() for size in t.shape}
+        sizes = {size for t in _dense(layer).values() for size in t.shape}
         if not sizes & {*shape[1:]}:  # nothing tells its width, which is that of the model
             sizes |= {shape[1], shape[-1]} if len(shape) > 1 else set()
         small = small_shape(shape, sizes) if alone else shape
@@ -175,8 +176,8 @@ class Kinds:
                         record and record.trailing and cut & set(found.reduced_axes or ())
                     ):
                         found = identify(clean, shape=shape)
-        except ValueError as error:
-            return None, f"it could not be probed: {str(error).partition('. Pass')[0]}"
+        except REFUSALS as error:
+            return None, f"it could not be probed: {first_line(error).partition('. Pass')[0]}"
         return found, found.reasons.get("family", "")
 
 
@@ -207,7 +208,12 @@ def _key(layer: nn.Module) -> Any:
         parts.append((name, type(part), code, options, id(part) if own else 0))
     tensors = tuple(
         (name, tuple(t.shape), t.dtype, t.device, float(t.detach()) if t.numel() == 1 else None)
-        for name, t in sorted(tensors_of(layer).items())
+        for name, t in sorted(_dense(layer).items())
         if t.is_floating_point()
     )
-    return tuple(parts), tensors
+    others = tuple(id(t) for t in tensors_of(layer).values() if not is_dense(t))
+    return tuple(parts), tensors, others
+
+
+def _dense(layer: nn.Module) -> dict[str, Tensor]:
+    return {name: t for name, t in tensors_of(layer).items() if is_dense(t)}

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from normlab.checks.inspection.foreign import REFUSALS, read_entries
 from normlab.checks.probing.arguments import tensors_in
 
 # What fills a tensor uses nothing of what was in it.
@@ -245,7 +246,11 @@ class Divisions(TorchDispatchMode):
 def _is_whole(tensor: Tensor) -> bool:
     """Whether it holds tokens, positions, or a mask, and no measurements."""
     if tensor.is_floating_point():
-        return bool(((tensor == 0) | (tensor == 1)).all())
+        try:
+            held = read_entries(tensor)
+        except REFUSALS:
+            return False
+        return bool(((held == 0) | (held == 1)).all())
     return tensor.dtype != torch.uint8 and not tensor.is_complex()
 
 

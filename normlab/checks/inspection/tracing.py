@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from normlab.checks.inspection.candidates import may_be_norm
+from normlab.checks.inspection.foreign import address, first_line, is_dense, storage
 from normlab.checks.inspection.statistics import Division, Divisions
 from normlab.checks.probing.arguments import Arguments, Path, Slot, first_tensor, tensors_in
 from normlab.checks.probing.state import preserve_buffers
@@ -119,13 +120,6 @@ def _layout(x: Tensor) -> Layout:
     return Layout(x.data_ptr(), tuple(x.stride()), tuple(x.shape), x._version)
 
 
-def _address(x: Tensor) -> int:
-    try:
-        return x.data_ptr() if x.layout == torch.strided else 0
-    except RuntimeError:  # inside of torch.vmap there is none
-        return 0
-
-
 class _Functions(TorchFunctionMode):
     """Sees every function of torch that a model calls."""
 
@@ -142,16 +136,16 @@ class _Functions(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         found = first_tensor(args, kwargs)
-        is_norm = name in NORM_CALLS and found is not None and _address(found[1]) != 0
+        is_norm = name in NORM_CALLS and found is not None and address(found[1]) != 0
         with self._hidden(is_norm or name in _COMPARISONS):
             result = func(*args, **kwargs)
         if name not in _READS:
             here = self.stack[-1] if self.stack else ""
             for _, tensor in tensors_in((args, kwargs)):
-                address = _address(tensor)
+                place = address(tensor)
                 if isinstance(tensor, nn.Parameter):
-                    self.trace.parameters.add(address)
-                self.trace.uses.setdefault(address, set()).add(here)
+                    self.trace.parameters.add(place)
+                self.trace.uses.setdefault(place, set()).add(here)
             if is_norm and found is not None:
                 self._note(func, name, here, found, Arguments.without(found[0], args, kwargs))
         return result
@@ -172,7 +166,7 @@ class _Functions(TorchFunctionMode):
         self, func: Any, name: str, here: str, found: tuple[Slot, Tensor], rest: Arguments
     ) -> None:
         label, x = f"{here}.{name}()" if here else f"{name}()", found[1]
-        of_weights = isinstance(x, nn.Parameter) or x.untyped_storage().data_ptr() in self.weights
+        of_weights = isinstance(x, nn.Parameter) or storage(x) in self.weights
         if self.divisions is not None:
             of_weights = of_weights or self.divisions.is_of_weights(x)
         call = FunctionCall(label, here, func, rest, tuple(x.shape), of_weights)
@@ -190,7 +184,7 @@ def _watched(model: nn.Module, example: Example, *, operators: bool) -> Iterator
     trace, stack = Trace(), [""]
     given = (tensor for _, tensor in tensors_in((example.args, example.kwargs)))
     divisions = Divisions(model, given, stack) if operators else None
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    weights = {storage(p) for p in model.parameters()} - {0}
 
     def enter(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         stack.append(name)
@@ -227,7 +221,7 @@ def _record(
     divisions: Divisions | None,
 ) -> None:
     found = first_tensor(args, kwargs)
-    if found is None or found[1].layout != torch.strided:
+    if found is None or not is_dense(found[1]):
         return
     slot, x = found
     small = not any(True for _ in module.children())  # containers are not compared
@@ -239,7 +233,7 @@ def _record(
     if name in trace.calls:
         return
     trace.kept.append(x)
-    tensors = [(p, t) for p, t in tensors_in(output) if t.is_floating_point()]
+    tensors = [(p, t) for p, t in tensors_in(output) if t.is_floating_point() and is_dense(t)]
     same = [(p, t) for p, t in tensors if t.shape == x.shape]
     first = same or tensors
     path, y = first[0] if first else (None, None)
@@ -277,7 +271,7 @@ def trace_model(
     Raises:
         ValueError: the model raises in both modes.
     """
-    device = next((p.device.type for p in model.parameters()), "cpu")
+    device = next((p.device.type for p in model.parameters() if not p.is_meta), "cpu")
     errors: list[Exception] = []
     modes = [(m, m.training) for m in model.modules()]
     watched = (False,) if half else (True, False)  # a model may raise because it is watched
@@ -297,7 +291,7 @@ def trace_model(
             for module, mode in modes:
                 module.training = mode
         trace.as_it_is = not evaluate
-        first = str(errors[0]).partition("\n")[0] if errors else ""
+        first = first_line(errors[0]) if errors else ""
         if evaluate and notes is not None:
             notes.append(f"run in evaluation mode, because it raises as it is: {first}")
         if not (operators or half) and notes is not None:

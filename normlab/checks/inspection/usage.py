@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from normlab.checks.inspection.candidates import has_matrices, is_named_norm, is_scripted
+from normlab.checks.inspection.foreign import address
 from normlab.checks.inspection.model_run import Found, FoundNorm, ModelRun, of_each_norm
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -18,7 +19,7 @@ def unused_norm(run: ModelRun) -> Found:
         leaf = not any(True for _ in module.children())
         if name in entered or is_scripted(module) or not leaf or isinstance(module, nn.Identity):
             continue
-        used = any(p.data_ptr() in run.trace.parameters for p in module.parameters())
+        used = any(address(p) in run.trace.parameters for p in module.parameters())
         if used or has_matrices(module) or not is_named_norm(name, module):
             continue
         owner = name.rpartition(".")[0]
