@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from normlab.checks.inspection import biases, conformance, devices, padding, rules, usage
+from normlab.checks.inspection import (
+    biases,
+    conformance,
+    devices,
+    finiteness,
+    padding,
+    rules,
+    usage,
+)
 from normlab.checks.inspection.model_run import Found, ModelRun
 from normlab.checks.inspection.report import Severity
 
@@ -24,6 +32,7 @@ class Rule:
 _RULES = (
     Rule("error", "debugging#debugging-nan", rules.not_finite, needs_norms=False),
     Rule("error", "debugging#debugging-nan", rules.negative_variance, needs_norms=False),
+    Rule("error", "debugging#debugging-nan", finiteness.nan_output, needs_norms=False),
     Rule("warning", "debugging#debugging-save", rules.stale_statistics),
     Rule("warning", "debugging#debugging-batch-of-one", rules.batch_of_one),
     Rule("warning", "numerics_further#numerics-one", rules.one_element),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 
 import torch
@@ -51,6 +52,11 @@ def read_entries(tensor: Tensor) -> Tensor:
     if held.is_complex():
         held = torch.view_as_real(held.resolve_conj())
     return held.float() if held.is_floating_point() and held.dtype.itemsize == 1 else held
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all entries are; a sum that is finite says so sooner than a look at each."""
+    return math.isfinite(float(tensor.sum())) or bool(torch.isfinite(tensor).all())
 
 
 def describe(tensor: Tensor) -> str:

@@ -15,7 +15,7 @@ from normlab.checks.fingerprint import Fingerprint
 from normlab.checks.inspection.foreign import read_entries
 from normlab.checks.inspection.report import Norm
 from normlab.checks.inspection.state import State
-from normlab.checks.inspection.tracing import Example, ModuleCall, Trace, run_once
+from normlab.checks.inspection.tracing import Example, ModuleCall, Trace, in_mode, run_once
 from normlab.checks.probing.arguments import tensors_in
 from normlab.checks.probing.state import preserve_buffers
 
@@ -83,8 +83,12 @@ class ModelRun:
 
     def outputs(self) -> list[Tensor]:
         """All floating tensors that the model gives; none where it raises. Buffers are put back."""
-        # it may have run in evaluation mode only
-        with preserve_buffers([self.model]), contextlib.suppress(Exception):
+        evaluate = not self.trace.as_it_is
+        with (
+            preserve_buffers([self.model]),
+            in_mode(self.model, evaluate=evaluate),
+            contextlib.suppress(Exception),
+        ):
             output = run_once(self.model, self.example)
             found = (t for _, t in tensors_in(output) if t.is_floating_point())
             return [read_entries(t).double() for t in found]

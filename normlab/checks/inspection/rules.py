@@ -25,7 +25,7 @@ def not_finite(run: ModelRun) -> Found:
 
     The infinities of a mask do not.
     """
-    for path, name in _spoiled(run):
+    for path, name in spoiled_state(run):
         yield (
             (path,),
             f"{name} has entries that are NaN or infinite. Load an earlier state and look for "
@@ -33,7 +33,7 @@ def not_finite(run: ModelRun) -> Found:
         )
 
 
-def _spoiled(run: ModelRun) -> list[tuple[str, str]]:
+def spoiled_state(run: ModelRun) -> list[tuple[str, str]]:
     """Parameters and running statistics that are not finite, and buffers that reach the output."""
     sure, others = list[tuple[str, str]](), list[tuple[str, str]]()
     for path, name in run.state.not_finite:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor, nn
 
-from normlab.checks.inspection.foreign import REFUSALS, describe, read_entries
+from normlab.checks.inspection.foreign import REFUSALS, describe, is_finite, read_entries
 from normlab.checks.probing.state import copied
 
 Place = tuple[str, str]  # path of a module, name of its tensor
@@ -59,15 +57,10 @@ def read_state(model: nn.Module) -> State:
 def _look_at(state: State, place: Place, held: Tensor) -> None:
     if not held.is_floating_point():
         return
-    if not _is_finite(held):
+    if not is_finite(held):
         state.not_finite.append(place)
     elif "running" in place[1] and "var" in place[1] and bool((held < 0).any()):
         state.negative.append(place)
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    """Whether all entries are; a sum that is finite says so sooner than a look at each."""
-    return math.isfinite(float(tensor.sum())) or bool(torch.isfinite(tensor).all())
 
 
 def _is_fresh(tensors: dict[str, Tensor]) -> bool:

@@ -15,7 +15,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from normlab.checks.inspection.candidates import may_be_norm
-from normlab.checks.inspection.foreign import address, first_line, is_dense, storage
+from normlab.checks.inspection.foreign import (
+    REFUSALS,
+    address,
+    first_line,
+    is_dense,
+    read_entries,
+    storage,
+)
 from normlab.checks.inspection.statistics import Division, Divisions
 from normlab.checks.probing.arguments import Arguments, Path, Slot, first_tensor, tensors_in
 from normlab.checks.probing.state import preserve_buffers
@@ -112,6 +119,7 @@ class Trace:
     parameters: set[int] = field(default_factory=set)
     #: by address of a tensor, the modules that use it
     uses: dict[int, set[str]] = field(default_factory=dict)
+    gives_nan: bool = False  #: whether its output has NaN
     #: all tensors that were seen, so that no address is used twice
     kept: list[Tensor] = field(default_factory=list)
 
@@ -252,6 +260,28 @@ def _record(
     )
 
 
+def has_nan(value: Any) -> bool:
+    """Whether a tensor in lists, tuples and mappings has NaN."""
+    for _, tensor in tensors_in(value):
+        with contextlib.suppress(*REFUSALS):
+            if bool(read_entries(tensor).isnan().any()):
+                return True
+    return False
+
+
+@contextlib.contextmanager
+def in_mode(model: nn.Module, *, evaluate: bool) -> Iterator[None]:
+    """Its modules as they are, or all in evaluation mode."""
+    modes = [(m, m.training) for m in model.modules()]
+    try:
+        if evaluate:
+            model.eval()
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
 def run_once(model: nn.Module, example: Example, *, seed: int = 0) -> Any:
     """The output of a model, with the same random numbers each time."""
     torch.manual_seed(seed)
@@ -273,24 +303,19 @@ def trace_model(
     """
     device = next((p.device.type for p in model.parameters() if not p.is_meta), "cpu")
     errors: list[Exception] = []
-    modes = [(m, m.training) for m in model.modules()]
     watched = (False,) if half else (True, False)  # a model may raise because it is watched
     for evaluate, operators in itertools.product((False, True), watched):
-        if evaluate:
-            model.eval()
         try:
             with (
+                in_mode(model, evaluate=evaluate),
                 _watched(model, example, operators=operators) as trace,
                 torch.autocast(device, torch.bfloat16, enabled=half, cache_enabled=False),
             ):
-                run_once(model, example)
+                output = run_once(model, example)
         except Exception as error:  # a model may fail in any way
             errors.append(error)
             continue
-        finally:
-            for module, mode in modes:
-                module.training = mode
-        trace.as_it_is = not evaluate
+        trace.as_it_is, trace.gives_nan = not evaluate, has_nan(output)
         first = first_line(errors[0]) if errors else ""
         if evaluate and notes is not None:
             notes.append(f"run in evaluation mode, because it raises as it is: {first}")
