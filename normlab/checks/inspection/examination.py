@@ -104,6 +104,7 @@ def doctor(
         reasons=run.unknown,
         notes=notes,
         no_statistics=run.no_statistics,
+        frozen=run.frozen,
         of_weights=list(dict.fromkeys(run.of_weights)),
         peak_memory=peak(),
     )

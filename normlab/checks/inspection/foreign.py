@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import textwrap
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from normlab.checks.probing.arguments import tensors_in
 
 # what is raised where a kind of tensor does not know an operator
 REFUSALS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError)
@@ -43,8 +47,6 @@ def read_entries(tensor: Tensor) -> Tensor:
         raise RuntimeError("on the meta device there are no values")
     if held.layout == torch.sparse_coo:
         held = held.coalesce()
-    if held.layout == torch._mkldnn:  # type: ignore[attr-defined]
-        held = held.to_dense()
     if held.layout != torch.strided or held.is_nested:
         held = held.values()
     if held.is_quantized:
@@ -52,6 +54,15 @@ def read_entries(tensor: Tensor) -> Tensor:
     if held.is_complex():
         held = torch.view_as_real(held.resolve_conj())
     return held.float() if held.is_floating_point() and held.dtype.itemsize == 1 else held
+
+
+def has_nan(value: Any) -> bool:
+    """Whether a tensor in lists, tuples and mappings has NaN."""
+    for _, tensor in tensors_in(value):
+        with contextlib.suppress(*REFUSALS):
+            if bool(read_entries(tensor).isnan().any()):
+                return True
+    return False
 
 
 def is_finite(tensor: Tensor) -> bool:

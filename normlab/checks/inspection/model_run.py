@@ -75,6 +75,7 @@ class ModelRun:
     of_weights: list[str] = field(default_factory=list)  #: paths of modules that normalize a weight
     #: paths of modules that are named like norms and take no statistics
     no_statistics: list[str] = field(default_factory=list)
+    frozen: list[str] = field(default_factory=list)  #: paths of batch norms that only evaluate
     #: path of what is a norm up to scale -> its layer, shape of its input, axes it reduces
     misscaled: dict[str, tuple[nn.Module, tuple[int, ...], tuple[int, ...]]] = field(
         default_factory=dict
@@ -83,10 +84,9 @@ class ModelRun:
 
     def outputs(self) -> list[Tensor]:
         """All floating tensors that the model gives; none where it raises. Buffers are put back."""
-        evaluate = not self.trace.as_it_is
         with (
             preserve_buffers([self.model]),
-            in_mode(self.model, evaluate=evaluate),
+            in_mode(self.model, as_it_is=self.trace.as_it_is),
             contextlib.suppress(Exception),
         ):
             output = run_once(self.model, self.example)
@@ -102,8 +102,8 @@ class ModelRun:
     @property
     def known(self) -> list[str]:
         """Paths of what is a norm or looks like one."""
-        modules = (norm.path for norm in self.norms)
-        return [*modules, *(norm.module for norm in self.functions), *self.unknown]
+        named = [norm.path for norm in self.norms] + [norm.module for norm in self.functions]
+        return [*named, *self.unknown, *self.frozen]
 
     def has_inside(self, name: str) -> bool:
         """Whether a norm, or what looks like one, lies inside of this module."""

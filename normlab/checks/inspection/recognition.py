@@ -92,7 +92,10 @@ def _look_at(call: ModuleCall, run: ModelRun, known: Kinds) -> None:
             run.norms.append(FoundNorm(call.name, call.module, call, layer, fingerprint))
             return
     if fingerprint is not None and fingerprint.reduced_axes == ():
-        if named:
+        kept = {name.rpartition(".")[2] for name in tensors_of(call.module)}
+        if {"running_mean", "running_var"} <= kept:
+            run.frozen.append(call.name)
+        elif named:
             run.no_statistics.append(call.name)
         return
     resembles = fingerprint is not None and fingerprint.resembles_norm
@@ -211,8 +214,7 @@ def _key(layer: nn.Module) -> Any:
         for name, t in sorted(_dense(layer).items())
         if t.is_floating_point()
     )
-    others = tuple(id(t) for t in tensors_of(layer).values() if not is_dense(t))
-    return tuple(parts), tensors, others
+    return tuple(parts), tensors
 
 
 def _dense(layer: nn.Module) -> dict[str, Tensor]:

@@ -15,14 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from normlab.checks.inspection.candidates import may_be_norm
-from normlab.checks.inspection.foreign import (
-    REFUSALS,
-    address,
-    first_line,
-    is_dense,
-    read_entries,
-    storage,
-)
+from normlab.checks.inspection.foreign import address, first_line, has_nan, is_dense, storage
 from normlab.checks.inspection.statistics import Division, Divisions
 from normlab.checks.probing.arguments import Arguments, Path, Slot, first_tensor, tensors_in
 from normlab.checks.probing.state import preserve_buffers
@@ -260,21 +253,12 @@ def _record(
     )
 
 
-def has_nan(value: Any) -> bool:
-    """Whether a tensor in lists, tuples and mappings has NaN."""
-    for _, tensor in tensors_in(value):
-        with contextlib.suppress(*REFUSALS):
-            if bool(read_entries(tensor).isnan().any()):
-                return True
-    return False
-
-
 @contextlib.contextmanager
-def in_mode(model: nn.Module, *, evaluate: bool) -> Iterator[None]:
+def in_mode(model: nn.Module, *, as_it_is: bool) -> Iterator[None]:
     """Its modules as they are, or all in evaluation mode."""
     modes = [(m, m.training) for m in model.modules()]
     try:
-        if evaluate:
+        if not as_it_is:
             model.eval()
         yield
     finally:
@@ -307,7 +291,7 @@ def trace_model(
     for evaluate, operators in itertools.product((False, True), watched):
         try:
             with (
-                in_mode(model, evaluate=evaluate),
+                in_mode(model, as_it_is=not evaluate),
                 _watched(model, example, operators=operators) as trace,
                 torch.autocast(device, torch.bfloat16, enabled=half, cache_enabled=False),
             ):

@@ -62,7 +62,7 @@ SPOILED = {
     "two infinities": (
         through(lambda x: x * torch.inf, Step(lambda x: x - x)),
         "2",
-        "first such output is that of 1",
+        "not all finite",
     ),
     "in place": (through(lambda x: x.mul_(-1).sub_(9).sqrt_()), "1", "all finite"),
     "a block's code": (nn.Sequential(Between(last=False)), "0", "between 0.first and 0.second"),
@@ -72,7 +72,7 @@ SPOILED = {
     "half": (
         nn.Sequential(Step(lambda x: (1e4 * x).half()), Step(lambda x: x * x), Step(torch.sin)),
         "2",
-        "first such output is that of 1",
+        "not all finite",
     ),
 }
 

@@ -8,13 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from normlab.checks.inspection.foreign import REFUSALS, read_entries
+from normlab.checks.inspection.foreign import REFUSALS, has_nan, read_entries
 from normlab.checks.inspection.model_run import Found, ModelRun
 from normlab.checks.inspection.rules import spoiled_state
-from normlab.checks.inspection.tracing import has_nan
 from normlab.checks.probing.arguments import tensors_in
-
-_INFINITE = "not all finite"
 
 
 def nan_output(run: ModelRun) -> Found:
@@ -51,7 +48,6 @@ class _Watch:
         self.found = self.in_example = False
         self.open: list[tuple[str, str]] = []  # paths of the modules that run, and their inputs
         self.last = self.given = ""  # path of the module whose call ended last, and its output
-        self.infinite = ""  # path of the first module with an infinity in its output
 
     def enter(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         if not self.found and has_nan((args, kwargs)):
@@ -74,11 +70,8 @@ class _Watch:
             given = self.given if inside and self.given else taken
             self._say(name, f"is in the output of this module{behind}", given)
         self.last, self.given = name, _describe(f"the output of {name}", output)
-        self.infinite = self.infinite or (name if _INFINITE in self.given else "")
 
     def _say(self, module: str, where: str, given: str) -> None:
-        if _INFINITE in given and self.infinite:
-            given += f" (the first such output is that of {self.infinite})"
         self.module, self.sentence = module, f"The first {where}; {given}"
 
 
@@ -88,7 +81,7 @@ def _describe(what: str, value: Any) -> str:
         with contextlib.suppress(*REFUSALS):
             held = read_entries(tensor).float()
             if tensor.is_floating_point():
-                kind = "all finite" if bool(held.isfinite().all()) else _INFINITE
+                kind = "all finite" if bool(held.isfinite().all()) else "not all finite"
                 sizes = f"{float(held.min()):.3g} to {float(held.max()):.3g}, {kind}"
                 return f"{what}, of shape {tuple(tensor.shape)}, has entries from {sizes}"
     return f"{what} has no floating numbers"
