@@ -24,11 +24,6 @@ def address(tensor: Tensor) -> int:
         return 0
 
 
-def storage(tensor: Tensor) -> int:
-    """Where the memory begins that it shares with its views; 0 where that cannot be said."""
-    return tensor.untyped_storage().data_ptr() if address(tensor) else 0
-
-
 def is_dense(tensor: Tensor) -> bool:
     """Whether sizes and strides say where in memory each of its entries lies."""
     if tensor.layout != torch.strided or tensor.is_nested:

@@ -122,8 +122,10 @@ def _list_division(division: Division, run: ModelRun) -> None:
     if division.of_weights:
         run.of_weights.append(division.owner)
         return
-    places = ", ".join(division.lines)
-    run.unknown[division.name] = f"it divides by a statistic of its own input, at {places}"
+    reason = f"it divides by a statistic of its own input, at {', '.join(division.lines)}"
+    said = {name.rpartition(".")[0] for name, other in run.unknown.items() if other == reason}
+    if division.owner not in said:
+        run.unknown[division.name] = reason
 
 
 def small_shape(shape: tuple[int, ...], kept: set[int]) -> tuple[int, ...]:

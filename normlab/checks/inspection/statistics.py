@@ -37,6 +37,7 @@ _MOVED = {
 }
 # Shares of a whole: what is divided by their sum is a distribution, and no norm.
 _SHARES = {"exp", "exp2", "sigmoid", "softplus", "_softmax", "_safe_softmax"}
+_SUMS = {"sum", "scatter_add", "scatter_reduce", "index_add"}
 _STAY_SHARES = _MOVED | {"add", "mul", "div", "where", "clamp", "clamp_min", "topk", "sort"}
 # Operators that normalize by themselves.
 _NORMALIZE = {
@@ -209,7 +210,7 @@ class Divisions(TorchDispatchMode):
                 return _Origin(self._fresh(name, known))
         pairs = itertools.combinations(known, 2)
         related = len(known) == 1 or any(one.values & other.values for one, other in pairs)
-        of_shares = name in _SHARES or (known[0].shares and name == "sum")
+        of_shares = name in _SHARES or (name in _SUMS and any(one.shares for one in known))
         sources = _NONE
         if related and not of_shares:
             sources = sources.union(*(self._all_sources(origin) for origin in known))

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from normlab.checks.inspection.candidates import may_be_norm
-from normlab.checks.inspection.foreign import address, first_line, has_nan, is_dense, storage
+from normlab.checks.inspection.foreign import address, first_line, has_nan, is_dense
 from normlab.checks.inspection.statistics import Division, Divisions
 from normlab.checks.probing.arguments import Arguments, Path, Slot, first_tensor, tensors_in
 from normlab.checks.probing.state import preserve_buffers
@@ -167,7 +167,7 @@ class _Functions(TorchFunctionMode):
         self, func: Any, name: str, here: str, found: tuple[Slot, Tensor], rest: Arguments
     ) -> None:
         label, x = f"{here}.{name}()" if here else f"{name}()", found[1]
-        of_weights = isinstance(x, nn.Parameter) or storage(x) in self.weights
+        of_weights = isinstance(x, nn.Parameter) or x.untyped_storage().data_ptr() in self.weights
         if self.divisions is not None:
             of_weights = of_weights or self.divisions.is_of_weights(x)
         call = FunctionCall(label, here, func, rest, tuple(x.shape), of_weights)
@@ -185,7 +185,7 @@ def _watched(model: nn.Module, example: Example, *, operators: bool) -> Iterator
     trace, stack = Trace(), [""]
     given = (tensor for _, tensor in tensors_in((example.args, example.kwargs)))
     divisions = Divisions(model, given, stack) if operators else None
-    weights = {storage(p) for p in model.parameters()} - {0}
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters() if address(p)}
 
     def enter(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         stack.append(name)
