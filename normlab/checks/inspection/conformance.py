@@ -45,8 +45,7 @@ def does_not_conform(run: ModelRun) -> Found:
             with finite(norm.layer) as clean:
                 report = check_layer(clean, like=like, shape=shape, **conventions)
         except REFUSALS as error:
-            who = norm.path or "(the model)"
-            run.notes.append(f"{who} could not be checked: {first_line(error)}")
+            run.notes.append(f"{norm.path} could not be checked: {first_line(error)}")
             continue
         modules = tuple(n.path for n in alike)
         if any(failure.mistake in _OTHER_READINGS for failure in report.failures):

@@ -50,8 +50,7 @@ def shared_norm(norm: FoundNorm, run: ModelRun) -> str | None:
 
 # Half of the channels of a trained network are less than 1 away when noise of the size of its data
 # is put in, less than 8 for ten times that, and 40 or more for pixels that were not standardized.
-_FAR = 10.0
-_WIDE = 30.0
+_FAR, _WIDE = 10.0, 30.0
 
 
 def other_statistics(run: ModelRun) -> Found:
