@@ -67,7 +67,7 @@ def other_statistics(run: ModelRun) -> Found:
         deviation = (running[1] + (norm.fingerprint.eps or 0.0)).sqrt()
         away = float(((mean - running[0]).abs() / deviation).median())
         wide = float((std / deviation).median())
-        if away < _FAR and wide < _WIDE:
+        if not (_FAR <= away < 1e30 or _WIDE <= wide < 1e30):  # nor infinite or NaN
             fitting += 1
             continue
         what = f"mean is {away:.0f} running deviations from running_mean"
