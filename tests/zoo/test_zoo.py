@@ -63,7 +63,7 @@ def test_the_norms_that_the_source_has_are_seen(row: Model):
     for norm in examined.norms:
         seen[norm.kind] += 1
         assert norm.fingerprint.family in CLASSES[norm.kind], norm.module
-    for name in (*examined.unknown, *examined.no_statistics):
+    for name in (*examined.unknown, *examined.no_statistics, *examined.frozen):
         seen[kind(name, model)] += 1
         assert None in CLASSES[kind(name, model)], (name, examined.reasons.get(name))
     assert seen == row.norms

@@ -40,7 +40,7 @@ def examine(row: Model) -> tuple[dict[str, Any], float]:
         "norms": len(examined.norms) + len(examined.unknown),
         "understood": len(examined.norms),
         "unknown": len(examined.unknown),
-        "no_statistics": len(examined.no_statistics),
+        "no_statistics": len(examined.no_statistics) + len(examined.frozen),
         "families": dict(Counter(str(n.fingerprint.family) for n in examined.norms)),
         "findings": [
             {

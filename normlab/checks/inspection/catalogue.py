@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from normlab.checks.inspection import biases, conformance, devices, padding, rules, usage
+from normlab.checks.inspection import biases, conformance, devices, nans, padding, rules, usage
 from normlab.checks.inspection.model_run import Found, ModelRun
 from normlab.checks.inspection.report import Severity
 
@@ -24,12 +24,14 @@ class Rule:
 _RULES = (
     Rule("error", "debugging#debugging-nan", rules.not_finite, needs_norms=False),
     Rule("error", "debugging#debugging-nan", rules.negative_variance, needs_norms=False),
+    Rule("error", "debugging#debugging-nan", nans.nan_output, needs_norms=False),
     Rule("warning", "debugging#debugging-save", rules.stale_statistics),
+    Rule("note", "debugging#debugging-save", usage.other_statistics),
     Rule("warning", "debugging#debugging-batch-of-one", rules.batch_of_one),
     Rule("warning", "numerics_further#numerics-one", rules.one_element),
     Rule("warning", "debugging#debugging-freezing", rules.frozen_but_updating),
-    Rule("warning", "debugging#debugging-eps", rules.two_eps),
-    Rule("error", "debugging#debugging-images", rules.wrong_axes),
+    Rule("note", "debugging#debugging-eps", rules.two_eps),
+    Rule("note", "debugging#debugging-images", rules.wrong_axes),
     Rule("error", "checks#checks-own", rules.size_dependent_gain),
     Rule("warning", "debugging#debugging-padding", padding.padding_in_statistics),
     Rule("warning", "batch_norm#bn-at-work", biases.cancelled_bias),

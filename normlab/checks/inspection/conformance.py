@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from normlab.checks import check_layer
 from normlab.checks.inspection.devices import is_shared, process_count
+from normlab.checks.inspection.foreign import REFUSALS, first_line
 from normlab.checks.inspection.model_run import Found, FoundNorm, ModelRun
 from normlab.checks.inspection.rules import one_of_each, probing_shape
 from normlab.checks.probing.arguments import OneTensor
@@ -43,8 +44,8 @@ def does_not_conform(run: ModelRun) -> Found:
         try:
             with finite(norm.layer) as clean:
                 report = check_layer(clean, like=like, shape=shape, **conventions)
-        except (ValueError, TypeError, RuntimeError) as error:
-            run.notes.append(f"{norm.path} could not be checked: {error}")
+        except REFUSALS as error:
+            run.notes.append(f"{norm.path} could not be checked: {first_line(error)}")
             continue
         modules = tuple(n.path for n in alike)
         if any(failure.mistake in _OTHER_READINGS for failure in report.failures):

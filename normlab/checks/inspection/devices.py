@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from normlab.checks.inspection.foreign import first_line
 from normlab.checks.inspection.model_run import Found, FoundNorm, ModelRun
 from normlab.checks.probing.arguments import tensors_in
 from normlab.checks.probing.state import copy_module
@@ -58,8 +59,7 @@ def _find_recomputed(run: ModelRun, names: Iterable[str]) -> set[str]:
             if outputs:
                 torch.autograd.backward(outputs, [torch.ones_like(t) for t in outputs])
     except Exception as error:  # a model may fail in any way
-        first = str(error).partition("\n")[0]
-        run.notes.append(f"no backward pass was run, because it raises: {first}")
+        run.notes.append(f"no backward pass was run, because it raises: {first_line(error)}")
     return again
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from normlab.checks.inspection.catalogue import RULES
 from normlab.checks.inspection.devices import without_data_parallel
 from normlab.checks.inspection.memory import watch_memory
-from normlab.checks.inspection.model_run import ModelRun, read_state
+from normlab.checks.inspection.model_run import ModelRun
 from normlab.checks.inspection.recognition import recognize
 from normlab.checks.inspection.report import Examination, Finding, grouped
-from normlab.checks.inspection.tracing import Example, trace_model
+from normlab.checks.inspection.state import read_state
+from normlab.checks.inspection.tracing import Example, run_once, trace_model
 from normlab.checks.probing import preserve_state, uncompiled
-from normlab.checks.probing.state import check_has_shapes
+from normlab.checks.probing.state import check_has_shapes, copy_module, tensors_of
 
 
 def doctor(
@@ -77,9 +80,11 @@ def doctor(
     }
     given, model = model, without_data_parallel(model)
     example, notes = Example.of(example_input), list[str]()
+    _check_has_shapes(model, example)
     peak = watch_memory()
     with preserve_state([model]), uncompiled():
         state = read_state(model)
+        notes += state.notes
         trace = trace_model(model, example, notes=notes)
         modules = dict(model.named_modules())
         run = ModelRun(given, model, example, optimizer, state, trace, modules, notes=notes)
@@ -99,6 +104,7 @@ def doctor(
         reasons=run.unknown,
         notes=notes,
         no_statistics=run.no_statistics,
+        frozen=run.frozen,
         of_weights=list(dict.fromkeys(run.of_weights)),
         peak_memory=peak(),
     )
@@ -117,6 +123,18 @@ def _check_model(model: Any) -> None:
             "model: it is compiled, so nothing can be seen inside of it. Pass the module that "
             "torch.compile was given; this one has it as model._orig_mod"
         )
+
+
+def _check_has_shapes(model: nn.Module, example: Example) -> None:
+    """Refuse a model that its first call would give shapes; what it never calls may have none."""
+    lazy = [name for name, t in tensors_of(model).items() if is_lazy(t)]
+    if not lazy:
+        return
+    with torch.random.fork_rng(), contextlib.suppress(Exception):  # it may raise; said below
+        called = copy_module(model)
+        run_once(called, example)
+        if all(is_lazy(tensors_of(called)[name]) for name in lazy):
+            return
     check_has_shapes("model", model)
 
 

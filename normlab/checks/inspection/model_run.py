@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -13,8 +12,10 @@ from torch import Tensor, nn
 
 from normlab import norms
 from normlab.checks.fingerprint import Fingerprint
+from normlab.checks.inspection.foreign import read_entries
 from normlab.checks.inspection.report import Norm
-from normlab.checks.inspection.tracing import Example, ModuleCall, Trace, run_once
+from normlab.checks.inspection.state import State
+from normlab.checks.inspection.tracing import Example, ModuleCall, Trace, in_mode, run_once
 from normlab.checks.probing.arguments import tensors_in
 from normlab.checks.probing.state import preserve_buffers
 
@@ -56,15 +57,6 @@ class FoundNorm:
         return bool(self.fingerprint.running_statistics) and self.module.training
 
 
-@dataclass(frozen=True)
-class State:
-    """What parameters and buffers hold before the first run of a model, which may change it."""
-
-    not_finite: list[tuple[str, str]]  #: path of a module, name of its tensor
-    negative: list[tuple[str, str]]  #: the same of running variances below 0
-    fresh: frozenset[str]  #: paths of modules whose running statistics are those of a new layer
-
-
 @dataclass
 class ModelRun:
     """A model that was run once."""
@@ -83,6 +75,7 @@ class ModelRun:
     of_weights: list[str] = field(default_factory=list)  #: paths of modules that normalize a weight
     #: paths of modules that are named like norms and take no statistics
     no_statistics: list[str] = field(default_factory=list)
+    frozen: list[str] = field(default_factory=list)  #: paths of batch norms that only evaluate
     #: path of what is a norm up to scale -> its layer, shape of its input, axes it reduces
     misscaled: dict[str, tuple[nn.Module, tuple[int, ...], tuple[int, ...]]] = field(
         default_factory=dict
@@ -91,10 +84,14 @@ class ModelRun:
 
     def outputs(self) -> list[Tensor]:
         """All floating tensors that the model gives; none where it raises. Buffers are put back."""
-        # it may have run in evaluation mode only
-        with preserve_buffers([self.model]), contextlib.suppress(Exception):
+        with (
+            preserve_buffers([self.model]),
+            in_mode(self.model, as_it_is=self.trace.as_it_is),
+            contextlib.suppress(Exception),
+        ):
             output = run_once(self.model, self.example)
-            return [t.double() for _, t in tensors_in(output) if t.is_floating_point()]
+            found = (t for _, t in tensors_in(output) if t.is_floating_point())
+            return [read_entries(t).double() for t in found]
         return []
 
     @property
@@ -105,8 +102,8 @@ class ModelRun:
     @property
     def known(self) -> list[str]:
         """Paths of what is a norm or looks like one."""
-        modules = (norm.path for norm in self.norms)
-        return [*modules, *(norm.module for norm in self.functions), *self.unknown]
+        named = [norm.path for norm in self.norms] + [norm.module for norm in self.functions]
+        return [*named, *self.unknown, *self.frozen]
 
     def has_inside(self, name: str) -> bool:
         """Whether a norm, or what looks like one, lies inside of this module."""
@@ -133,38 +130,3 @@ def of_each_norm(message: Message) -> Callable[[ModelRun], Found]:
                 yield (norm.path,), text
 
     return find
-
-
-def read_state(model: nn.Module) -> State:
-    """Look for faults in all parameters and buffers of a model."""
-    infinite, negative, fresh = [], [], []
-    for path, module in model.named_modules():
-        tensors = {
-            key: value
-            for key, value in (*module._parameters.items(), *module._buffers.items())
-            if isinstance(value, Tensor) and not value.is_meta
-        }
-        for name, tensor in tensors.items():
-            if not tensor.is_floating_point():
-                continue
-            if not _is_finite(tensor):
-                infinite.append((path, name))
-            elif "running" in name and "var" in name and bool((tensor < 0).any()):
-                negative.append((path, name))
-        if _is_fresh(tensors):
-            fresh.append(path)
-    return State(infinite, negative, frozenset(fresh))
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    """Whether all entries are; a sum that is finite says so sooner than a look at each."""
-    return math.isfinite(float(tensor.detach().sum())) or bool(torch.isfinite(tensor).all())
-
-
-def _is_fresh(tensors: dict[str, Tensor]) -> bool:
-    counters = [t for t in tensors.values() if not t.is_floating_point() and t.numel() == 1]
-    means = [t for n, t in tensors.items() if "mean" in n and t.is_floating_point()]
-    variances = [t for n, t in tensors.items() if "var" in n and t.is_floating_point()]
-    initial = all(bool((t == 0).all()) for t in means)
-    initial = initial and all(bool((t == 1).all()) for t in variances)
-    return bool(means) and bool(variances) and initial and all(int(t) == 0 for t in counters)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from normlab.checks.inspection.foreign import is_dense
 from normlab.checks.inspection.model_run import Found, ModelRun
 from normlab.checks.inspection.tracing import Example
 
 
 def find_padding(model: nn.Module, example: Example) -> tuple[Tensor, str] | None:
     """Which positions (N, T) of the example are padding, and how that was seen."""
-    tensors = example.tensors()
+    tensors = {name: x for name, x in example.tensors().items() if is_dense(x)}
     for name, x in tensors.items():
         if "mask" in name and x.dim() == 2 and not x.is_floating_point():
             marked = x.bool()

@@ -17,6 +17,7 @@ from normlab.checks.inspection.candidates import (
     is_scripted,
     may_be_norm,
 )
+from normlab.checks.inspection.foreign import REFUSALS, first_line, is_dense
 from normlab.checks.inspection.model_run import FoundNorm, ModelRun
 from normlab.checks.inspection.report import Norm
 from normlab.checks.inspection.statistics import Division
@@ -47,7 +48,7 @@ def recognize(run: ModelRun, progress: Callable[[int, int], None] | None = None)
             and not run.has_inside(name)
             and not any(True for _ in module.children())
         ):
-            run.unknown[name] = "it was not given a tensor as an argument"
+            run.unknown[name] = "it was given no dense tensor as an argument"
     for function in trace.functions.values():
         if not run.is_inside(function.owner):
             _look_at_function(function, run, known)
@@ -91,7 +92,10 @@ def _look_at(call: ModuleCall, run: ModelRun, known: Kinds) -> None:
             run.norms.append(FoundNorm(call.name, call.module, call, layer, fingerprint))
             return
     if fingerprint is not None and fingerprint.reduced_axes == ():
-        if named:
+        kept = {name.rpartition(".")[2] for name in tensors_of(call.module)}
+        if {"running_mean", "running_var"} <= kept:
+            run.frozen.append(call.name)
+        elif named:
             run.no_statistics.append(call.name)
         return
     resembles = fingerprint is not None and fingerprint.resembles_norm
@@ -118,8 +122,10 @@ def _list_division(division: Division, run: ModelRun) -> None:
     if division.of_weights:
         run.of_weights.append(division.owner)
         return
-    places = ", ".join(division.lines)
-    run.unknown[division.name] = f"it divides by a statistic of its own input, at {places}"
+    reason = f"it divides by a statistic of its own input, at {', '.join(division.lines)}"
+    said = {name.rpartition(".")[0] for name, other in run.unknown.items() if other == reason}
+    if division.owner not in said:
+        run.unknown[division.name] = reason
 
 
 def small_shape(shape: tuple[int, ...], kept: set[int]) -> tuple[int, ...]:
@@ -145,7 +151,7 @@ class Kinds:
 
         One that takes its input alone needs fewer samples and positions.
         """
-        sizes = {size for t in tensors_of(layer).values() for size in t.shape}
+        sizes = {size for t in _dense(layer).values() for size in t.shape}
         if not sizes & {*shape[1:]}:  # nothing tells its width, which is that of the model
             sizes |= {shape[1], shape[-1]} if len(shape) > 1 else set()
         small = small_shape(shape, sizes) if alone else shape
@@ -175,8 +181,8 @@ class Kinds:
                         record and record.trailing and cut & set(found.reduced_axes or ())
                     ):
                         found = identify(clean, shape=shape)
-        except ValueError as error:
-            return None, f"it could not be probed: {str(error).partition('. Pass')[0]}"
+        except REFUSALS as error:
+            return None, f"it could not be probed: {first_line(error).partition('. Pass')[0]}"
         return found, found.reasons.get("family", "")
 
 
@@ -207,7 +213,11 @@ def _key(layer: nn.Module) -> Any:
         parts.append((name, type(part), code, options, id(part) if own else 0))
     tensors = tuple(
         (name, tuple(t.shape), t.dtype, t.device, float(t.detach()) if t.numel() == 1 else None)
-        for name, t in sorted(tensors_of(layer).items())
+        for name, t in sorted(_dense(layer).items())
         if t.is_floating_point()
     )
     return tuple(parts), tensors
+
+
+def _dense(layer: nn.Module) -> dict[str, Tensor]:
+    return {name: t for name, t in tensors_of(layer).items() if is_dense(t)}

@@ -96,6 +96,7 @@ class Examination:
         notes: what could not be examined, and why.
         no_statistics: paths of modules that are named like norms and take no statistics of their
             input.
+        frozen: paths of batch norms that normalize with their running statistics in training, too.
         of_weights: paths of modules that normalize a weight and not their input (weight
             standardization, weight norm).
         peak_memory: bytes that the process took at most above those at the start; None where the
@@ -108,6 +109,7 @@ class Examination:
     reasons: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     no_statistics: list[str] = field(default_factory=list)
+    frozen: list[str] = field(default_factory=list)
     of_weights: list[str] = field(default_factory=list)
     peak_memory: int | None = None
 
@@ -124,6 +126,9 @@ class Examination:
             f"{_count(total, 'norm')}: {len(self.norms)} understood, "
             f"{len(self.unknown)} not understood; "
         )
+        if self.frozen:
+            frozen = _count(len(self.frozen), "batch norm")
+            head = f"{head}{frozen} more, frozen; " if total else f"{frozen}, all frozen; "
         by_severity = dict.fromkeys(("error", "warning", "note"), 0)
         for finding in self.findings:
             by_severity[finding.severity] += 1
@@ -143,6 +148,7 @@ class Examination:
             "reasons": dict(self.reasons),
             "notes": list(self.notes),
             "no_statistics": list(self.no_statistics),
+            "frozen": list(self.frozen),
             "of_weights": list(self.of_weights),
             "peak_memory": self.peak_memory,
         }
@@ -162,7 +168,8 @@ class Examination:
             by_reason.setdefault(self.reasons[name], []).append(name)
         for reason, names in by_reason.items():
             lines.append(f"  not understood: {name_modules(names, every=every)}: {reason}")
-        apart = {"no statistics": self.no_statistics, "norms of weights": self.of_weights}
+        apart = {"frozen": self.frozen, "no statistics": self.no_statistics}
+        apart["norms of weights"] = self.of_weights
         lines += [f"  {k}: {name_modules(v, every=every)}" for k, v in apart.items() if v]
         lines += [f"  note: {note}" for note in self.notes]
         lines += _table(self.norms, every=every)

@@ -14,6 +14,7 @@ from normlab.checks.fingerprint import identify
 from normlab.checks.inspection.candidates import is_torch_norm
 from normlab.checks.inspection.model_run import Found, FoundNorm, ModelRun, of_each_norm
 from normlab.checks.inspection.recognition import small_shape
+from normlab.checks.inspection.report import Norm
 from normlab.checks.inspection.tracing import run_under_autocast
 from normlab.checks.probing import ForeignLayer
 from normlab.checks.probing.arguments import OneTensor, Wrapped
@@ -25,7 +26,7 @@ def not_finite(run: ModelRun) -> Found:
 
     The infinities of a mask do not.
     """
-    for path, name in _spoiled(run):
+    for path, name in spoiled_state(run):
         yield (
             (path,),
             f"{name} has entries that are NaN or infinite. Load an earlier state and look for "
@@ -33,7 +34,7 @@ def not_finite(run: ModelRun) -> Found:
         )
 
 
-def _spoiled(run: ModelRun) -> list[tuple[str, str]]:
+def spoiled_state(run: ModelRun) -> list[tuple[str, str]]:
     """Parameters and running statistics that are not finite, and buffers that reach the output."""
     sure, others = list[tuple[str, str]](), list[tuple[str, str]]()
     for path, name in run.state.not_finite:
@@ -113,41 +114,38 @@ def frozen_but_updating(norm: FoundNorm, run: ModelRun) -> str | None:
 
 
 def two_eps(run: ModelRun) -> Found:
-    """Two eps among the norms of one family, each said in the units in which it is passed."""
-    by_family: dict[str, dict[float, list[str]]] = {}
-    said: dict[tuple[str, float], str] = {}
-    lengths: dict[tuple[str, float], float] = {}
+    """Two eps among the norms of one family, each said in the units in which it is passed.
+
+    A function that makes vectors of length 1, of keys say, is no relative of the norms of blocks.
+    """
+    alike: list[list[Norm]] = []  # of one family and eps
     for norm in run.reports:
-        found = norm.fingerprint
-        if found.family is None or found.eps is None:
-            continue
-        family = found.family
-        known = by_family.setdefault(family, {})
-        eps = found.eps
-        # a clamp of the length by one eps is another eps of the mean at another width
-        length = eps * found.count if found.eps_placement == "clamp" else math.nan
-        alike = (
-            e
-            for e in known
-            if math.isclose(e, eps, rel_tol=1e-3)
-            or math.isclose(lengths[family, e], length, rel_tol=1e-3)
-        )
-        near = next(alike, eps)
-        known.setdefault(near, []).append(norm.module)
-        said.setdefault((family, near), found.describe_eps())
-        lengths.setdefault((family, near), length)
-    for family, known in by_family.items():
-        if len(known) > 1:
-            rare = min(known, key=lambda e: len(known[e]))
-            others = ", ".join(
-                f"{said[family, e]} ({len(n)}×)" for e, n in known.items() if e != rare
-            )
+        if norm.fingerprint.eps is not None and norm.kind != "normalize":
+            near = next((group for group in alike if _same_eps(group[0], norm)), [])
+            alike += [] if near else [near]
+            near.append(norm)
+    for family in dict.fromkeys(group[0].fingerprint.family for group in alike):
+        groups = [group for group in alike if group[0].fingerprint.family == family]
+        rare = min(groups, key=len)
+        said = [f"{g[0].fingerprint.describe_eps()} ({len(g)}×)" for g in groups if g is not rare]
+        if said:
             yield (
-                tuple(known[rare]),
-                f"the layers of family {family} have different eps: {said[family, rare]} here "
-                f"({len(known[rare])}×), {others} elsewhere. Pass the same eps to all, the one "
+                tuple(norm.module for norm in rare),
+                f"the layers of family {family} have different eps: "
+                f"{rare[0].fingerprint.describe_eps()} here ({len(rare)}×), {', '.join(said)} "
+                "elsewhere. Which of them is right cannot be seen here: the code decides "
                 "that the weights were trained with",
             )
+
+
+def _same_eps(one: Norm, other: Norm) -> bool:
+    """Whether two norms of one family have one eps, of the mean or, in a clamp, of the length."""
+    a, b = one.fingerprint, other.fingerprint
+    if a.family != b.family or a.eps is None or b.eps is None:
+        return False
+    clamps = a.eps_placement == b.eps_placement == "clamp"
+    lengths = clamps and math.isclose(a.eps * a.count, b.eps * b.count, rel_tol=1e-3)
+    return lengths or math.isclose(a.eps, b.eps, rel_tol=1e-3)
 
 
 def size_dependent_gain(run: ModelRun) -> Found:
@@ -178,7 +176,10 @@ def _gain(layer: nn.Module, shape: tuple[int, ...]) -> float | None:
 
 @of_each_norm
 def wrong_axes(norm: FoundNorm, run: ModelRun) -> str | None:
-    """A layer or RMS norm over the last axis of what a convolution lays out as (N, C, *)."""
+    """A layer or RMS norm over the last axis of what a convolution lays out as (N, C, *).
+
+    One that is 1 wide has no positions, and may mix tokens, as in an MLP-Mixer.
+    """
     axes, here = norm.fingerprint.reduced_axes, norm.call
     if not norm.record.trailing or len(here.shape) < 3 or set(axes or ()) & {0, 1}:
         return None
@@ -187,14 +188,20 @@ def wrong_axes(norm: FoundNorm, run: ModelRun) -> str | None:
     maps = [c for c in before if isinstance(c.module, nn.modules.conv._ConvNd) and c.returned]
     if not maps or maps[-1].returned is None:
         return None
+    kernels = [
+        c.module.weight.shape[2:] for c in maps if isinstance(c.module, nn.Conv1d | nn.Conv2d)
+    ]
+    kernels = [kernel for kernel in kernels if len(kernel) == len(here.shape) - 2]
+    if kernels and max(map(math.prod, kernels)) == 1:
+        return None
     strides, shape = maps[-1].returned.strides, maps[-1].returned.shape
     moved = here.shape == (shape[0], *shape[2:], shape[1])  # channels last, by its shape
     if here.shape != shape or (moved and here.layout.strides != strides):
         return None
     return (
-        "it receives (N, C, *), as a convolution before it lays it out, and takes "
-        f"statistics over axes {axes}: over positions, not channels. Move "
-        "the channels last and back (x.movedim(1, -1)), or use GroupNorm(1, C)"
+        "it receives the shape (N, C, *) of a convolution before it and takes statistics over axes "
+        f"{axes}: if the channels are still on axis 1, over positions. Then move the channels last "
+        "and back (x.movedim(1, -1)), or use GroupNorm(1, C)"
     )
 
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from normlab.checks.inspection.foreign import REFUSALS, read_entries
 from normlab.checks.probing.arguments import tensors_in
 
 # What fills a tensor uses nothing of what was in it.
@@ -36,6 +37,7 @@ _MOVED = {
 }
 # Shares of a whole: what is divided by their sum is a distribution, and no norm.
 _SHARES = {"exp", "exp2", "sigmoid", "softplus", "_softmax", "_safe_softmax"}
+_SUMS = {"sum", "scatter_add", "scatter_reduce", "index_add"}
 _STAY_SHARES = _MOVED | {"add", "mul", "div", "where", "clamp", "clamp_min", "topk", "sort"}
 # Operators that normalize by themselves.
 _NORMALIZE = {
@@ -208,7 +210,7 @@ class Divisions(TorchDispatchMode):
                 return _Origin(self._fresh(name, known))
         pairs = itertools.combinations(known, 2)
         related = len(known) == 1 or any(one.values & other.values for one, other in pairs)
-        of_shares = name in _SHARES or (known[0].shares and name == "sum")
+        of_shares = name in _SHARES or (name in _SUMS and any(one.shares for one in known))
         sources = _NONE
         if related and not of_shares:
             sources = sources.union(*(self._all_sources(origin) for origin in known))
@@ -245,7 +247,11 @@ class Divisions(TorchDispatchMode):
 def _is_whole(tensor: Tensor) -> bool:
     """Whether it holds tokens, positions, or a mask, and no measurements."""
     if tensor.is_floating_point():
-        return bool(((tensor == 0) | (tensor == 1)).all())
+        try:
+            held = read_entries(tensor)
+        except REFUSALS:
+            return False
+        return bool(((held == 0) | (held == 1)).all())
     return tensor.dtype != torch.uint8 and not tensor.is_complex()
 
 

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from normlab.checks.inspection.candidates import may_be_norm
+from normlab.checks.inspection.foreign import address, first_line, has_nan, is_dense
 from normlab.checks.inspection.statistics import Division, Divisions
 from normlab.checks.probing.arguments import Arguments, Path, Slot, first_tensor, tensors_in
 from normlab.checks.probing.state import preserve_buffers
@@ -111,19 +112,13 @@ class Trace:
     parameters: set[int] = field(default_factory=set)
     #: by address of a tensor, the modules that use it
     uses: dict[int, set[str]] = field(default_factory=dict)
+    gives_nan: bool = False  #: whether its output has NaN
     #: all tensors that were seen, so that no address is used twice
     kept: list[Tensor] = field(default_factory=list)
 
 
 def _layout(x: Tensor) -> Layout:
     return Layout(x.data_ptr(), tuple(x.stride()), tuple(x.shape), x._version)
-
-
-def _address(x: Tensor) -> int:
-    try:
-        return x.data_ptr() if x.layout == torch.strided else 0
-    except RuntimeError:  # inside of torch.vmap there is none
-        return 0
 
 
 class _Functions(TorchFunctionMode):
@@ -142,16 +137,16 @@ class _Functions(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         found = first_tensor(args, kwargs)
-        is_norm = name in NORM_CALLS and found is not None and _address(found[1]) != 0
+        is_norm = name in NORM_CALLS and found is not None and address(found[1]) != 0
         with self._hidden(is_norm or name in _COMPARISONS):
             result = func(*args, **kwargs)
         if name not in _READS:
             here = self.stack[-1] if self.stack else ""
             for _, tensor in tensors_in((args, kwargs)):
-                address = _address(tensor)
+                place = address(tensor)
                 if isinstance(tensor, nn.Parameter):
-                    self.trace.parameters.add(address)
-                self.trace.uses.setdefault(address, set()).add(here)
+                    self.trace.parameters.add(place)
+                self.trace.uses.setdefault(place, set()).add(here)
             if is_norm and found is not None:
                 self._note(func, name, here, found, Arguments.without(found[0], args, kwargs))
         return result
@@ -190,7 +185,7 @@ def _watched(model: nn.Module, example: Example, *, operators: bool) -> Iterator
     trace, stack = Trace(), [""]
     given = (tensor for _, tensor in tensors_in((example.args, example.kwargs)))
     divisions = Divisions(model, given, stack) if operators else None
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters() if address(p)}
 
     def enter(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         stack.append(name)
@@ -227,7 +222,7 @@ def _record(
     divisions: Divisions | None,
 ) -> None:
     found = first_tensor(args, kwargs)
-    if found is None or found[1].layout != torch.strided:
+    if found is None or not is_dense(found[1]):
         return
     slot, x = found
     small = not any(True for _ in module.children())  # containers are not compared
@@ -239,7 +234,7 @@ def _record(
     if name in trace.calls:
         return
     trace.kept.append(x)
-    tensors = [(p, t) for p, t in tensors_in(output) if t.is_floating_point()]
+    tensors = [(p, t) for p, t in tensors_in(output) if t.is_floating_point() and is_dense(t)]
     same = [(p, t) for p, t in tensors if t.shape == x.shape]
     first = same or tensors
     path, y = first[0] if first else (None, None)
@@ -256,6 +251,19 @@ def _record(
         None if y is None else _layout(y),
         divisions is not None and divisions.is_of_weights(x),
     )
+
+
+@contextlib.contextmanager
+def in_mode(model: nn.Module, *, as_it_is: bool) -> Iterator[None]:
+    """Its modules as they are, or all in evaluation mode."""
+    modes = [(m, m.training) for m in model.modules()]
+    try:
+        if not as_it_is:
+            model.eval()
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 def run_once(model: nn.Module, example: Example, *, seed: int = 0) -> Any:
@@ -277,27 +285,22 @@ def trace_model(
     Raises:
         ValueError: the model raises in both modes.
     """
-    device = next((p.device.type for p in model.parameters()), "cpu")
+    device = next((p.device.type for p in model.parameters() if not p.is_meta), "cpu")
     errors: list[Exception] = []
-    modes = [(m, m.training) for m in model.modules()]
     watched = (False,) if half else (True, False)  # a model may raise because it is watched
     for evaluate, operators in itertools.product((False, True), watched):
-        if evaluate:
-            model.eval()
         try:
             with (
+                in_mode(model, as_it_is=not evaluate),
                 _watched(model, example, operators=operators) as trace,
                 torch.autocast(device, torch.bfloat16, enabled=half, cache_enabled=False),
             ):
-                run_once(model, example)
+                output = run_once(model, example)
         except Exception as error:  # a model may fail in any way
             errors.append(error)
             continue
-        finally:
-            for module, mode in modes:
-                module.training = mode
-        trace.as_it_is = not evaluate
-        first = str(errors[0]).partition("\n")[0] if errors else ""
+        trace.as_it_is, trace.gives_nan = not evaluate, has_nan(output)
+        first = first_line(errors[0]) if errors else ""
         if evaluate and notes is not None:
             notes.append(f"run in evaluation mode, because it raises as it is: {first}")
         if not (operators or half) and notes is not None:

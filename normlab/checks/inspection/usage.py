@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from normlab.checks.inspection.candidates import has_matrices, is_named_norm, is_scripted
+from normlab.checks.inspection.foreign import address
 from normlab.checks.inspection.model_run import Found, FoundNorm, ModelRun, of_each_norm
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -18,7 +21,7 @@ def unused_norm(run: ModelRun) -> Found:
         leaf = not any(True for _ in module.children())
         if name in entered or is_scripted(module) or not leaf or isinstance(module, nn.Identity):
             continue
-        used = any(p.data_ptr() in run.trace.parameters for p in module.parameters())
+        used = any(address(p) in run.trace.parameters for p in module.parameters())
         if used or has_matrices(module) or not is_named_norm(name, module):
             continue
         owner = name.rpartition(".")[0]
@@ -43,6 +46,45 @@ def shared_norm(norm: FoundNorm, run: ModelRun) -> str | None:
         "differ: its running statistics mix them, and evaluation fits neither. Give each "
         "stream a norm of its own"
     )
+
+
+# Half of the channels of a trained network are less than 1 away when noise of the size of its data
+# is put in, less than 8 for ten times that, and 40 or more for pixels that were not standardized.
+_FAR, _WIDE = 10.0, 30.0
+
+
+def other_statistics(run: ModelRun) -> Found:
+    """The first norm, no later one, whose running statistics are far from those of its input."""
+    fitting = 0
+    for norm in run.norms:
+        running: list[Any] = [getattr(norm.module, f"running_{k}", None) for k in ("mean", "var")]
+        streams = run.trace.several.get(norm.path)
+        if not norm.uses_running or not streams or norm.path in run.state.fresh:
+            continue
+        mean, std = streams[0]
+        if any(not isinstance(r, Tensor) or r.shape != mean.shape for r in running):
+            continue
+        deviation = (running[1] + (norm.fingerprint.eps or 0.0)).sqrt()
+        away = float(((mean - running[0]).abs() / deviation).median())
+        wide = float((std / deviation).median())
+        if not (_FAR <= away < 1e30 or _WIDE <= wide < 1e30):  # nor infinite or NaN
+            fitting += 1
+            continue
+        what = f"mean is {away:.0f} running deviations from running_mean"
+        if away < _FAR:
+            what = f"standard deviation is {wide:.0f} times the running one"
+        where = f"{fitting} norms before it fit"
+        if not fitting:
+            where = (
+                "the first such norm: the example may not be scaled as in training, but 0 to 255"
+            )
+        yield (
+            (norm.path,),
+            f"the input's {what}, in the median of the channels ({where}). Where something before "
+            "it was changed after training, or averaged without its buffers, run training batches "
+            "through the model in training mode (torch.optim.swa_utils.update_bn)",
+        )
+        return
 
 
 def _differ(mean: Tensor, std: Tensor, other_mean: Tensor, other_std: Tensor) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from normlab.checks.probing.layer import ForeignLayer
@@ -41,6 +42,7 @@ def _buffers(layer: ForeignLayer) -> dict[str, Tensor]:
         name: tensor.detach().clone().cpu().double().flatten()
         for name, tensor in tensors_of(module).items()
         if name not in parameters and tensor.is_floating_point()
+        if tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_meta)
     }
 
 

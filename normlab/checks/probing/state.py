@@ -85,16 +85,34 @@ def preserve_buffers(
         if value is None or isinstance(value, Tensor)
     ]
     held = [*tensors, *(value for _, _, value in slots if value is not None)]
-    values = [t.detach().clone() for t in held]
+    saved = [(t, t.data, copied(t)) for t in held]
     try:
         yield
     finally:
         with torch.no_grad():
             for register, name, value in slots:
                 register[name] = value
-            for tensor, kept in zip(held, values, strict=True):
-                if not torch.equal(tensor, kept):  # an expanded tensor cannot be written into
-                    tensor.copy_(kept)
+            for tensor, own, kept in saved:
+                _put_back(tensor, own, kept)
+
+
+def copied(tensor: Tensor) -> Tensor | None:
+    """A copy of its values; None of a kind of tensor that knows no copying."""
+    try:
+        return tensor.data.clone()
+    except (RuntimeError, ValueError):  # lazy, quantized by channel, or a class of its own
+        return None
+
+
+def _put_back(tensor: Tensor, own: Tensor, kept: Tensor | None) -> None:
+    """Give a tensor the memory that it had, and what was in it."""
+    if kept is None:
+        return
+    with contextlib.suppress(RuntimeError, ValueError, AttributeError):  # sparse, nested, lazy
+        if tensor.dtype == kept.dtype and torch.equal(tensor, kept):
+            return  # an expanded tensor cannot be written into
+    tensor.data = own
+    tensor.data.copy_(kept)
 
 
 @contextlib.contextmanager
@@ -107,11 +125,12 @@ def preserve_state(modules: Sequence[nn.Module], tensors: Sequence[Tensor] = ())
     """
     parts = [part for module in modules for part in module.modules()]
     parameters = [
-        (part, name, p, None if p is None else (p.data, p.data.clone(), p.requires_grad, p.grad))
+        (part, name, p, None if p is None else (p.data, copied(p), p.requires_grad, p.grad))
         for part in parts
         for name, p in part._parameters.items()
     ]
-    attributes = [(part, dict(vars(part))) for part in parts]
+    registers = (r for p in parts for r in (vars(p), p._parameters, p._buffers, p._modules))
+    attributes = [(own, dict(own)) for own in registers if isinstance(own, dict)]
     streams = random.getstate(), np.random.get_state()  # noqa: NPY002 -- the global one is meant
     devices = sorted({p.device.index or 0 for m in modules for p in m.parameters() if p.is_cuda})
     with torch.random.fork_rng(devices=devices), preserve_buffers(modules, tensors):
@@ -121,12 +140,11 @@ def preserve_state(modules: Sequence[nn.Module], tensors: Sequence[Tensor] = ())
             for part, name, p, saved in parameters:
                 part._parameters[name] = p
                 if p is not None and saved is not None:
-                    p.data = saved[0]
-                    p.data.copy_(saved[1])
-                    p.requires_grad_(saved[2])
+                    _put_back(p, *saved[:2])
+                    if p.requires_grad != saved[2]:  # a lazy parameter takes no call
+                        p.requires_grad_(saved[2])
                     p.grad = saved[3]
-            for part, kept in attributes:  # modes, too; what a forward pass has left there goes
-                own = vars(part)
+            for own, kept in attributes:  # modes, too; what a forward pass has left there goes
                 for name in own.keys() - kept.keys():
                     del own[name]
                 own.update(kept)
@@ -144,9 +162,10 @@ def finite(module: nn.Module) -> Iterator[nn.Module]:
         layer = copied if copied is not None else module
         for name, tensor in (*layer.named_parameters(), *layer.named_buffers()):
             if tensor.is_floating_point():
-                tensor.data.nan_to_num_(nan=1.0, posinf=1.0, neginf=1.0)
-                if "var" in name:
-                    tensor.data.abs_()
+                with contextlib.suppress(RuntimeError):  # sparse, of 8 bits, or expanded
+                    tensor.data.nan_to_num_(nan=1.0, posinf=1.0, neginf=1.0)
+                    if "var" in name:
+                        tensor.data.abs_()
         yield layer
 
 

@@ -27,6 +27,41 @@ class GlobalResponse(nn.Module):
         return self.gamma * x * relative + self.beta + self.kept * x
 
 
+class Moving(nn.Module):
+    """Takes each batch into its running statistics, and normalizes with these: in `steps` calls."""
+
+    def __init__(self, *, rate: float | None = None, steps: int | None = None):
+        super().__init__()
+        self.rate, self.steps = rate, steps
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("glob_mean", torch.zeros(6))
+        self.register_buffer("glob_std", torch.ones(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and (self.steps is None or self.count < self.steps):
+            self.count += 1
+            new = self.rate if self.rate and self.count > 1 else 1 / self.count
+            self.glob_mean = (1 - new) * self.glob_mean + new * x.mean(0)
+            self.glob_std = (1 - new) * self.glob_std + new * x.std(0, correction=0)
+        return (x - self.glob_mean) / (self.glob_std + 1e-5)
+
+
+MOVES = {
+    "mean of all batches": (Moving(), True),
+    "moving average": (Moving(rate=0.1), True),
+    "for ten batches": (Moving(steps=10), True),
+    "first batch": (Moving(steps=1), False),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_statistics_that_go_on_moving_are_not_those_of_the_first_batch(name):
+    layer, moves = MOVES[name]
+    reason = identify(layer, shape=(12, 6)).reasons["family"]
+    assert ("each call moves on" in reason) == moves, reason
+    assert ("data-dependent initialization" in reason) != moves
+
+
 NAMED = {
     "dyt": (layers.DyT(8), (4, 8), r"pointwise: no statistics .* tanh\(alpha \* x\).* DyT"),
     "steep dyt": (layers.DyT(8, alpha=9.0), (4, 7, 8), r"the form of DyT"),

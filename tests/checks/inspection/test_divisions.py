@@ -101,6 +101,19 @@ def with_a_backward_pass_of_its_own(x: Tensor) -> Tensor:
     return Unseen.apply(x)
 
 
+GRAPH = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2])  # of each of eight nodes
+
+
+def of_each_graph(x: Tensor) -> Tensor:
+    power = torch.zeros_like(x).index_add(-1, GRAPH, x.square())
+    return x / (power.index_select(-1, GRAPH) + 1e-6).sqrt()
+
+
+def of_each_graph_by_scatter(x: Tensor) -> Tensor:
+    power = torch.zeros_like(x).scatter_add(-1, GRAPH.expand_as(x), x.square())
+    return x / (power[..., GRAPH] + 1e-6).sqrt()
+
+
 WRITTEN: dict[str, Callable[[Tensor], Tensor]] = {
     "a scripted function": _scripted(),
     "einsum": lambda x: x / torch.einsum("bnd,bnd->bn", x, x).sqrt()[..., None],
@@ -132,6 +145,8 @@ WRITTEN: dict[str, Callable[[Tensor], Tensor]] = {
     "autograd function": with_a_backward_pass_of_its_own,
     "over the neighbours": over_the_neighbours,
     "over constant filters": over_constant_filters,
+    "of each graph": of_each_graph,
+    "of each graph by scatter": of_each_graph_by_scatter,
 }
 
 
@@ -212,6 +227,24 @@ def gate(x: Tensor) -> Tensor:
     return x * (x.mean(1, keepdim=True) @ torch.eye(8)).sigmoid()
 
 
+def softmax_of_each_graph(how: str) -> Callable[[Tensor], Tensor]:
+    """Attention over the edges of each node, as of a graph."""
+
+    def shares_of(x: Tensor) -> Tensor:
+        places, empty = GRAPH.expand_as(x), torch.zeros_like(x)
+        most = empty.scatter_reduce(-1, places, x, "amax", include_self=False)
+        shares = (x - most[..., GRAPH]).exp()
+        sums = {
+            "scatter_add": lambda: empty.scatter_add(-1, places, shares),
+            "scatter_add_": lambda: torch.zeros(2, 5, 8).scatter_add_(-1, places, shares),
+            "scatter_reduce": lambda: empty.scatter_reduce(-1, places, shares, "sum"),
+            "index_add": lambda: empty.index_add(-1, GRAPH, shares),
+        }[how]()
+        return shares / (sums.gather(-1, places) + 1e-16)
+
+    return shares_of
+
+
 INNOCENT: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax by hand": softmax_by_hand,
     "masked softmax": masked_softmax,
@@ -221,6 +254,10 @@ INNOCENT: dict[str, Callable[[Tensor], Tensor]] = {
     "gate of the mean": gate,
     "distances": distances,
     "linear attention": linear_attention,
+    **{
+        f"softmax by {how}": softmax_of_each_graph(how)
+        for how in ("scatter_add", "scatter_add_", "scatter_reduce", "index_add")
+    },
     "a deviation that is added": lambda x: x + x.std(-1, keepdim=True),
     "a logarithm that multiplies": lambda x: x * (0.5 * x.square().mean(-1, True).log()).exp(),
     "a decay by its mean": lambda x: x * (-x.abs().mean(-1, keepdim=True)).exp(),
@@ -295,3 +332,19 @@ def test_a_model_whose_operators_cannot_be_watched_is_examined_all_the_same(monk
     examined = doctor(nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)), ROWS)
     assert [norm.module for norm in examined.norms] == ["1"]
     assert "no such operator" in " ".join(examined.notes)
+
+
+def test_a_line_is_listed_once_for_a_module_and_for_each_module():
+    def scale(x: Tensor) -> Tensor:
+        return x / x.std(-1, keepdim=True) + x / x.abs().amax(-1, keepdim=True)
+
+    examined = doctor(nn.Sequential(Block(scale), Block(scale)), ROWS)
+    reasons = list(examined.reasons.values())
+    assert len(examined.unknown) == 2 and reasons[0] == reasons[1]
+    assert [name.partition(".")[0] for name in examined.unknown] == ["0", "1"]
+
+    def twice(x: Tensor) -> Tensor:
+        y = x / x.abs().mean(-1, keepdim=True)
+        return y / (1 + y.abs().amax(-1, keepdim=True))
+
+    assert len(doctor(Block(twice), ROWS).unknown) == 2

@@ -329,3 +329,50 @@ def test_what_a_forward_pass_leaves_on_the_model_goes():
     mean = model[0].mean
     doctor(model, torch.randn(2, 3, 5))
     assert model[0].mean is mean and model[0].calls == 1
+
+
+class Mixer(nn.Module):
+    """Mixes tokens by a convolution of (N, T, C) that is 1 wide, and channels by a matrix."""
+
+    def __init__(self, kernel: int = 1, *, patches: bool = False):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 16, 4, 4) if patches else None
+        self.first, self.second = nn.LayerNorm(16), nn.LayerNorm(16)
+        self.tokens = nn.Conv1d(9, 9, kernel, padding=kernel // 2)
+        self.channels = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if self.patches is None else self.patches(x).flatten(2).mT
+        x = x + self.tokens(self.first(x))
+        return x + self.channels(self.second(x))
+
+
+def test_what_mixes_tokens_by_a_convolution_has_its_axes_right():
+    tokens = torch.randn(2, 9, 16)
+    assert rules(Mixer(), tokens) == []
+    assert rules(nn.Sequential(Mixer(), Mixer()), tokens) == []
+    assert rules(Mixer(patches=True), torch.randn(2, 3, 12, 12)) == []
+    (found,) = doctor(Mixer(kernel=3), tokens).findings  # as for positions, which it may be
+    assert (found.rule, found.severity, found.modules) == ("wrong_axes", "note", ("second",))
+    assert "if the channels are still on axis 1" in found.message
+
+
+class Keys(nn.Module):
+    """Blocks with layers of their own, and keys of length 1."""
+
+    def __init__(self, eps: float):
+        super().__init__()
+        self.first, self.second = ByLength(8), ByLength(8, eps)
+        self.query = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.query(self.first(x))
+        keys = F.normalize(x, dim=-1, eps=1e-3)
+        return self.second((x @ keys.mT).softmax(-1) @ x)
+
+
+def test_two_eps_are_a_note_and_keys_are_no_norms_of_blocks():
+    assert rules(Keys(1e-12), torch.randn(2, 5, 8)) == []
+    (found,) = doctor(Keys(1e-6), torch.randn(2, 5, 8)).findings
+    assert (found.rule, found.severity) == ("two_eps", "note")
+    assert "code decides that the weights were trained with" in found.message
