@@ -170,6 +170,16 @@ def gradient_without_rstd(
     return gradient(f, x, weight, bias, dy) * spread
 
 
+def gradient_of_bare_root(
+    f: Formula, x: Tensor, weight: Tensor | None, bias: Tensor | None, dy: Tensor
+) -> Tensor:
+    """The root of 0 has an infinite slope, which is multiplied by 0."""
+    view, _ = f.view(x)
+    _, var, _ = f.statistics(x)
+    bare = torch.where(var == 0, torch.nan, 0.0).expand(view.shape).reshape(x.shape)
+    return gradient(f, x, weight, bias, dy) + bare
+
+
 # Changes of what is recorded.
 
 

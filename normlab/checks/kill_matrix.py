@@ -36,6 +36,11 @@ KINDS: dict[str, tuple[str, ...]] = {
         "gradient, bfloat16",
         "gradient, float16",
     ),
+    "special values": (
+        "special values",
+        "bfloat16, special values",
+        "float16, special values",
+    ),
     "input unchanged": ("input unchanged",),
     "upstream gradient unchanged": ("upstream gradient unchanged",),
     "eps argument": ("eps argument",),

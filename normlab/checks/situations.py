@@ -11,6 +11,7 @@ from torch import Tensor
 from normlab.checks.inputs import ORDINARY, Comparison, Inputs, Results, make_inputs
 from normlab.checks.probing import ForeignFunction, ForeignModule, ForeignNorm
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
+from normlab.checks.special_values import check_special_values
 from normlab.checks.tolerances import GROSS, max_error
 from normlab.checks.trial import BackwardFailed, Trial, name_of
 from normlab.norms import Case
@@ -44,12 +45,15 @@ def check_situations(trial: Trial, failures: Sequence[Failure]) -> Iterator[Find
     if any("float16" not in f.check and f.check != "saved state" for f in failures):
         return
     failed = False
-    for name, inputs, allowed in _situations(trial):
-        for found in _try_situation(trial, name, inputs, allowed):
+    for check in (_check_each, check_special_values, _check_use):
+        for found in () if failed else check(trial):
             failed = failed or isinstance(found, Failure)
             yield found
-    if not failed:
-        yield from _check_use(trial)
+
+
+def _check_each(trial: Trial) -> Iterator[Finding]:
+    for name, inputs, allowed in _situations(trial):
+        yield from _try_situation(trial, name, inputs, allowed)
 
 
 def _try_situation(trial: Trial, name: str, inputs: Inputs, allowed: float) -> Iterator[Finding]:
