@@ -99,6 +99,12 @@ def average_weight_gradient(call: Call) -> None:
         call.weight.register_hook(lambda gradient: gradient / samples)
 
 
+def need_weight_gradient(call: Call) -> None:
+    """No gradient by the input where the weight is frozen."""
+    if call.weight is not None and not call.weight.requires_grad:
+        call.x = call.x.detach()
+
+
 def take_other_axes(call: Call) -> None:
     """Axes of the input share statistics that should not."""
     norm, positions = call.norm, tuple(range(2, call.x.dim()))

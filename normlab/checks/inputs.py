@@ -57,9 +57,11 @@ class Inputs:
         weight, bias = (None if p is None else p.to(dtype) for p in (self.weight, self.bias))
         return replace(self, x=self.x.to(dtype), weight=weight, bias=bias, dy=self.dy.to(dtype))
 
-    def leaves(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Copies of input, weight and bias that gradients are taken by."""
-        wide = self.to(dtype)
+    def leaves(
+        self, dtype: torch.dtype | None = None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Copies of input, weight and bias that gradients are taken by; None: as they are."""
+        wide = self if dtype is None else self.to(dtype)
         weight, bias = (
             None if p is None else p.detach().clone().requires_grad_()
             for p in (wide.weight, wide.bias)

@@ -443,7 +443,18 @@ _INPUTS = (
         wrong_norm=_of_squares,
         needs="a row of one value",
     ),
+    Mistake(
+        "variance_of_one",
+        remedy="This is the variance of one value: use correction=0, and not n - 1 and its factor",
+    ),
     Mistake("eps_underflows", remedy="Add eps to statistics in float32, and keep it in float32"),
+    Mistake(
+        "frozen",
+        remedy="Ask needs_input_grad of each input by itself, and compute all that it asks for",
+        before=changes.need_weight_gradient,
+        wrong_norm=lambda norm: norm.has_weight,
+        needs="a frozen weight",
+    ),
     Mistake(
         "weight_raises",
         remedy="Reshape a weight of the channels before it multiplies, and no other",

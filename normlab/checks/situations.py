@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
+from normlab.checks.activations import check_activations, check_widths
+from normlab.checks.frozen import calls_of, check_frozen, is_far
 from normlab.checks.inputs import ORDINARY, Comparison, Inputs, Results, make_inputs
 from normlab.checks.probing import ForeignFunction, ForeignModule, ForeignNorm
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
@@ -45,7 +46,8 @@ def check_situations(trial: Trial, failures: Sequence[Failure]) -> Iterator[Find
     if any("float16" not in f.check and f.check != "saved state" for f in failures):
         return
     failed = False
-    for check in (_check_each, check_special_values, _check_use):
+    checks = (_check_each, check_special_values, check_activations, check_widths)
+    for check in (*checks, _check_use, check_frozen):
         for found in () if failed else check(trial):
             failed = failed or isinstance(found, Failure)
             yield found
@@ -146,22 +148,9 @@ def _check_use(trial: Trial) -> Iterator[Finding]:
         yield make_failure(name, text, "used_again")
 
 
-def _calls(
-    trial: Trial, inputs: Inputs
-) -> Callable[[Tensor], tuple[Tensor, Sequence[Tensor | None]]]:
-    """The same copy at each call, with the same leaves."""
-    _, weight, bias = inputs.leaves(torch.float32)
-    layer = trial.layer
-    if not isinstance(layer, ForeignModule):
-        return lambda x: layer(inputs.case, x, weight, bias)
-    module = layer.prepare(torch.float32, weight, bias).train()
-    leaves = layer.leaves_of(module)
-    return lambda x: (module(x), leaves)
-
-
 def _use(trial: Trial, first: Inputs, second: Inputs) -> str:
     """What is wrong with a second use; empty if nothing is."""
-    call, given = _calls(trial, first), (first, second)
+    call, given = calls_of(trial, first), (first, second)
     xs = [inputs.x.clone().requires_grad_() for inputs in given]
     ys = [call(xs[0])[0]]
     kept = ys[0].detach().clone()
@@ -170,7 +159,7 @@ def _use(trial: Trial, first: Inputs, second: Inputs) -> str:
     if not torch.equal(kept, ys[0].detach()):
         return "a second call writes into the output of the first"
     right = [trial.expect(inputs) for inputs in given]
-    if _far(ys[1], right[1]["y"]):
+    if is_far(ys[1], right[1]["y"]):
         return "the output is wrong at a second call"
     backward = trial.scope.backward
     roles = [
@@ -187,30 +176,15 @@ def _use(trial: Trial, first: Inputs, second: Inputs) -> str:
             ("dx", xs[k], right[k]["dx"]),
             *((key, leaf, total[key]) for key, leaf in roles),
         ):
-            if _far(leaf.grad, want):
+            if is_far(leaf.grad, want):
                 return f"{_WHAT[key]} is wrong {when}"
         if not torch.equal(xs[k].detach(), given[k].x):
             return "the backward pass writes into the input"
-    for _, leaf in roles:
-        leaf.grad = None
-    y, _ = call(first.x.clone())
-    if roles and y.requires_grad:
-        y.backward(first.dy.clone())
-    for key, leaf in roles:
-        if _far(leaf.grad, right[0][key]):
-            return f"{_WHAT[key]} is wrong where the input needs none"
     with torch.no_grad():
         for _ in range(_CALLS):
             call(second.x.clone())
         y, _ = call(first.x.clone())
-    return f"after {_CALLS} more calls the output is another" if _far(y, right[0]["y"]) else ""
-
-
-def _far(got: Tensor | None, want: Tensor) -> bool:
-    if got is None:
-        return True
-    allowed = GROSS * max(1.0, float(want.abs().max()))
-    return not max_error(got.reshape(want.shape), want) <= allowed
+    return f"after {_CALLS} more calls the output is another" if is_far(y, right[0]["y"]) else ""
 
 
 def is_compiled(layer: ForeignNorm) -> bool:

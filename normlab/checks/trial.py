@@ -113,14 +113,20 @@ class Trial:
             NoTensor: it does not return one tensor.
             BackwardFailed: the backward pass raises.
         """
-        x, weight, bias = inputs.leaves(inputs.x.dtype)
+        x, weight, bias = inputs.leaves()
+        same = all(p is None or p.dtype == x.dtype for p in (weight, bias))
+
+        def call(x: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+            given = x, weight, bias
+            return self.layer(inputs.case, *given, training=training, half_parameters=same)
+
         try:
-            y, leaves = self.layer(inputs.case, x, weight, bias, training=training)
+            y, leaves = call(x)
         except RuntimeError as error:
             if "in-place" not in str(error):
                 raise
             # retry on a clone: a leaf forbids what the check of the input is to report
-            y, leaves = self.layer(inputs.case, x.clone(), weight, bias, training=training)
+            y, leaves = call(x.clone())
         if not isinstance(y, Tensor):
             kind = type(y).__name__
             raise NoTensor(f"the layer returns a {kind} and not one tensor. {WRAP_IT}")

@@ -173,7 +173,7 @@ WRONG = {
     "damages input": ("used again", "writes into the input"),
     "damages statistics": ("used again", "second backward pass"),
     "overwrites": ("used again", "added to that of another call"),
-    "frozen input": ("used again", "where the input needs none"),
+    "frozen input": ("frozen parameters", "where the input needs no gradient"),
     Counting: ("used again", "after 12 more calls"),
     OneBuffer: ("used again", "into the output of the first"),
     FirstStatistics: ("used again", "at a second call"),
