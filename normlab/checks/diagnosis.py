@@ -24,6 +24,7 @@ from normlab.norms import NORMS
 _SINGLE = 1e-5  # relative error that a few roundings to float32 may leave
 _HALF = 0.02  # relative error that a few roundings to 16 bits may leave
 _ROUNDING = 32 * torch.finfo(torch.float32).eps  # of a wrong output that may be large
+ONE = "n - 1 = 0, the variance of one value"
 _PROBE = 1e-3  # relative error of an output near eps that a diagnosis may leave
 
 
@@ -168,6 +169,11 @@ def explain_forward(evidence: Sequence[Evidence]) -> Diagnosis:
     by very small inputs, which show where eps is.
     """
     seen = [e for e in evidence if not e.probe]
+    one = any(e.formula.cells(e.inputs.case) == 1 and not e.got.isfinite().all() for e in seen)
+    if one:
+        return Diagnosis(
+            "variance_of_one", f"it is not finite where a mean is over one value: {ONE}"
+        )
     if any(not e.got.isfinite().all() for e in seen):
         return Diagnosis(None, "the output has entries that are not finite")
     evidence = [e for e in evidence if e.got.isfinite().all()]

@@ -116,6 +116,11 @@ class Formula:
         per_position = self.grouping == "per position"
         return view, (2,) if per_position else reduced_axes(self.like, view.dim())
 
+    def cells(self, case: Case) -> int:
+        """How many cells of an input one mean is over."""
+        view, dims = self.at(case).view(torch.empty(case.shape, device="meta"))
+        return math.prod(view.shape[d] for d in dims)
+
     def parameter_view(self, x: Tensor) -> tuple[int, ...]:
         """Shape in which weight and bias are broadcast against `x`."""
         if self.weight_view is not None:

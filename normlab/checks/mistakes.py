@@ -445,7 +445,7 @@ _INPUTS = (
     ),
     Mistake(
         "variance_of_one",
-        remedy="This is the variance of one value: use correction=0, and not n - 1 and its factor",
+        remedy="Take the variance with correction=0, and not with n - 1 and a factor",
     ),
     Mistake("eps_underflows", remedy="Add eps to statistics in float32, and keep it in float32"),
     Mistake(

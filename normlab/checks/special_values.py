@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from normlab.checks.diagnosis import ONE
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import Inputs, Results, make_inputs, results_of
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
@@ -159,7 +160,7 @@ def _failure(
         return make_failure(check, text, "eps_underflows")
     _, var, count = formula.at(inputs.case).statistics(inputs.x.double())
     if count == 1:
-        return make_failure(check, f"{text}: n - 1 = 0", "variance_of_one")
+        return make_failure(check, f"{text}: {ONE}", "variance_of_one")
     if key != "y" and float(var.min()) < torch.finfo(torch.float32).tiny:
         spread = "sum" if trial.norm.spread == "sum of squares" else "mean"
         spread = "var" if trial.norm.centered else spread

@@ -167,18 +167,18 @@ class Instance(nn.Module):
     def forward(self, x):
         axes = tuple(range(2, x.dim()))
         h = x.float() - x.float().mean(axes, keepdim=True)
-        y = h / (self.var(x.float(), axes) + 1e-5).sqrt()
+        y = h / (self.var(x.float(), axes, keepdim=True) + 1e-5).sqrt()
         view = (-1, *[1] * (x.dim() - 2))
         return (y * self.weight.view(view) + self.bias.view(view)).to(x.dtype)
 
 
-def corrected(x, axes):
+def corrected(x, axes, keepdim):
     n = x[0, 0].numel()
-    return x.var(axes, keepdim=True) * (n - 1) / n
+    return x.var(axes, keepdim=keepdim) * (n - 1) / n
 
 
-def biased(x, axes):
-    return x.var(axes, keepdim=True, correction=0)
+def biased(x, axes, keepdim):
+    return x.var(axes, keepdim=keepdim, correction=0)
 
 
 @pytest.mark.filterwarnings("ignore:var")
@@ -186,4 +186,36 @@ def test_a_variance_of_one_value_is_named():
     assert check_layer(Instance(biased), like="instance_norm").passed
     report = check_layer(Instance(corrected), like="instance_norm")
     assert [f.mistake for f in report.failures] == ["variance_of_one"], report
-    assert "is NaN: n - 1 = 0. This is the variance of one value" in str(report)
+    assert "is NaN: n - 1 = 0, the variance of one value. Take the variance with" in str(report)
+
+
+ONE = (4, 8, 1, 1)
+
+
+@pytest.mark.filterwarnings("ignore:var")
+def test_maps_of_one_pixel_have_no_variance():
+    report = check_layer(Instance(torch.var), like="instance_norm", shape=ONE)
+    assert {f.mistake for f in report.failures} == {"variance_of_one"}, report
+    assert check_layer(Instance(biased), like="instance_norm", shape=ONE).passed
+    assert check_layer(nn.LayerNorm(1), like="layer_norm", shape=(4, 1)).passed
+
+
+@pytest.mark.parametrize(
+    ("layer", "like", "options"),
+    [
+        (nn.InstanceNorm2d(8), "instance_norm", {"shape": ONE}),
+        (F.instance_norm, "instance_norm", {"shape": ONE}),
+        (nn.BatchNorm2d(8), "batch_norm", {"shape": (1, 8, 1, 1)}),
+        (Instance(torch.var), "instance_norm", {"shape": ONE, "divisor": "n-1"}),
+    ],
+)
+def test_where_every_mean_is_over_one_value_nothing_can_be_tested(layer, like, options):
+    with pytest.raises(ValueError, match=r"over one value.*n - 1 = 0.*pass a shape with more"):
+        check_layer(layer, like=like, **options)
+
+
+@pytest.mark.parametrize("shape", [ONE, (4, 8), None])
+def test_groups_of_one_channel_pass_where_torch_takes_them(shape):
+    """A single sample without positions is what torch itself refuses."""
+    report = check_layer(nn.GroupNorm(8, 8), like="group_norm", shape=shape)
+    assert report.passed, report
