@@ -89,9 +89,7 @@ def other_axes(right: Formula, x: Tensor, elsewhere: Collection[int] = ()) -> It
                 declared = dims[0] if len(dims) == 1 else dims
                 if elsewhere:
                     ranks = " and ".join(map(str, elsewhere))
-                    wanted += (
-                        f" (it is right for {ranks} axes: if they alone are meant, pass shape=)"
-                    )
+                    wanted += f" (right for {ranks} axes: if they alone are meant, pass shape=)"
                 elif NORMS[right.like].trailing:
                     wanted += f" (if they are meant, declare axis={declared})"
                 text = (
@@ -174,12 +172,10 @@ def explain_forward(evidence: Sequence[Evidence]) -> Diagnosis:
     by very small inputs, which show where eps is.
     """
     seen = [e for e in evidence if not e.probe]
-    one = any(e.formula.cells(e.inputs.case) == 1 and not e.got.isfinite().all() for e in seen)
-    if one:
-        return Diagnosis(
-            "variance_of_one", f"it is not finite where a mean is over one value: {ONE}"
-        )
-    if any(not e.got.isfinite().all() for e in seen):
+    broken = [e for e in seen if not e.got.isfinite().all()]
+    if any(e.formula.cells(e.inputs.case) == 1 for e in broken):
+        return Diagnosis("variance_of_one", f"not finite where a mean is over one value: {ONE}")
+    if broken:
         return Diagnosis(None, "the output has entries that are not finite")
     evidence = [e for e in evidence if e.got.isfinite().all()]
     # what is most wrong comes first, so that most candidates fall at the first call

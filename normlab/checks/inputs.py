@@ -100,37 +100,31 @@ def oracle(formula: Formula, inputs: Inputs, *, backward: bool = True) -> Result
     return results_of(y, *leaves)
 
 
+def plain_results(formula: Formula, inputs: Inputs, *, backward: bool = True) -> Results:
+    """The formula with statistics in float32 or float64, and results in the dtype of the input."""
+    x, *parameters = inputs.leaves()
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    given = (None if p is None else p.to(wide) for p in parameters)
+    y = formula.at(inputs.case)(x.to(wide), *given).to(x.dtype)
+    if backward:
+        y.backward(inputs.dy)
+    return results_of(y, x, *parameters)
+
+
 def torch_baseline(like: str, inputs: Inputs, *, backward: bool = True) -> Results:
     """torch's own layer, or the plain formula where it has none, on the same inputs."""
     dtype = inputs.x.dtype
     x, weight, bias = inputs.leaves(dtype)
-    plain = Formula.of(like).at(inputs.case)
-    try:
-        y = _torch_output(plain, inputs.case, x, weight, bias)
-    except ValueError:  # torch's channel norms take no mean over one value
-        if plain.cells(inputs.case) > 1:
-            raise
-        y = None
-    if y is None:
-        wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-        parameters = (None if t is None else t.to(wide) for t in (weight, bias))
-        y = plain(x.to(wide), *parameters).to(dtype)
-    if backward:
-        y.backward(inputs.dy)
-    return results_of(y, x, weight, bias)
-
-
-def _torch_output(
-    plain: Formula, case: Case, x: Tensor, weight: Tensor | None, bias: Tensor | None
-) -> Tensor | None:
-    """None where torch has no such norm."""
-    norm = NORMS[plain.like]
-    function = norm.torch_function()
-    if function is None:
-        return None
+    case, norm = inputs.case, NORMS[like]
+    function, plain = norm.torch_function(), Formula.of(like).at(case)
+    alone = (
+        not norm.trailing and plain.cells(case) == 1 and (case.shape[0] == 1 or not norm.grouped)
+    )
+    if function is None or alone:  # torch takes no mean over one value
+        return plain_results(Formula.of(like), inputs, backward=backward)
     last = tuple(range(-len(case.axis or ()), 0))
     own = case.axis is not None  # then torch's function gets no weight, which it has elsewhere
-    y: Tensor = function(
+    y = function(
         x if case.axis is None else x.movedim(case.axis, last),
         *norm.arguments(
             normalized_shape=[case.shape[a] for a in case.axis or ()] or [*case.parameter_shape],
@@ -142,9 +136,12 @@ def _torch_output(
         ),
     )
     if case.axis is not None:
-        return plain.affine(x, y.movedim(last, case.axis), weight, bias)
-    # torch has none; some models do
-    return y + bias if bias is not None and not norm.has_bias else y
+        y = plain.affine(x, y.movedim(last, case.axis), weight, bias)
+    elif bias is not None and not norm.has_bias:
+        y = y + bias  # torch has none; some models do
+    if backward:
+        y.backward(inputs.dy)
+    return results_of(y, x, weight, bias)
 
 
 @dataclass(frozen=True)

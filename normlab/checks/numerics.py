@@ -127,9 +127,7 @@ def _compare(
             kinds = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
             others = [d for d in kinds if d != main]
             taken_by = [d for d in others if takes(case, functools.partial(call, dtype=d))]
-            cells = trial.declared.cells(case)
-            why = _explain(case, text, taken_by, main, cells)
-            raise ValueError(f"layer: could not be tested: {why}")
+            raise ValueError(f"layer: could not be tested: {_explain(trial, case, text, taken_by)}")
     found = []
     for inputs, got in (each for calls in taken.values() for each in calls):
         failure = _malformed(inputs, got)
@@ -140,18 +138,16 @@ def _compare(
     return found
 
 
-def _explain(
-    case: Case, text: str, others: Sequence[torch.dtype], main: torch.dtype, cells: int
-) -> str:
+def _explain(trial: Trial, case: Case, text: str, others: Sequence[torch.dtype]) -> str:
     """Why a layer could not be tested, and what would help; `others` are dtypes that it takes."""
     if others:
-        name, mine = name_of(others[0]), name_of(main)
+        name, mine = name_of(others[0]), name_of(trial.scope.dtype)
         either = "" if others[0] == torch.float64 else f"Pass dtype={name!r}, or cast "
         return (
             f"{mine} input is refused, {name} input is not: {text}. {either or 'Cast '}inside of "
             "the layer to the dtype that it needs, and back"
         )
-    if cells == 1:
+    if trial.declared.cells(case) == 1:
         return f"{text}. Every mean is over one value ({ONE}): pass a shape with more"
     given = [name for name in ("weight", "bias") if getattr(case, name)]
     return (

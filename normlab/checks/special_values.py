@@ -13,14 +13,17 @@ from torch import Tensor
 
 from normlab.checks.diagnosis import ONE
 from normlab.checks.formula import Formula
-from normlab.checks.inputs import Inputs, Results, make_inputs, results_of
+from normlab.checks.frozen import WORDS
+from normlab.checks.inputs import Inputs, Results, make_inputs, plain_results
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
-from normlab.checks.trial import Trial, name_of
+from normlab.checks.trial import BackwardFailed, Trial, name_of
 
+_IN_HALF = torch.bfloat16, torch.float16
 _ULPS = 64  # roundings of a value, or of one of the terms that a gradient is summed of
 _HALF_ULPS = 8  # the same of a value in 16 bits
 _HALF = 0.1  # of the terms of a gradient that were each rounded to 16 bits
 _PLAIN = 8  # times the error of the formula in the dtype of the input
+WHAT = {"y": "the output", **{key: f"the gradient by {word}" for key, word in WORDS.items()}}
 
 # what the cells of one mean become; squares of the tiny ones are 0 and those of the large ones are
 # not infinite, in float32, in which statistics of 16-bit inputs are taken, too
@@ -40,48 +43,54 @@ def check_special_values(trial: Trial) -> Iterator[Finding]:
         kinds = list(_CELLS.items())[: 2 if dtype != torch.float32 else None]
         for k, (kind, change) in enumerate(kinds):
             inputs = make_inputs(trial.cases[k % len(trial.cases)], dtype=dtype, seed=30 + k)
-            _change_first(trial.actual.at(inputs.case), inputs.x, change)
-            found = list(compare_means(trial, inputs, "special values", f"a {cells} of {kind}"))
-            yield from found
-            if any(not isinstance(f, Ran) for f in found):
-                return
+            view, dims = trial.actual.at(inputs.case).view(inputs.x)
+            first = view[tuple(slice(None) if a in dims else 0 for a in range(view.dim()))]
+            first.copy_(change(first.clone()))
+            yield from compare_means(trial, inputs, "special values", f"a {cells} of {kind}")
 
 
-def _change_first(formula: Formula, x: Tensor, change: Callable[[Tensor], Tensor]) -> None:
-    """Change the cells of the first mean, in place."""
-    view, dims = formula.view(x)
-    cells = view[tuple(slice(None) if axis in dims else 0 for axis in range(view.dim()))]
-    cells.copy_(change(cells.clone()))
-
-
-def compare_means(trial: Trial, inputs: Inputs, check: str, place: str) -> Iterator[Finding]:
+def compare_means(trial: Trial, inputs: Inputs, check: str, place: str = "") -> Iterator[Finding]:
     """What is wrong with the results of one call, and for which cells: their `place`."""
-    half = inputs.x.dtype != torch.float32
-    check = f"{name_of(inputs.x.dtype)}, {check}" if half else check
-    want = trial.expect(inputs, backward=trial.scope.backward)
+    want, dtype = trial.expect(inputs, backward=trial.scope.backward), inputs.x.dtype
+    check = f"{name_of(dtype)}, {check}" if dtype in _IN_HALF else check
     try:
         got = trial.observe(inputs)
     except Exception as error:  # the layer under test may fail in any way
-        text = f"for {place} it raises {type(error).__name__}: {error}"
-        # not every dtype is everybody's
-        yield Note(f"{check}: {text}") if half else Failure(check, text)
+        given = place or f"{'an' if check[0] == 'e' else 'a'} {check}"
+        text = f"raises when it is given {given}: {type(error).__name__}: {error}"
+        noted = dtype != torch.float32 and not isinstance(error, BackwardFailed)  # it may refuse
+        mistake = check.replace(" ", "_") + "_raises"
+        yield Note(f"{check}: {text}") if noted else Failure(check, text, mistake)
         return
+    if got["y"].dtype != dtype == torch.float64:
+        yield Note(f"{check}: the output has dtype {got['y'].dtype}")
     yield Ran(check)
+    if got["y"].shape != inputs.x.shape:
+        yield Failure(check, f"the output has shape {(*got['y'].shape,)}")
+        return
     formula, allowed = trial.actual.at(inputs.case), _budgets(trial, inputs, want)
     for key, right in want.items():
-        if key not in got or key in trial.layer.fixed:
+        if key in trial.layer.fixed or not right.numel():
             continue
-        result = got[key].reshape(right.shape).double()
-        off = _largest(formula, key, result - right)
+        text, value = WHAT[key], got.get(key)
+        if place:
+            text = {"y": "the output of", "dx": "the gradient of"}.get(key, f"{text} beside")
+            text = f"{text} {place}"
+        if value is None or value.numel() != right.numel():
+            state = "is missing" if value is None else "has another shape"
+            yield Failure(check, f"{text} {state}")
+            return
+        value = value.reshape(right.shape).double()
+        off = _largest(formula, key, value - right)
         wrong = ~(off <= allowed[key])
         if wrong.any():  # unless it is beyond what the formula reaches in this dtype
-            plain = _plain(trial.actual, inputs, backward=trial.scope.backward)[key].double()
+            plain = plain_results(trial.actual, inputs, backward=trial.scope.backward)[key].double()
             own = allowed[key] + _PLAIN * _largest(formula, key, plain - right)
-            reached = _largest(formula, key, right) < torch.finfo(inputs.x.dtype).max / 4
+            reached = _largest(formula, key, right) < torch.finfo(dtype).max / 4
             wrong &= reached & own.isfinite() & ~(off <= own)
         if wrong.any():
-            value = _largest(formula, key, result)[wrong][0]
-            yield _failure(trial, inputs, check, place, key, value, off[wrong][0])
+            worst = _largest(formula, key, value)[wrong][0]
+            yield _failure(trial, inputs, check, text, worst, float(off[wrong][0]))
             return
 
 
@@ -101,6 +110,8 @@ def _budgets(trial: Trial, inputs: Inputs, want: Results) -> dict[str, Tensor]:
     """
     formula, dtype, wide = trial.actual.at(inputs.case), inputs.x.dtype, inputs.to(torch.float64)
     x, weight, bias = wide.given
+    if not x.numel():
+        return dict.fromkeys(want, torch.zeros(1))
     view, dims = formula.view(x)
     _, var, count = formula.statistics(x)
     rstd = 1 / formula.denominator(var, count)
@@ -121,7 +132,7 @@ def _budgets(trial: Trial, inputs: Inputs, want: Results) -> dict[str, Tensor]:
         "dx": noise * scale["dx"],
         "dweight": (noise * count).sum().reshape(1) * wide.dy.abs().max(),
     }
-    half = dtype != torch.float32
+    half = dtype in _IN_HALF
     own = {"y": _HALF_ULPS * torch.finfo(dtype).eps} if half else {}
     return {
         key: own.get(key, _HALF if half else _ULPS * eps32) * scale[key]
@@ -131,39 +142,23 @@ def _budgets(trial: Trial, inputs: Inputs, want: Results) -> dict[str, Tensor]:
     }
 
 
-def _plain(formula: Formula, inputs: Inputs, *, backward: bool) -> Results:
-    """The formula with statistics in float32, and results in the dtype of the input."""
-    x, *parameters = inputs.leaves()
-    wide = (None if p is None else p.float() for p in parameters)
-    y = formula.at(inputs.case)(x.float(), *wide).to(x.dtype)
-    if backward:
-        y.backward(inputs.dy)
-    return results_of(y, x, *parameters)
-
-
-_OF = {"dweight": "the gradient by the weight", "dbias": "the gradient by the bias"}
-
-
 def _failure(
-    trial: Trial, inputs: Inputs, check: str, place: str, key: str, value: Tensor, off: Tensor
+    trial: Trial, inputs: Inputs, check: str, text: str, worst: Tensor, off: float
 ) -> Failure:
     formula, dtype = trial.actual, inputs.x.dtype
-    short = {"y": "the output of", "dx": "the gradient of"}
-    text = f"{short[key]} {place}" if key in short else f"{_OF[key]}, where there is {place},"
-    broken = {True: "NaN", False: "infinite"}[bool(value.isnan())]
-    text += f" is off by {float(off):.1e}" if value.isfinite() else f" is {broken}"
-    text += "" if dtype == torch.float32 else f" in {name_of(dtype)}"
-    if value.isfinite():
-        return Failure(check, text)
+    mistake = "factor_of_0" if check == "factor of 0" else None
+    if worst.isfinite():
+        return make_failure(check, f"{text} is off by {off:.1e}", mistake)
+    text += f" is {'NaN' if worst.isnan() else 'infinite'}"
+    text += f" in {name_of(dtype)}" if dtype in _IN_HALF else ""
     if float(torch.tensor(formula.eps, dtype=dtype)) == 0.0 < formula.eps:
         text += f": eps {formula.eps:.3g} is 0 in {name_of(dtype)}"
         return make_failure(check, text, "eps_underflows")
     _, var, count = formula.at(inputs.case).statistics(inputs.x.double())
     if count == 1:
         return make_failure(check, f"{text}: {ONE}", "variance_of_one")
-    if key != "y" and float(var.min()) < torch.finfo(torch.float32).tiny:
-        spread = "sum" if trial.norm.spread == "sum of squares" else "mean"
-        spread = "var" if trial.norm.centered else spread
+    if "gradient" in text and float(var.min()) < torch.finfo(torch.float32).tiny:
+        spread = "var" if trial.norm.centered else trial.norm.spread.partition(" ")[0]
         text += f": take the root of ({spread} + eps), or mask before the root"
         return make_failure(check, text, "root_of_zero")
-    return Failure(check, text)
+    return make_failure(check, text, mistake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -115,18 +116,14 @@ class Trial:
         """
         x, weight, bias = inputs.leaves()
         same = all(p is None or p.dtype == x.dtype for p in (weight, bias))
-
-        def call(x: Tensor) -> tuple[Tensor, list[Tensor | None]]:
-            given = x, weight, bias
-            return self.layer(inputs.case, *given, training=training, half_parameters=same)
-
+        call = functools.partial(self.layer, training=training, half_parameters=same)
         try:
-            y, leaves = call(x)
+            y, leaves = call(inputs.case, x, weight, bias)
         except RuntimeError as error:
             if "in-place" not in str(error):
                 raise
             # retry on a clone: a leaf forbids what the check of the input is to report
-            y, leaves = call(x.clone())
+            y, leaves = call(inputs.case, x.clone(), weight, bias)
         if not isinstance(y, Tensor):
             kind = type(y).__name__
             raise NoTensor(f"the layer returns a {kind} and not one tensor. {WRAP_IT}")

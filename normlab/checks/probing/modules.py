@@ -16,12 +16,7 @@ from normlab.checks.probing.layer import ForeignLayer
 from normlab.checks.probing.names import find_attribute, find_name, find_running_names
 from normlab.checks.probing.parameters import find_kinds, find_packed
 from normlab.checks.probing.running import find_running
-from normlab.checks.probing.state import (
-    check_has_shapes,
-    copy_module,
-    tensors_of,
-    with_plain_tensors,
-)
+from normlab.checks.probing.state import check_has_shapes, copy_module, tensors_of, unparametrize
 from normlab.norms import NORMS
 
 
@@ -39,7 +34,7 @@ class ForeignModule:
 
     def __init__(self, module: nn.Module, like: str, cases: Sequence[norms.Case] = ()):
         self.attached = [n for n, t in tensors_of(module).items() if t.grad_fn is not None]
-        self.module = with_plain_tensors(copy_module(module).cpu(), NORMS[like].has_running)
+        self.module = unparametrize(copy_module(module).cpu(), NORMS[like].has_running)
         for p in self.module.parameters():  # a frozen parameter is no wrong norm
             p.requires_grad_()
         # a copy of a compiled module compiles anew, so one copy for each dtype is kept
@@ -153,6 +148,7 @@ class ForeignModule:
             for name, value in (*kept.named_parameters(), *kept.named_buffers()):
                 value.copy_(source[name])
                 value.grad = None
+        kept.requires_grad_()
         return kept
 
     @staticmethod

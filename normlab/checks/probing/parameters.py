@@ -82,12 +82,10 @@ def find_packed(layer: ForeignLayer, like: str, shape: Sequence[int] | None) -> 
     before = trial.odd_even_parts(x)
     for row in p.unbind(axis):
         row += 0.5
-        after = trial.odd_even_parts(x)
+        both = zip(trial.odd_even_parts(x), before, strict=True)
+        effects.append([float((a - b).abs().max()) > 0.1 for a, b in both])
         row -= 0.5
-        effects.append(
-            [float((a - b).abs().max()) > 0.1 for a, b in zip(after, before, strict=True)]
-        )
-    if [True, False] not in effects or [False, True] not in effects:
+    if sorted(effects) != [[False, True], [True, False]]:
         return ""
     given = "weight, bias" if effects[0] == [True, False] else "bias, weight"
     return (

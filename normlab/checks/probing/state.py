@@ -57,7 +57,7 @@ def copy_module(module: nn.Module) -> nn.Module:
         return copy.deepcopy(module, attached | shared)
 
 
-def with_plain_tensors(module: nn.Module, statistics: bool) -> nn.Module:
+def unparametrize(module: nn.Module, statistics: bool) -> nn.Module:
     """The same module, whose weight is read and set under its own name though it is parametrized.
 
     Args:

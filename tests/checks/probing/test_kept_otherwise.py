@@ -166,7 +166,7 @@ class SecondAxis(nn.Module):
 
 def test_a_layer_that_counts_axes_from_the_front_is_told_to_pass_a_shape():
     report = check_layer(SecondAxis(), like="layer_norm")
-    assert "it is right for 3 axes: if they alone are meant, pass shape=" in str(report)
+    assert "right for 3 axes: if they alone are meant, pass shape=" in str(report)
     assert "declare axis" not in str(report)
     assert check_layer(SecondAxis(), like="layer_norm", shape=(3, 4, 6)).passed
     assert "declare axis=1" in str(check_layer(SecondAxis(1), like="layer_norm", shape=(3, 4, 6)))
