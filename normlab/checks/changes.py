@@ -99,6 +99,12 @@ def average_weight_gradient(call: Call) -> None:
         call.weight.register_hook(lambda gradient: gradient / samples)
 
 
+def need_weight_gradient(call: Call) -> None:
+    """No gradient by the input where the weight is frozen."""
+    if call.weight is not None and not call.weight.requires_grad:
+        call.x = call.x.detach()
+
+
 def take_other_axes(call: Call) -> None:
     """Axes of the input share statistics that should not."""
     norm, positions = call.norm, tuple(range(2, call.x.dim()))
@@ -168,6 +174,16 @@ def gradient_without_rstd(
     _, var, count = f.statistics(x)
     spread = f.denominator(var, count).expand(view.shape).reshape(x.shape)
     return gradient(f, x, weight, bias, dy) * spread
+
+
+def gradient_of_bare_root(
+    f: Formula, x: Tensor, weight: Tensor | None, bias: Tensor | None, dy: Tensor
+) -> Tensor:
+    """The root of 0 has an infinite slope, which is multiplied by 0."""
+    view, _ = f.view(x)
+    _, var, _ = f.statistics(x)
+    bare = torch.where(var == 0, torch.nan, 0.0).expand(view.shape).reshape(x.shape)
+    return gradient(f, x, weight, bias, dy) + bare
 
 
 # Changes of what is recorded.

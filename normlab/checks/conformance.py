@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normlab.checks.diagnosis import ONE
 from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.half import check_half_precision, check_weight_cast
 from normlab.checks.numerics import check_values, give_running
@@ -189,6 +190,8 @@ def examine(
             return collect(report, [Ran("parameters", 0), mismatch])
         formula = _declared_formula(like, foreign.declared_eps, **conventions)
         order, momentum = conventions.get("weight_cast"), conventions.get("momentum")
+        if formula.divisor == "n-1" and any(formula.cells(c) == 1 for c in foreign.cases):
+            raise ValueError(f"shape: every mean is over one value: {ONE}; pass a shape with more")
         trial = Trial(foreign, tuple(foreign.cases), formula, formula, scope, order, momentum)
         if max(torch.Size(case.shape).numel() for case in trial.cases) > _LARGE:
             seeds = seeds[:1]  # so many numbers need no second draw

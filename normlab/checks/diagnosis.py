@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from normlab.norms import NORMS
 _SINGLE = 1e-5  # relative error that a few roundings to float32 may leave
 _HALF = 0.02  # relative error that a few roundings to 16 bits may leave
 _ROUNDING = 32 * torch.finfo(torch.float32).eps  # of a wrong output that may be large
+ONE = "n - 1 = 0, the variance of one value"
 _PROBE = 1e-3  # relative error of an output near eps that a diagnosis may leave
 
 
@@ -78,15 +79,18 @@ def other_groups(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
             yield Diagnosis("wrong_grouping", text, {"num_groups": groups})
 
 
-def other_axes(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
-    """Other axes to reduce, for one input."""
+def other_axes(right: Formula, x: Tensor, elsewhere: Collection[int] = ()) -> Iterator[Diagnosis]:
+    """Other axes to reduce, for one input; `elsewhere`: numbers of axes for which it is right."""
     expected, grouped = right.view(x)[1], NORMS[right.like].grouped
     for size in range(1, x.dim() + 1):
         for dims in itertools.combinations(range(x.dim()), size):
             if (grouped or dims != expected) and all(x.shape[d] > 1 for d in dims):
                 wanted = "the group's" if grouped else f"{expected}"
                 declared = dims[0] if len(dims) == 1 else dims
-                if NORMS[right.like].trailing:
+                if elsewhere:
+                    ranks = " and ".join(map(str, elsewhere))
+                    wanted += f" (right for {ranks} axes: if they alone are meant, pass shape=)"
+                elif NORMS[right.like].trailing:
                     wanted += f" (if they are meant, declare axis={declared})"
                 text = (
                     f"for an input of {x.dim()} axes the statistics are taken over axes {dims}, "
@@ -168,7 +172,10 @@ def explain_forward(evidence: Sequence[Evidence]) -> Diagnosis:
     by very small inputs, which show where eps is.
     """
     seen = [e for e in evidence if not e.probe]
-    if any(not e.got.isfinite().all() for e in seen):
+    broken = [e for e in seen if not e.got.isfinite().all()]
+    if any(e.formula.cells(e.inputs.case) == 1 for e in broken):
+        return Diagnosis("variance_of_one", f"not finite where a mean is over one value: {ONE}")
+    if broken:
         return Diagnosis(None, "the output has entries that are not finite")
     evidence = [e for e in evidence if e.got.isfinite().all()]
     # what is most wrong comes first, so that most candidates fall at the first call
@@ -203,11 +210,13 @@ def _explain_place(
         return e.inputs.x.dim(), e.formula.normalized_ndim, e.formula.num_groups
 
     wrong = {kind(e): e for e in evidence if e.excess > 1}
+    ranks = {e.inputs.x.dim() for e in evidence if not e.probe}
+    elsewhere = sorted(ranks - {rank for rank, _, _ in wrong})
     for key, example in wrong.items():
         same = [e for e in evidence if kind(e) == key]
         axis_changes = [
             *other_groups(example.formula, example.inputs.x),
-            *other_axes(example.formula, example.inputs.x),
+            *other_axes(example.formula, example.inputs.x, elsewhere),
         ]
         for cost in (0, 1):
             for place in axis_changes:

@@ -31,6 +31,12 @@ def default_eps(like: str) -> float:
     return torch.finfo(torch.float32).eps if eps is None else eps
 
 
+def _root(var: Tensor) -> Tensor:
+    """The root, constant at 0: what is divided by it is 0 there, and so is its share in dx."""
+    zero = var == 0
+    return torch.where(zero, 0.0, torch.where(zero, 1.0, var).sqrt())
+
+
 @dataclasses.dataclass(frozen=True)
 class Formula:
     """One norm with its conventions, and with the mistakes it is told to make."""
@@ -110,6 +116,11 @@ class Formula:
         per_position = self.grouping == "per position"
         return view, (2,) if per_position else reduced_axes(self.like, view.dim())
 
+    def cells(self, case: Case) -> int:
+        """How many cells of an input one mean is over."""
+        view, dims = self.at(case).view(torch.empty(case.shape, device="meta"))
+        return math.prod(view.shape[d] for d in dims)
+
     def parameter_view(self, x: Tensor) -> tuple[int, ...]:
         """Shape in which weight and bias are broadcast against `x`."""
         if self.weight_view is not None:
@@ -148,9 +159,9 @@ class Formula:
         if self.eps_placement == "inside":
             root = (var + self.eps).sqrt()
         elif self.eps_placement == "outside":
-            root = var.sqrt() + self.eps
+            root = _root(var) + self.eps
         else:
-            root = var.sqrt().clamp_min(self.floor(count))
+            root = _root(var).clamp_min(self.floor(count))
         return {"root": root, "variance": root.square(), "inverse": 1 / root}[self.root]
 
     def numerator(self, x: Tensor, mean: Tensor) -> Tensor:

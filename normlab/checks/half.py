@@ -44,14 +44,11 @@ def _observe(trial: Trial, inputs: Inputs) -> tuple[Tensor, bool]:
     try:
         return trial.observe(inputs, backward=False)["y"], True
     except Exception as error:  # parameters in float32 beside 16-bit input are common
-        _, *parameters = inputs.to(torch.float32).given
+        mixed = replace(inputs.to(torch.float32), x=inputs.x)
         try:
-            with torch.no_grad():
-                x = inputs.x.clone()
-                y, _ = trial.layer(inputs.case, x, *parameters, half_parameters=False)
+            return trial.observe(mixed, backward=False)["y"], False
         except Exception:
             raise error from None
-        return y, False
 
 
 def check_half_precision(trial: Trial) -> Generator[Finding, None, Trial]:

@@ -57,9 +57,11 @@ class Inputs:
         weight, bias = (None if p is None else p.to(dtype) for p in (self.weight, self.bias))
         return replace(self, x=self.x.to(dtype), weight=weight, bias=bias, dy=self.dy.to(dtype))
 
-    def leaves(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Copies of input, weight and bias that gradients are taken by."""
-        wide = self.to(dtype)
+    def leaves(
+        self, dtype: torch.dtype | None = None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Copies of input, weight and bias that gradients are taken by; None: as they are."""
+        wide = self if dtype is None else self.to(dtype)
         weight, bias = (
             None if p is None else p.detach().clone().requires_grad_()
             for p in (wide.weight, wide.bias)
@@ -98,35 +100,45 @@ def oracle(formula: Formula, inputs: Inputs, *, backward: bool = True) -> Result
     return results_of(y, *leaves)
 
 
+def plain_results(formula: Formula, inputs: Inputs, *, backward: bool = True) -> Results:
+    """The formula with statistics in float32 or float64, and results in the dtype of the input."""
+    x, *parameters = inputs.leaves()
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    given = (None if p is None else p.to(wide) for p in parameters)
+    y = formula.at(inputs.case)(x.to(wide), *given).to(x.dtype)
+    if backward:
+        y.backward(inputs.dy)
+    return results_of(y, x, *parameters)
+
+
 def torch_baseline(like: str, inputs: Inputs, *, backward: bool = True) -> Results:
     """torch's own layer, or the plain formula where it has none, on the same inputs."""
     dtype = inputs.x.dtype
     x, weight, bias = inputs.leaves(dtype)
     case, norm = inputs.case, NORMS[like]
     function, plain = norm.torch_function(), Formula.of(like).at(case)
-    if function is None:
-        wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-        parameters = (None if t is None else t.to(wide) for t in (weight, bias))
-        y = plain(x.to(wide), *parameters).to(dtype)
-    else:
-        last = tuple(range(-len(case.axis or ()), 0))
-        own = case.axis is not None  # then torch's function gets no weight, which it has elsewhere
-        y = function(
-            x if case.axis is None else x.movedim(case.axis, last),
-            *norm.arguments(
-                normalized_shape=[case.shape[a] for a in case.axis or ()]
-                or [*case.parameter_shape],
-                num_groups=case.num_groups,
-                weight=None if own else weight,
-                bias=None if own else bias,
-                momentum=0.0,
-                eps=plain.eps,
-            ),
-        )
-        if case.axis is not None:
-            y = plain.affine(x, y.movedim(last, case.axis), weight, bias)
-        elif bias is not None and not norm.has_bias:
-            y = y + bias  # torch has none; some models do
+    alone = (
+        not norm.trailing and plain.cells(case) == 1 and (case.shape[0] == 1 or not norm.grouped)
+    )
+    if function is None or alone:  # torch takes no mean over one value
+        return plain_results(Formula.of(like), inputs, backward=backward)
+    last = tuple(range(-len(case.axis or ()), 0))
+    own = case.axis is not None  # then torch's function gets no weight, which it has elsewhere
+    y = function(
+        x if case.axis is None else x.movedim(case.axis, last),
+        *norm.arguments(
+            normalized_shape=[case.shape[a] for a in case.axis or ()] or [*case.parameter_shape],
+            num_groups=case.num_groups,
+            weight=None if own else weight,
+            bias=None if own else bias,
+            momentum=0.0,
+            eps=plain.eps,
+        ),
+    )
+    if case.axis is not None:
+        y = plain.affine(x, y.movedim(last, case.axis), weight, bias)
+    elif bias is not None and not norm.has_bias:
+        y = y + bias  # torch has none; some models do
     if backward:
         y.backward(inputs.dy)
     return results_of(y, x, weight, bias)

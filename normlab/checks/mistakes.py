@@ -438,6 +438,24 @@ _INPUTS = (
         remedy="Keep x or x_hat for the backward pass: behind a factor of 0 y tells neither",
     ),
     Mistake(
+        "root_of_zero",
+        gradient=changes.gradient_of_bare_root,
+        wrong_norm=_of_squares,
+        needs="a row of one value",
+    ),
+    Mistake(
+        "variance_of_one",
+        remedy="Take the variance with correction=0, and not with n - 1 and a factor",
+    ),
+    Mistake("eps_underflows", remedy="Add eps to statistics in float32, and keep it in float32"),
+    Mistake(
+        "frozen",
+        remedy="Ask needs_input_grad of each input by itself, and compute all that it asks for",
+        before=changes.need_weight_gradient,
+        wrong_norm=lambda norm: norm.has_weight,
+        needs="a frozen weight",
+    ),
+    Mistake(
         "weight_raises",
         remedy="Reshape a weight of the channels before it multiplies, and no other",
         before=changes.lay_weight_along_batch,

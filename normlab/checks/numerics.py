@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 import torch
 
 from normlab.checks.backward_values import check_gradients
-from normlab.checks.diagnosis import explain_forward, explains
+from normlab.checks.diagnosis import ONE, explain_forward, explains
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import (
     ORDINARY,
@@ -127,7 +127,7 @@ def _compare(
             kinds = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
             others = [d for d in kinds if d != main]
             taken_by = [d for d in others if takes(case, functools.partial(call, dtype=d))]
-            raise ValueError(f"layer: could not be tested: {_explain(case, text, taken_by, main)}")
+            raise ValueError(f"layer: could not be tested: {_explain(trial, case, text, taken_by)}")
     found = []
     for inputs, got in (each for calls in taken.values() for each in calls):
         failure = _malformed(inputs, got)
@@ -138,15 +138,17 @@ def _compare(
     return found
 
 
-def _explain(case: Case, text: str, others: Sequence[torch.dtype], main: torch.dtype) -> str:
+def _explain(trial: Trial, case: Case, text: str, others: Sequence[torch.dtype]) -> str:
     """Why a layer could not be tested, and what would help; `others` are dtypes that it takes."""
     if others:
-        name, mine = name_of(others[0]), name_of(main)
+        name, mine = name_of(others[0]), name_of(trial.scope.dtype)
         either = "" if others[0] == torch.float64 else f"Pass dtype={name!r}, or cast "
         return (
             f"{mine} input is refused, {name} input is not: {text}. {either or 'Cast '}inside of "
             "the layer to the dtype that it needs, and back"
         )
+    if trial.declared.cells(case) == 1:
+        return f"{text}. Every mean is over one value ({ONE}): pass a shape with more"
     given = [name for name in ("weight", "bias") if getattr(case, name)]
     return (
         f"it raises for every input, the first time{' with ' * bool(given)}{' and '.join(given)}: "

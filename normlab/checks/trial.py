@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -113,14 +114,16 @@ class Trial:
             NoTensor: it does not return one tensor.
             BackwardFailed: the backward pass raises.
         """
-        x, weight, bias = inputs.leaves(inputs.x.dtype)
+        x, weight, bias = inputs.leaves()
+        same = all(p is None or p.dtype == x.dtype for p in (weight, bias))
+        call = functools.partial(self.layer, training=training, half_parameters=same)
         try:
-            y, leaves = self.layer(inputs.case, x, weight, bias, training=training)
+            y, leaves = call(inputs.case, x, weight, bias)
         except RuntimeError as error:
             if "in-place" not in str(error):
                 raise
             # retry on a clone: a leaf forbids what the check of the input is to report
-            y, leaves = self.layer(inputs.case, x.clone(), weight, bias, training=training)
+            y, leaves = call(inputs.case, x.clone(), weight, bias)
         if not isinstance(y, Tensor):
             kind = type(y).__name__
             raise NoTensor(f"the layer returns a {kind} and not one tensor. {WRAP_IT}")

@@ -20,6 +20,8 @@ ALL = [mutant for like in FAMILIES for mutant in mutants(like)]
 ONLY = {
     "values": ("layer_norm", "bessel"),
     "gradients": ("layer_norm", "detached_statistics"),
+    "special values": ("layer_norm", "root_of_zero"),
+    "frozen parameters": ("layer_norm", "frozen"),
     "upstream gradient unchanged": ("layer_norm", "upstream_overwritten"),
     "shifted input": ("layer_norm", "one_pass"),
     "half precision": ("layer_norm", "output_dtype"),

@@ -165,7 +165,7 @@ def columns(x, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 WRONG = {
     "128 rows": ("large input", "the gradient by the weight"),
-    "16 bits": ("gradient, bfloat16", "the gradient by the input"),
+    "16 bits": ("bfloat16, special values", "the gradient of a row of zeros"),
     "batch of one": ("batch of one", "the gradient by the input"),
     "empty": ("empty input", "raises"),
     "zero weight": ("factor of 0", "Keep x or x_hat for the backward pass"),
@@ -173,7 +173,7 @@ WRONG = {
     "damages input": ("used again", "writes into the input"),
     "damages statistics": ("used again", "second backward pass"),
     "overwrites": ("used again", "added to that of another call"),
-    "frozen input": ("used again", "where the input needs none"),
+    "frozen input": ("frozen parameters", "where the input needs no gradient"),
     Counting: ("used again", "after 12 more calls"),
     OneBuffer: ("used again", "into the output of the first"),
     FirstStatistics: ("used again", "at a second call"),
@@ -218,7 +218,7 @@ def test_gradients_for_strided_upstream_gradients_are_compared(mistake):
 
 def test_a_function_that_reads_256_columns_alone_is_named():
     report = check_layer(columns, like="layer_norm")
-    assert {f.check for f in report.failures} == {"large input"}
+    assert {f.check for f in report.failures} == {"other widths"}
 
 
 def test_the_same_layer_without_a_mistake_passes():

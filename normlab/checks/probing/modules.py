@@ -14,9 +14,9 @@ from normlab.checks.probing.functions import ForeignFunction
 from normlab.checks.probing.inputs import Declared, find_cases
 from normlab.checks.probing.layer import ForeignLayer
 from normlab.checks.probing.names import find_attribute, find_name, find_running_names
-from normlab.checks.probing.parameters import find_kinds
+from normlab.checks.probing.parameters import find_kinds, find_packed
 from normlab.checks.probing.running import find_running
-from normlab.checks.probing.state import check_has_shapes, copy_module, tensors_of
+from normlab.checks.probing.state import check_has_shapes, copy_module, tensors_of, unparametrize
 from normlab.norms import NORMS
 
 
@@ -34,7 +34,7 @@ class ForeignModule:
 
     def __init__(self, module: nn.Module, like: str, cases: Sequence[norms.Case] = ()):
         self.attached = [n for n, t in tensors_of(module).items() if t.grad_fn is not None]
-        self.module = copy_module(module).cpu()
+        self.module = unparametrize(copy_module(module).cpu(), NORMS[like].has_running)
         for p in self.module.parameters():  # a frozen parameter is no wrong norm
             p.requires_grad_()
         # a copy of a compiled module compiles anew, so one copy for each dtype is kept
@@ -70,6 +70,9 @@ class ForeignModule:
         copied = self.with_dtype(torch.float32)
         layer = ForeignLayer(copied, [copied], ())
         with torch.no_grad():
+            packed = find_packed(layer, self.like, shape)
+            if packed:
+                raise ValueError(f"layer: could not be tested: {packed}")
             if shape is not None and main is not None and self._is_idle(layer, tuple(shape)):
                 main = self.weight_name = None
             self.cases = find_cases(layer, self.like, shape, main, num_groups, declared)
@@ -145,6 +148,7 @@ class ForeignModule:
             for name, value in (*kept.named_parameters(), *kept.named_buffers()):
                 value.copy_(source[name])
                 value.grad = None
+        kept.requires_grad_()
         return kept
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from normlab.checks.probing.groups import Groups
 from normlab.checks.probing.layer import ForeignLayer
 from normlab.checks.probing.measurements import Affine, fit_affine
+from normlab.norms import NORMS
 
 Kind = Literal["weight", "bias"]
 
@@ -63,6 +65,34 @@ def find_kinds(layer: ForeignLayer) -> dict[str, Kind]:
         if odd or even:
             kinds[name] = "weight" if odd else "bias"
     return kinds
+
+
+def find_packed(layer: ForeignLayer, like: str, shape: Sequence[int] | None) -> str:
+    """What to do about one parameter that holds weight and bias; empty if there is none."""
+    several = [(name, p) for name, p in layer.tensors.items() if p.numel() > 1]
+    if len(several) != 1 or several[0][1].dim() != 2 or 2 not in several[0][1].shape:
+        return ""
+    name, p = several[0]
+    axis = 0 if p.shape[0] == 2 else 1
+    size = p.shape[1 - axis]
+    trial = layer.with_shape(shape or ((5, size) if NORMS[like].trailing else (5, size, 3)))
+    if trial.refusal(trial.shape):
+        return ""
+    x, effects = trial.input(7), []
+    before = trial.odd_even_parts(x)
+    for row in p.unbind(axis):
+        row += 0.5
+        both = zip(trial.odd_even_parts(x), before, strict=True)
+        effects.append([float((a - b).abs().max()) > 0.1 for a, b in both])
+        row -= 0.5
+    if sorted(effects) != [[False, True], [True, False]]:
+        return ""
+    given = "weight, bias" if effects[0] == [True, False] else "bias, weight"
+    return (
+        f"{name} of shape {tuple(p.shape)} holds weight and bias in one. Pass a function that "
+        f"takes them apart, as lambda x, weight, bias: torch.func.functional_call(layer, "
+        f"{{{name!r}: torch.stack([{given}], {axis})}}, x)"
+    )
 
 
 def find_roles(layer: ForeignLayer, groups: Groups, affine: Affine) -> dict[str, Role]:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import is_parametrized, remove_parametrizations
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -54,6 +55,24 @@ def copy_module(module: nn.Module) -> nn.Module:
         own = [(k, v) for part in module.modules() for k, v in vars(part).items()]
         shared = {id(v): v for k, v in own if not (isinstance(v, _HOLDERS) or _copies(v))}
         return copy.deepcopy(module, attached | shared)
+
+
+def unparametrize(module: nn.Module, statistics: bool) -> nn.Module:
+    """The same module, whose weight is read and set under its own name though it is parametrized.
+
+    Args:
+        module: changed in place.
+        statistics: make buffers of running ones that are parameters without a gradient.
+    """
+    for part in list(module.modules()):
+        computed = part.get_submodule("parametrizations") if is_parametrized(part) else nn.Module()
+        for name, _ in list(computed.named_children()):
+            remove_parametrizations(part, name, leave_parametrized=True)
+        for name, parameter in list(part.named_parameters(recurse=False)) if statistics else ():
+            if not parameter.requires_grad and ("mean" in name or "var" in name):
+                delattr(part, name)
+                part.register_buffer(name, parameter.detach())
+    return module
 
 
 # what may hold tensors or modules
