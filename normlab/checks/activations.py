@@ -60,7 +60,7 @@ def _takes(trial: Trial, inputs: Inputs) -> bool:
 def check_widths(trial: Trial) -> Iterator[Finding]:
     """Means over other numbers of cells, where the parameters allow it."""
     case, name, tried = trial.cases[0 if trial.norm.trailing else -1], "other widths", False
-    for width in _WIDTHS if case.axis is None else ():
+    for width in _WIDTHS if case.axis is None and case.normalized_ndim == 1 else ():
         inputs = make_inputs(_at_width(trial, case, width), seed=70)
         if not _takes(trial, inputs):
             continue

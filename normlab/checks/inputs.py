@@ -111,7 +111,9 @@ def plain_results(formula: Formula, inputs: Inputs, *, backward: bool = True) ->
     return results_of(y, x, *parameters)
 
 
-def torch_baseline(like: str, inputs: Inputs, *, backward: bool = True) -> Results:
+def torch_baseline(
+    like: str, inputs: Inputs, *, backward: bool = True, eps: float | None = None
+) -> Results:
     """torch's own layer, or the plain formula where it has none, on the same inputs."""
     dtype = inputs.x.dtype
     x, weight, bias = inputs.leaves(dtype)
@@ -132,7 +134,7 @@ def torch_baseline(like: str, inputs: Inputs, *, backward: bool = True) -> Resul
             weight=None if own else weight,
             bias=None if own else bias,
             momentum=0.0,
-            eps=plain.eps,
+            eps=plain.eps if eps is None else eps,
         ),
     )
     if case.axis is not None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from normlab.checks.diagnosis import ONE
 from normlab.checks.formula import Formula
 from normlab.checks.frozen import WORDS
-from normlab.checks.inputs import Inputs, Results, make_inputs, plain_results
+from normlab.checks.inputs import Inputs, Results, make_inputs, plain_results, torch_baseline
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
 from normlab.checks.trial import BackwardFailed, Trial, name_of
 
@@ -88,6 +88,10 @@ def compare_means(trial: Trial, inputs: Inputs, check: str, place: str = "") -> 
             own = allowed[key] + _PLAIN * _largest(formula, key, plain - right)
             reached = _largest(formula, key, right) < torch.finfo(dtype).max / 4
             wrong &= reached & own.isfinite() & ~(off <= own)
+        if wrong.any() and dtype in _IN_HALF and key != "y":  # torch keeps 1 / root in 16 bits
+            like, eps, backward = trial.layer.like, trial.actual.eps, trial.scope.backward
+            theirs = torch_baseline(like, inputs, backward=backward, eps=eps)[key]
+            wrong &= _largest(formula, key, theirs.reshape(right.shape)).isfinite()
         if wrong.any():
             worst = _largest(formula, key, value)[wrong][0]
             yield _failure(trial, inputs, check, text, worst, float(off[wrong][0]))

@@ -19,10 +19,15 @@ WORDS = {
 }
 
 
+def root_of(square):
+    """The root, with the gradient 0 at 0 in place of NaN."""
+    return torch.where(square > 0, square, 1.0).sqrt() * (square > 0)
+
+
 def denominator(var, eps, place):
     if place == "clamp":
-        return var.sqrt().clamp_min(eps**0.5)
-    return (var + eps).sqrt() if place == "inside" else var.sqrt() + eps
+        return root_of(var).clamp_min(eps**0.5)
+    return (var + eps).sqrt() if place == "inside" else root_of(var) + eps
 
 
 def make(like, eps, eps_placement, divisor, weight_offset, weight_cast="before"):
@@ -109,8 +114,8 @@ def test_the_order_cannot_be_told_without_a_weight():
     "floor",
     [
         lambda ms, eps, n: ms.clamp_min(eps).sqrt(),
-        lambda ms, eps, n: ms.sqrt().clamp_min(eps),
-        lambda ms, eps, n: (ms * n).sqrt().clamp_min(eps) / n**0.5,
+        lambda ms, eps, n: root_of(ms).clamp_min(eps),
+        lambda ms, eps, n: root_of(ms * n).clamp_min(eps) / n**0.5,
     ],
     ids=["variance", "root", "norm"],
 )

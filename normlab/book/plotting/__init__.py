@@ -15,7 +15,6 @@ from normlab.book.plotting.distributions import plot_percentiles_over_steps
 from normlab.book.plotting.dots import plot_clouds, plot_moved, plot_rows
 from normlab.book.plotting.labels import share_legend, write_legend
 from normlab.book.plotting.matrices import plot_counts, plot_incidence, plot_matrix
-from normlab.book.plotting.paths import plot_call_path
 from normlab.book.plotting.planes import plot_plane
 from normlab.book.plotting.speed import plot_launches, plot_percents, plot_roofline
 from normlab.book.plotting.style import (
@@ -35,7 +34,6 @@ __all__ = [
     "make_family_figure",
     "norm_style",
     "plot_block",
-    "plot_call_path",
     "plot_clouds",
     "plot_counts",
     "plot_curves",
