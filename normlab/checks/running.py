@@ -69,6 +69,9 @@ def _observe(
     else:
         first = batches[0]
         module = layer.prepare(torch.float32, first.weight, first.bias, running).train()
+        for buffer in module.buffers() if momentum is None else ():  # a plain average counts calls
+            if buffer.numel() == 1 and not buffer.is_floating_point():
+                buffer.zero_()
         for t in batches:
             # a gradient on the input and on the parameters, so that a graph would be kept
             module(t.x.clone().requires_grad_())

@@ -150,3 +150,12 @@ def test_momentum_and_groups():
     report = check_layer(module, like="group_norm", num_groups=3)
     assert {f.mistake for f in report.failures} == {"wrong_grouping"}
     assert "12 channels form 2 groups, expected 3" in report.failures[0].message
+
+
+def test_a_plain_average_counts_from_the_first_batch_that_the_check_sends():
+    module = torch.nn.BatchNorm1d(3, momentum=None)
+    module(torch.randn(8, 3, generator=torch.Generator().manual_seed(0)))
+    assert check_layer(module, like="batch_norm").passed
+    assert module.num_batches_tracked == 1
+    report = check_layer(module, like="batch_norm", momentum=0.1)
+    assert [f.check for f in report.failures] == ["running statistics"]
