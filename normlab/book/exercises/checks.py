@@ -6,6 +6,7 @@ wrong and accepts what is right.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
@@ -226,8 +227,9 @@ def dialect(
     """An RMS norm as some model might have it: right by its own conventions, not by torch's."""
     eps = 1e-6 if eps is None else eps
     dims = tuple(range(-len(tuple(normalized_shape)), 0))
-    root = x.float().square().mean(dims, keepdim=True).sqrt()
-    y = x.float() / (root + eps)
+    h = x.float()
+    length = h.norm(dim=dims, keepdim=True)  # with the gradient 0 at 0, where a root has NaN
+    y = h / (length / math.prod(normalized_shape) ** 0.5 + eps)
     return (y if weight is None else y * (1 + weight.float())).to(x.dtype)
 
 
