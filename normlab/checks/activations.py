@@ -67,7 +67,8 @@ def check_widths(trial: Trial) -> Iterator[Finding]:
         tried = True
         yield from compare_means(trial, inputs, name, f"an input of shape {inputs.case.shape}")
     if not tried:
-        yield Note(f"{name} than {case.shape[-1]}, since it takes no other")
+        width = case.shape[-1 if case.axis is None else case.axis[-1]]
+        yield Note(f"{name} than {width}, since it takes no other")
 
 
 def _at_width(trial: Trial, case: Case, width: int) -> Case:
