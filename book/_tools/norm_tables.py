@@ -127,10 +127,7 @@ def _picture(name: str, layout: str) -> str:
 
 def _layout_cell(name: str, norm: Norm, layout: str) -> str:
     if not letters_over(name, layout):
-        return (
-            "none: one value per mean. `nn.InstanceNorm1d(D)` takes N for channels and D for "
-            "positions: {ref}`layer norm <numerics-one>`"
-        )
+        return "none: one value per mean, {ref}`not always refused <cheat-mistakes>`"
     picture = f"![{_picture(name, layout)}](_static/axes/{name}-{layout}.svg)"
     return f"{picture} over {_letters(name, layout)}: {_call(norm, layout)}"
 

@@ -15,7 +15,7 @@ SEARCHES = [
     ("Given normalized_shape expected input with shape", "x.movedim(1, -1)"),
     ("mixed dtype expect parameter to have scalar type of Float", "norm.weight.dtype"),
     ("modified by an inplace operation batch norm DDP", "torch.cat"),
-    ("batchnorm running_mean nan", "skip batches with NaN"),
+    ("batchnorm running_mean nan", "load the last good state, or recompute"),
     ("gradient accumulation batch norm", "a norm without batch statistics"),
     ("batch norm multiple GPUs SyncBatchNorm", "convert_sync_batchnorm"),
     ("batch norm batch size 1 error", "drop_last=True"),
