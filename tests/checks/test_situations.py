@@ -155,12 +155,17 @@ class Rows(nn.RMSNorm):
         return y.view(x.shape)
 
 
-def columns(x, normalized_shape, weight=None, bias=None, eps=1e-5):
-    h = x.double().flatten(-len(normalized_shape))
-    var, mean = torch.var_mean(h[..., :256], -1, correction=0, keepdim=True)
-    y = ((h - mean) * (var + eps).rsqrt()).view(x.shape)
-    y = y if weight is None else y * weight
-    return (y if bias is None else y + bias).to(x.dtype)
+def reading(block):
+    """A layer norm whose statistics are of the first columns alone."""
+
+    def columns(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+        h = x.double().flatten(-len(normalized_shape))
+        var, mean = torch.var_mean(h[..., :block], -1, correction=0, keepdim=True)
+        y = ((h - mean) * (var + eps).rsqrt()).view(x.shape)
+        y = y if weight is None else y * weight
+        return (y if bias is None else y + bias).to(x.dtype)
+
+    return columns
 
 
 WRONG = {
@@ -216,8 +221,9 @@ def test_gradients_for_strided_upstream_gradients_are_compared(mistake):
     assert [f.mistake for f in report.failures] == ["non_contiguous"], report
 
 
-def test_a_function_that_reads_256_columns_alone_is_named():
-    report = check_layer(columns, like="layer_norm")
+@pytest.mark.parametrize("block", [256, 4096])
+def test_a_function_that_reads_its_first_columns_alone_is_named(block):
+    report = check_layer(reading(block), like="layer_norm")
     assert {f.check for f in report.failures} == {"other widths"}
 
 
