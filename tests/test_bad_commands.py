@@ -329,7 +329,7 @@ def test_a_terminal_gets_tables_and_links(file, capsys, monkeypatch):
     assert main(["doctor", "torch.nn:BatchNorm1d", "--init", "6", "--shape", "1,6,3"]) == 1
     out = capsys.readouterr().out
     assert "┃" in out or "│" in out
-    assert "https://example.org/book/debugging.html#debugging-batch-of-one" in out
+    assert "https://example.org/book/debugging_causes.html#debugging-batch-of-one" in out
     assert main(["identify", "torch.nn:LayerNorm", "--init", "6", "--shape", "4,6"]) == 0
     plain = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert "family: layer_norm" in plain

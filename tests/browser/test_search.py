@@ -49,8 +49,8 @@ QUESTIONS = {
         "motivation#motivation-consequences",
     ],
     "pre-ln vs post-ln": ["today#today-placement", "today#today-training"],
-    "batch norm batch size 1 error": ["debugging#debugging-batch-of-one"],
-    "model.eval() accuracy drops": ["debugging#debugging-eval"],
+    "batch norm batch size 1 error": ["debugging_causes#debugging-batch-of-one"],
+    "model.eval() accuracy drops": ["debugging_causes#debugging-eval"],
     "fuse conv and batch norm": ["batch_norm_further#bn-folding"],
     "why does batch norm work": [
         "batch_norm_further#bn-accounts",
@@ -63,17 +63,17 @@ QUESTIONS = {
         "bn_vs_ln#bvl-rule",
     ],
     "layernorm backward gradient derivation": ["layer_norm#layer-norm-backward"],
-    "weight decay layernorm bias": ["debugging#debugging-decay", "today_further#today-decay"],
-    "layernorm fp16 nan": ["debugging#debugging-half", "numerics#numerics-half"],
-    "running_var nan": ["debugging#debugging-nan"],
+    "weight decay layernorm bias": ["debugging_causes#debugging-decay", "today_further#today-decay"],
+    "layernorm fp16 nan": ["debugging_causes#debugging-half", "numerics#numerics-half"],
+    "running_var nan": ["debugging_causes#debugging-nan"],
     "gradient accumulation batch norm": [
-        "debugging#debugging-accumulation",
+        "debugging_causes#debugging-accumulation",
         "many_devices#many-devices-accumulation",
     ],
     "syncbatchnorm ddp": [
         "many_devices#many-devices-plain",
         "many_devices#many-devices-ddp",
-        "debugging#debugging-devices",
+        "debugging_causes#debugging-devices",
     ],
     "eps inside or outside sqrt": [
         "numerics#numerics-eps",
@@ -87,12 +87,12 @@ QUESTIONS = {
         "deep_norm#deep-norm",
     ],
     "batch norm padding mask": [
-        "debugging#debugging-padding",
+        "debugging_causes#debugging-padding",
         "numerics#numerics-masks",
         "numerics_further#numerics-masked",
     ],
     "unbiased variance running_var": ["batch_norm_further#bn-bessel"],
-    "freeze batch norm fine tuning": ["debugging#debugging-freezing"],
+    "freeze batch norm fine tuning": ["debugging_causes#debugging-freezing"],
     "层归一化": ["zh/layer_norm#zh-layer-norm"],
     "is rmsnorm faster than layernorm": ["rms_norm#rms-norm-speed", "fast_norms#fast-norms-fair"],
     "ICS": [

@@ -54,7 +54,7 @@ CHAPTERS = {
     "bn_vs_ln",
     "paper_experiments",
     "paper_experiments_further",
-    "debugging",
+    "debugging_causes",
     "interview",
     "teaching",
     "family",

@@ -26,6 +26,7 @@ coverage = load(Path(__file__).with_name("test_coverage.py"))
 ANSWERS = {
     "bn_vs_ln": "sections",
     "debugging": "sections",
+    "debugging_causes": "sections",
     "debugging_further": "sections",
     "interview": "blocks",
 }

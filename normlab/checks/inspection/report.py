@@ -21,7 +21,7 @@ class Finding:
         severity: "error": outputs are wrong; "warning": look at it; "note": may be meant so.
         modules: paths in the model; "" is the model itself.
         message: what is wrong, and the remedy.
-        page: of the book and the place in it, such as "debugging#debugging-eval".
+        page: of the book and the place in it, such as "debugging_causes#debugging-eval".
     """
 
     rule: str
