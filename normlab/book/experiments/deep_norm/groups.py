@@ -8,8 +8,9 @@ from normlab.book.experiments.data.sequences import SequenceBatches, sequence_ba
 from normlab.book.experiments.networks.transformer import Placement, Transformer, make_transformer
 
 # a placement; or DeepNorm with beta = 1, or with alpha = 1; or one number alone, with the branches
-# of "beta only" made by alpha, and those of "alpha only" made by beta
-Group = Literal[Placement, "alpha only", "beta only", "larger alpha", "larger beta"]
+# of "beta only" made by alpha, and those of "alpha only" made by beta, and at 50 layers the pile
+# of "pre_norm" made by alpha
+Group = Literal[Placement, "alpha only", "beta only", "larger alpha", "larger beta", "alpha of 4"]
 # of the network that is only looked at, at up to 1000 layers, and of the one that is trained
 Size = Literal["small", "large"]
 WIDTHS = {"small": {"width": 16, "heads": 2}, "large": {"width": 32, "heads": 4}}
@@ -27,6 +28,8 @@ def make_model(group: Group, size: Size, *, layers: int, seed: int) -> Transform
         options |= {"alpha": (8 * layers) ** 0.5, "beta": 1.0}
     elif group == "larger beta":  # beta² = (2N)^(-1/4), the 1 / alpha of "alpha only"
         options |= {"alpha": 1.0, "beta": (2 * layers) ** -0.125}
+    elif group == "alpha of 4":
+        options |= {"alpha": 4.0, "beta": 1.0}
     placement: Any = group if group in get_args(Placement) else "deep_norm"
     return make_transformer(
         placement,

@@ -26,7 +26,7 @@ GROUPS: dict[Group, FeatureNorm] = {
 
 # learning rates of Adam by batch size; in one epoch, batches of 4 make 32 times as many updates, so
 # their rates are smaller
-RATES = {128: (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), 4: (3e-4, 1e-3, 3e-3)}
+RATES = {128: (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1), 4: (3e-4, 1e-3, 3e-3, 1e-2)}
 
 
 def make_classifier(group: Group, *, seed: int) -> nn.Sequential:
