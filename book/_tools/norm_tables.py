@@ -29,7 +29,7 @@ ROWS = {
     "modes": "{ref}`train, eval <bn-train-eval>`",
     "depends": "{ref}`depends on <layer-norm-properties>`",
     "defaults": "{ref}`defaults of torch <numerics-libraries>`",
-    "take it for": "{ref}`take it for <bvl-rule>`",
+    "take it for": "{ref}`take it for <guide-choose>`",
     "think twice": "think twice",
 }
 # Axes in the order of memory; the channels are C, or D where there is no C.

@@ -60,7 +60,7 @@ QUESTIONS = {
     "batch norm vs layer norm transformer": [
         "bn_vs_ln#bvl-transformers",
         "bn_vs_ln#bn-vs-ln",
-        "bn_vs_ln#bvl-rule",
+        "decision_guide#guide-choose",
     ],
     "layernorm backward gradient derivation": ["layer_norm#layer-norm-backward"],
     "weight decay layernorm bias": ["debugging_causes#debugging-decay", "today_further#today-decay"],

@@ -26,8 +26,10 @@ def find_complaints(text: str) -> list[str]:
     questions = DROPDOWN.findall(text)
     numbers = [int(number) for number, *_ in questions]
     complaints = []
-    if numbers != list(range(1, 54)):
-        complaints.append(f"questions are numbered {numbers}; expected 1 to 53")
+    if numbers != list(range(1, 44)):
+        complaints.append(f"questions are numbered {numbers}; expected 1 to 43")
+    if [name for _, _, name, body in questions if body.startswith(":open:")] != ["question-1"]:
+        complaints.append("not the first question alone stands open")
     for number, question, name, body in questions:
         parts = re.match(r"(.*?)\n\n\*\*Follow-up\*\*: (.+?)\n\n\*\*Evidence\*\*: (.+)", body, re.S)
         if parts is None:
@@ -45,6 +47,22 @@ def find_complaints(text: str) -> list[str]:
 
 def test_each_question_has_an_answer_and_evidence() -> None:
     assert find_complaints(prose(BOOK / "interview.ipynb")) == []
+
+
+def find_gaps(text: str) -> list[str]:
+    """Rows of the table of broken runs that lack a cell, or a link to what carries them."""
+    rows = text.partition("(interview-broken)=")[2].partition("\n(")[0].splitlines()
+    rows = [row for row in rows if row.startswith("| ")][1:]
+    bare = [row for row in rows if row.count(" | ") != 3 or not REFERENCE.search(row)]
+    return bare if rows else ["no rows"]
+
+
+def test_each_broken_run_has_a_measurement_a_reading_and_a_cure() -> None:
+    text = prose(BOOK / "interview.ipynb")
+    assert find_gaps(text) == []
+    for wrong in (text.replace("{ref}`drop_last=True <", "<"), text.replace(" | The size of", " ")):
+        assert wrong != text and len(find_gaps(wrong)) == 1
+    assert find_gaps("") == ["no rows"]
 
 
 def test_the_plan_names_every_chapter_with_exercises() -> None:
