@@ -39,7 +39,7 @@ QUESTIONS = {
         "rms_norm#rms-norm-quality",
         "rms_norm#rms-norm-speed",
     ],
-    "qk norm": ["today#today-qk", "today#today-logits"],
+    "qk norm": ["today#today-logits", "today#today-larger"],
     "warmup": ["warmup#warmup"],
     "layer normalization": ["layer_norm#layer-norm"],
     "layer norm": ["layer_norm#layer-norm"],

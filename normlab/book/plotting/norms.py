@@ -119,7 +119,7 @@ SHOWN_NORMS: dict[str, ShownNorm] = {
         color="#00bbcc",
         linestyle=(0, (9.0, 2.0)),
         marker=">",
-        page="family#family-length",
+        page="family_further#family-length",
         source="nguyen2019transformers",
     ),
     "zero_centered_rms_norm": ShownNorm(
@@ -137,7 +137,7 @@ SHOWN_NORMS: dict[str, ShownNorm] = {
         color="#1122ff",
         linestyle=(0, (3.0, 1.0, 3.0, 3.0)),
         marker="h",
-        page="family#family-contrast",
+        page="family_further#family-contrast",
         source="woo2023convnext",
     ),
     "batch_renorm": ShownNorm(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from normlab.book.experiments.data.digits import load_digits_split
-from normlab.book.experiments.family.batch_statistics import draw_statistics
+from normlab.book.experiments.family.batch_statistics import draw_statistics, find_gradient_share
 from normlab.book.experiments.family.forgetting import CHANGES, LAYERS, find_forgotten
 from normlab.book.experiments.family.small_batches import (
     NORMS,
@@ -20,19 +20,15 @@ from normlab.book.experiments.family.turning import follow_direction
 from normlab.book.experiments.today.rotation import rotate
 from normlab.layers import BatchRenorm2d
 
-FACTOR, SAMPLE, CHANNEL, SHIFT, OTHERS = CHANGES
+OTHERS, FACTOR, CHANNEL, SHIFT = CHANGES
 EXPECTED = {
     "batch norm": {FACTOR, CHANNEL, SHIFT},
     "batch renorm": {OTHERS},
-    "group norm": {FACTOR, SAMPLE, SHIFT, OTHERS},
-    "instance norm": {FACTOR, SAMPLE, CHANNEL, SHIFT, OTHERS},
-    "layer norm": {FACTOR, SAMPLE, SHIFT, OTHERS},
-    "RMS norm": {FACTOR, SAMPLE, OTHERS},
-    "ScaleNorm": {FACTOR, SAMPLE, OTHERS},
-    "filter response norm": {FACTOR, SAMPLE, CHANNEL, OTHERS},
-    "global response norm": {OTHERS},
-    "DyT": {OTHERS},
-    "Derf": {OTHERS},
+    "group norm": {FACTOR, SHIFT, OTHERS},
+    "instance norm": {FACTOR, CHANNEL, SHIFT, OTHERS},
+    "layer norm": {FACTOR, SHIFT, OTHERS},
+    "RMS norm": {FACTOR, OTHERS},
+    "filter response norm": {FACTOR, CHANNEL, OTHERS},
 }
 
 
@@ -126,6 +122,13 @@ def test_statistics_of_few_images_scatter_more_and_surround_those_of_all():
     assert found == draw_statistics((2, 8, 128))
     with pytest.raises(ValueError, match="sizes"):
         draw_statistics((1, 8))
+
+
+def test_the_gradient_of_pairs_comes_through_a_few_values():
+    shares = {size: find_gradient_share(size, batches=3) for size in (32, 4, 2)}
+    assert shares[2] > 0.9 > 0.7 > shares[4] > shares[32] > 0.01
+    # all values carry all of it, whatever the statistics
+    assert find_gradient_share(2, top=1.0, batches=1) == pytest.approx(1)
 
 
 def test_under_weight_norm_a_direction_lengthens_and_turns_less():

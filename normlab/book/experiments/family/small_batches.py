@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -37,9 +38,16 @@ Group = Literal[
     "group_norm, standardized weights",
     "filter_response_norm",
     "filter_response_norm, learned eps",
+    "batch_norm, eps 0.1",
+    "batch_renorm, eps 0.1",
 ]
+LARGER_EPS: tuple[Group, ...] = ("batch_norm, eps 0.1", "batch_renorm, eps 0.1")
 # of groups that look at more than one image at a time; the others do not see how many there are
-PART_SIZES: dict[Group, tuple[int, ...]] = {"batch_norm": (32, 8, 4, 2), "batch_renorm": (2,)}
+PART_SIZES: dict[Group, tuple[int, ...]] = {
+    "batch_norm": (32, 8, 4, 2),
+    "batch_renorm": (2,),
+    **dict.fromkeys(LARGER_EPS, (2,)),
+}
 
 
 class LearnedEps(nn.Module):
@@ -80,8 +88,10 @@ NORMS: dict[Group, Callable[[int], nn.Module]] = {
     "group_norm, standardized weights": _group_norm,
     "filter_response_norm": FilterResponseNorm,
     "filter_response_norm, learned eps": LearnedEps,
+    "batch_norm, eps 0.1": partial(BatchNorm2d, eps=0.1),
+    "batch_renorm, eps 0.1": partial(BatchRenorm2d, eps=0.1),
 }
-OVER_BATCH = ("batch_norm", "batch_renorm")
+OVER_BATCH = tuple(PART_SIZES)
 CHANNELS = (1, 16, 16, 32, 32, 64, 64)  # of the convolutions, input first
 
 
@@ -126,7 +136,7 @@ def widen_bounds(model: nn.Module, done: float) -> None:
 
 @experiment(
     skip=lambda group, part_size: part_size not in PART_SIZES.get(group, (32,)),
-    group=get_args(Group),
+    group=tuple(group for group in get_args(Group) if group not in LARGER_EPS),
     part_size=(32, 8, 4, 2),
     lr=(0.003, 0.01, 0.03, 0.1, 0.3),
     seed=range(3),
