@@ -88,8 +88,8 @@ QUESTIONS = {
     ],
     "batch norm padding mask": [
         "debugging_causes#debugging-padding",
-        "numerics#numerics-masks",
-        "numerics_further#numerics-masked",
+        "numerics_padding#numerics-masks",
+        "numerics_padding#numerics-masked",
     ],
     "unbiased variance running_var": ["batch_norm_further#bn-bessel"],
     "freeze batch norm fine tuning": ["debugging_causes#debugging-freezing"],

@@ -41,7 +41,7 @@ _RULES = (
     Rule("warning", "debugging_causes#debugging-eval", usage.shared_norm),
     Rule("warning", "layer_norm#layer-norm-block", usage.doubled_norm),
     Rule("warning", "debugging_causes#debugging-eval", usage.dropout_before_norm),
-    Rule("warning", "numerics#numerics-libraries", usage.momentum_convention),
+    Rule("warning", "numerics_libraries#numerics-libraries", usage.momentum_convention),
     Rule("note", "layer_norm#layer-norm-block", usage.zero_weight),
     Rule("warning", "rms_norm_further#rms-norm-offset", usage.offset_convention),
     Rule("note", "layer_norm_further#layer-norm-details", usage.bessel_corrected),

@@ -110,8 +110,6 @@ def test_half_statistics():
             assert error(method="float32 statistics", dtype=dtype, mean=mean) < 3 * unit
         assert error(method="two passes in half", dtype=dtype, mean=100.0) > 4 * unit
         assert error(method="one pass in half", dtype=dtype, mean=100.0) > 1
-    assert half_statistics.add_in_order("float16", 2100) == 2048
-    assert half_statistics.add_in_order("bfloat16", 300) == 256
 
 
 def test_unknown_dtype_is_refused():
@@ -285,7 +283,7 @@ def test_momentum_is_translated():
 
 @pytest.fixture(scope="module")
 def moved():
-    return moved_model.moved_model.sweep()
+    return moved_model.moved_model.sweep(seed=range(3))
 
 
 def test_a_state_dict_does_not_carry_eps(moved):

@@ -28,15 +28,6 @@ def normalize_in(method: Method, x: Tensor, eps: float) -> Tensor:
     return (x - mean) * torch.rsqrt(var + eps)
 
 
-def add_in_order(dtype: Dtype, count: int) -> float:
-    """Sum of `count` ones, added one after another in `dtype`."""
-    total = torch.zeros((), dtype=DTYPES[dtype])
-    one = torch.ones((), dtype=DTYPES[dtype])
-    for _ in range(count):
-        total = total + one
-    return total.item()
-
-
 def _error(method: Method, dtype: Dtype, mean: float, seed: int) -> float:
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(16, 768, generator=generator)

@@ -37,7 +37,7 @@ def train(model: nn.Module, inputs: Tensor, targets: Tensor, epochs: int) -> Non
     fit(model, optimizer, itertools.cycle(batches), steps, loss_of=squared_error)
 
 
-@experiment(seed=range(3))
+@experiment(seed=range(5))
 def moved_model(
     seed: Seed,
     *,
