@@ -48,8 +48,10 @@ class Figure(NamedTuple):
 
 
 def company(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    batch = int(setting["batch"])
+
     def normalize(x: list[float]) -> np.ndarray:
-        rows = np.array(x[: int(setting["batch"])])[:, None]
+        rows = np.array(x[:batch])[:, None]
         y, _ = reference.batch_norm(
             rows,
             np.array([data["running_mean"]]),
@@ -60,13 +62,12 @@ def company(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         return y[:, 0]
 
     x, now, before = np.array(setting["x"]), normalize(setting["x"]), normalize(data["x"])
-    batch = int(setting["batch"])
     var = x[:batch].var() if setting["mode"] == "training" else data["running_var"]
     return {
         "mean": x[:batch].mean() if setting["mode"] == "training" else data["running_mean"],
         "std": np.sqrt(var + data["eps"]),
         "y": now,
-        "left": before[np.abs(now - before) > 1e-4],
+        "before": before,
         "moved": int((np.abs(now - before) > 1e-4).sum()),
         "batch": batch,
         "touched": setting["x"][:batch] != data["x"][:batch],
@@ -80,7 +81,7 @@ def gradient(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         return size * np.sqrt(2 / 3) * np.cos(np.radians(degrees) - axes)
 
     x_hat, cache = reference.layer_norm(in_plane(np.sqrt(3), setting["token"]), (3,), eps=0.0)
-    dy = in_plane(data["length"], setting["dy"]) + setting["mean"]
+    dy = in_plane(setting["rest"], setting["dy"]) + setting["mean"]
     dx = reference.layer_norm_backward(dy, cache).dx
     return {
         "xHat": x_hat,
@@ -92,6 +93,7 @@ def gradient(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         "leftMean": 0.0,
         "leftAlong": 0.0,
         "size": np.linalg.norm(dx),
+        "given": np.linalg.norm(dy),
     }
 
 
@@ -133,36 +135,26 @@ def cliff(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
 
 
 def balance(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
-    rate = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)[int(setting["rate"])]
     decay = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)[int(setting["decay"])]
     scale = (0.1, 0.3, 1.0, 3.0, 10.0)[int(setting["start"])]
-    given = {"lr": rate, "weight_decay": decay, "unit_gradient": data["gradient"]}
+    steps = (*range(7), 8, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 400, 800)
+    step = steps[int(setting["step"])]
+    given = {"lr": data["rate"], "weight_decay": decay, "unit_gradient": data["gradient"]}
     lengths, angles = follow_length(scale * data["length"], **given, steps=data["steps"])
-    usual_lengths, usual_angles = follow_length(data["length"], **given, steps=data["steps"])
     numbers = {
-        "rate": rate,
         "decay": decay,
         "scale": scale,
+        "step": step,
         "lengths": lengths,
         "angles": np.degrees(angles),
-        "rates": rate / lengths**2,
-        "usualLengths": usual_lengths,
-        "usualAngles": np.degrees(usual_angles),
-        "usualRates": rate / usual_lengths**2,
-        "firstAngle": np.degrees(angles[0]),
-        "endLength": lengths[-1],
-        "endAngle": np.degrees(angles[-1]),
-        "endRate": rate / lengths[-1] ** 2,
+        "now": lengths[step],
+        "last": np.degrees(angles[max(step - 1, 0)]),
     }
     if not decay:
         return numbers
-    length = equilibrium_norm(**given)
-    far = np.flatnonzero(np.abs(lengths / length - 1) > 0.1)
     return numbers | {
-        "length": length,
-        "angle": np.degrees(equilibrium_rotation(rate, decay)),
-        "effective": rate / length**2,
-        "arrived": far[-1] + 1 if far.size else 0,
+        "length": equilibrium_norm(**given),
+        "angle": np.degrees(equilibrium_rotation(data["rate"], decay)),
     }
 
 
@@ -174,6 +166,8 @@ def warmup_map(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
     inside = where(warmup_inside.read(RECORDS / "warmup_inside.jsonl"), lr=rate)
     runs, cold = where(inside, length=length), where(inside, length=0)
     steps = warmup_inside.settings["check_at"]
+    both = ends.merge(runs, on="seed")
+    lost = both[both.solved & (both.steps < steps[-1])].losses.str[-1] > 1
     middle = np.median(runs.token_variances.tolist(), 0)
     return {
         "rate": rate,
@@ -185,6 +179,7 @@ def warmup_map(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         "coldVariances": cold.token_variances.tolist(),
         "coldGradients": cold.gradients.tolist(),
         "solved": ends.solved.sum(),
+        "lost": lost.sum(),
         "updates": ends.steps[ends.solved].median() if ends.solved.any() else 0,
         "lowest": steps[middle.argmin()],
         "power": np.log10(middle.min()),
@@ -196,16 +191,14 @@ def stream(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
     depth = depth_profiles.grid["depth"][int(setting["depth"])]
     runs = depth_profiles.read(RECORDS / "depth_profiles.jsonl")
     runs = where(runs, group=setting["group"], depth=depth)
-    names = ("sizes", "gradient_norms", "token_variances")
-    sizes, gradients, differ = (np.median(runs[name].tolist(), 0) for name in names)
+    names = ("gradient_norms", "token_variances")
+    gradients, differ = (np.median(runs[name].tolist(), 0) for name in names)
     return {
         "group": setting["group"],
         "layers": depth,
         "numbered": runs.layers.iloc[0],
-        "sizes": sizes,
         "gradients": gradients,
         "differ": differ,
-        "size": sizes[-1],
         "first": gradients[0],
         "last": gradients[-1],
         "powers": np.log10(gradients[-1] / gradients[0]),
@@ -237,6 +230,22 @@ READ = """name => {
 }"""
 WRITTEN = """name => [...document.querySelectorAll(`#fig-${name} [data-number]`)]
   .map(node => [node.dataset.number, node.textContent])"""
+
+CLASSES, LIVE = "all => all.map(e => e.className)", "caption-text touch-caption"
+# Of a phone, how high the figure is, and where its controls are once half the drawing has gone by.
+ON_A_PHONE = """async name => {
+  const frame = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+  await frame();
+  const place = document.getElementById(`fig-${name}`);
+  const find = name =>
+    (place.querySelector(name) ?? document.querySelector(name)).getBoundingClientRect();
+  const header = find('.bd-header-article'), drawing = find('svg');
+  const gone = drawing.top + drawing.height / 2 - header.bottom - find('.touch-controls').height;
+  window.scrollBy({top: gone, behavior: 'instant'});
+  await frame();
+  const bottom = find('.bd-header-article').bottom;
+  return [place.clientHeight, find('.touch-controls').top - bottom];
+}"""
 
 
 def set_at_random(tab: Any, name: str, rng: np.random.Generator) -> None:
@@ -320,6 +329,7 @@ def test_is_named_told_and_stands_in_the_figure(desk, figure):
     tab = visit(desk, figure)
     place = tab.locator(f"#fig-{figure}")
     assert place.locator("img").is_hidden()
+    assert place.locator(".caption-text:visible").evaluate_all(CLASSES) == [LIVE]
     assert place.locator("figcaption .caption-number").count() == 1
     for control in place.locator("select, input, button, [role=slider]").all():
         assert control.evaluate(
@@ -334,6 +344,8 @@ def test_the_picture_stands_on_paper(desk, figure):
     tab.emulate_media(media="print")
     assert tab.locator(f"#fig-{figure} img").is_visible()
     assert tab.locator(f"#fig-{figure} .touch-panel").is_hidden()
+    printed = tab.locator(f"#fig-{figure} .caption-text:visible").evaluate_all(CLASSES)
+    assert printed == ["caption-text touch-printed"]
     tab.emulate_media(media="null")
 
 
@@ -341,6 +353,14 @@ def test_the_picture_stands_without_scripts(plain_tab, figure):
     plain_tab.goto((site.BUILT / FIGURES[figure].page).as_uri())
     assert plain_tab.locator(f"#fig-{figure} img").is_visible()
     assert plain_tab.locator(f"#fig-{figure} :is(select, input, button)").count() == 0
+
+
+def test_fits_a_phone_and_keeps_its_controls_in_view(desk, figure):
+    tab = visit(desk, figure)
+    tab.set_viewport_size({"width": 390, "height": 844})
+    height, below_the_header = tab.evaluate(ON_A_PHONE, figure)
+    assert height < 900
+    assert -2 < below_the_header < 5
 
 
 def test_a_handle_is_dragged(desk):
@@ -364,7 +384,7 @@ def test_a_cell_of_the_map_is_chosen_by_a_click(desk):
     drawing = place.locator("svg").first
     right = drawing.bounding_box()["width"] - 20
     drawing.click(position={"x": right, "y": 40})  # the last cell of the first row
-    assert place.locator("output").all_inner_texts() == ["0.03", "300"]
+    assert place.locator("output").all_inner_texts() == ["0.03", "300 updates"]
     compare(tab, "warmup-map")
 
 
