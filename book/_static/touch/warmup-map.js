@@ -28,7 +28,7 @@
 
   function drawMap(svg, { state, data, width, change }) {
     const left = 60, top = 24, height = 30, wide = (width - left) / data.lengths.length;
-    svg.append("text").attr("x", left).attr("y", 14).text("seeds of 5 that solve it; −: lost again");
+    svg.append("text").attr("x", left).attr("y", 14).text("seeds of 5 that solve it (−: lost again)");
     const cells = data.rates.flatMap((rate, i) => data.lengths.map((length, j) => ({ i, j })));
     const y = (i) => top + (data.rates.length - 1 - i) * height;
     const places = svg.append("g").selectAll("g").data(cells).join("g").style("cursor", "pointer")
@@ -46,13 +46,8 @@
     svg.append("g").attr("text-anchor", "middle").selectAll("text").data(cells).join("text")
       .attr("x", ({ i, j }) => middle([i, j])[0]).attr("y", ({ i, j }) => middle([i, j])[1] + 5)
       .style("fill", (d) => (count(d) === 5 ? "#fff" : "#111")).style("paint-order", "stroke")
-      .attr("stroke", shade).attr("stroke-width", 5).text(count).style("pointer-events", "none");
-    // those that lose it again
-    const lost = ({ i, j }) => data.cells[i][j].lost;
-    svg.append("g").attr("text-anchor", "end").selectAll("text").data(cells.filter(lost)).join("text")
-      .attr("x", ({ j }) => left + (j + 1) * wide - 6).attr("y", (d) => middle([d.i, d.j])[1] + 5)
-      .style("fill", "#b34700").attr("stroke", "#fff").attr("stroke-width", 3).style("paint-order", "stroke")
-      .attr("font-weight", "bold").text((d) => `−${lost(d)}`).style("pointer-events", "none");
+      .attr("stroke", shade).attr("stroke-width", 5).style("pointer-events", "none")
+      .text(({ i, j }) => data.cells[i][j].solved + (data.cells[i][j].lost ? ` − ${data.cells[i][j].lost}` : ""));
     places.filter(({ i, j }) => i === state.rate && j === state.length).append("rect")
       .attr("width", wide - 2).attr("height", height - 2).attr("fill", "none")
       .attr("stroke", "#d55e00").attr("stroke-width", 4);
@@ -98,7 +93,7 @@
 
   touch.figure("warmup-map", {
     caption: "Recorded, Post-LN. Choose a cell and see its five runs. Dotted: without warmup. Along the dashed line, "
-      + "each update adds about the same to the rate.",
+      + "the rate climbs about equally fast.",
     controls: {
       rate: { label: "Peak rate", value: 2, min: 0, max: 3, step: 1,
         show: (i, data) => String(data.rates[i]) },
