@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from normlab import reference
+from normlab import reference, whitening
 from normlab.book.experiments.deep_norm.depth_profiles import depth_profiles
 from normlab.book.experiments.invariance.effective_learning_rate import (
     equilibrium_norm,
@@ -158,6 +158,92 @@ def balance(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
     }
 
 
+def triangle(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    rate = (0.05, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 50.0)[int(setting["rate"])]
+    scale = (0.5, 1.0, 2.0, 4.0, 10.0)[int(setting["length"])]
+    given = {"lr": rate, "weight_decay": 0.0, "unit_gradient": data["gradient"], "steps": 1}
+    (old, new), (angle,) = follow_length(scale * data["length"], **given)
+    return {
+        "rate": rate,
+        "scale": scale,
+        "old": old,
+        "step": rate * data["gradient"] / old,
+        "new": new,
+        "growth": 100 * (new / old - 1),
+        "angle": np.degrees(angle),
+    }
+
+
+def valley(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    def standardize(x: np.ndarray) -> np.ndarray:
+        found = moments.two_pass(x, 0)
+        return (x - found.mean) / np.sqrt(found.var)
+
+    stage, correlation = setting["stage"], setting["correlation"]
+    first, other = np.array(data["first"]), np.array(data["other"])
+    rest = np.sqrt(1 - correlation**2)
+    x = np.stack([first, 2 + correlation * (first - 2) + rest * (other - 2)], 1)
+    if stage == "stored":
+        x = x * [1, 10]
+    elif stage != "meters":
+        x = standardize(x)
+        white = whitening.whiten(torch.from_numpy(x), "pca").y.numpy()
+    if stage in ("rotated", "whitened"):
+        x = x @ np.array([[1, -1], [1, 1]]) / np.sqrt(2)
+    if stage == "whitened":
+        x = standardize(x)
+        found = whitening.make_covariance(torch.from_numpy(x))
+        np.testing.assert_allclose(found, np.eye(2), atol=1e-9)
+        if correlation > 0:  # without it the axes are arbitrary
+            np.testing.assert_allclose(abs(x), abs(white), atol=1e-6)
+    bowl = x.T @ x / len(x)
+    flat, steep = np.linalg.eigvalsh(bowl)
+    path = [np.array([3.0, 0.1 if stage == "stored" else 1.0])]
+    losses = [path[0] @ bowl @ path[0]]
+    while losses[-1] >= 1e-6 * losses[0]:
+        path.append(path[-1] - bowl @ path[-1] / steep)
+        losses.append(path[-1] @ bowl @ path[-1])
+    return {
+        "a": x[:, 0],
+        "b": x[:, 1],
+        "correlation": np.corrcoef(x.T)[0, 1],
+        "steep": steep,
+        "flat": flat,
+        "condition": np.linalg.cond(bowl),
+        "steps": len(path) - 1,
+        "path": path[:31],
+    }
+
+
+def sentences(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    def normalize(x: np.ndarray, norm: str) -> np.ndarray:
+        if norm == "layer":
+            return reference.layer_norm(x, (5,), eps=data["eps"])[0]
+        stored = (np.array(data[f"running_{name}"]) for name in ("mean", "var"))
+        rows, training = x.reshape(-1, 5), norm == "training"
+        return reference.batch_norm(rows, *stored, training=training, eps=data["eps"])[0].reshape(
+            x.shape
+        )
+
+    norm, words = setting["norm"], [w for sentence in data["sentences"] for w in sentence]
+    before = np.array(data["words"])
+    after = before.copy()
+    if setting["word"] != "none":
+        changed = words.index(setting["word"])
+        after[changed] = data["changed"][changed % 3]
+    padded = np.pad(after.reshape(4, 3, 5), [(0, 0), (0, int(setting["padding"])), (0, 0)])
+    y = normalize(padded, norm)
+    trained = normalize(padded, "training" if norm == "evaluation" else norm)
+    far = abs(y[:, :3] - normalize(before.reshape(4, 3, 5), norm)).max(-1).flatten()
+    return {
+        "y": y.reshape(-1, 5),
+        "far": far,
+        "moved": (far > 1e-4).sum(),
+        "of": 12,
+        "gap": abs(y - trained)[:, :3].max(),
+    }
+
+
 def warmup_map(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
     rate = warmup_length.grid["lr"][int(setting["rate"])]
     length = warmup_length.grid["length"][int(setting["length"])]
@@ -212,6 +298,9 @@ FIGURES = {
     "ln-gradient": Figure("book/layer_norm_further.html", gradient),
     "num-cliff": Figure("book/numerics.html", cliff, (*CLIFF, "curveOne", "curveTwo")),
     "inv-balance": Figure("book/invariance.html", balance),
+    "inv-triangle": Figure("book/invariance.html", triangle),
+    "ln-sentences": Figure("book/layer_norm.html", sentences),
+    "mot-whitening": Figure("book/motivation.html", valley),
     "warmup-map": Figure("book/warmup.html", warmup_map),
     "dn-inside": Figure("book/deep_norm.html", stream),
 }
@@ -386,6 +475,18 @@ def test_a_cell_of_the_map_is_chosen_by_a_click(desk):
     drawing.click(position={"x": right, "y": 40})  # the last cell of the first row
     assert place.locator("output").all_inner_texts() == ["0.03", "300 updates"]
     compare(tab, "warmup-map")
+
+
+def test_a_word_is_changed_by_a_click_and_changed_back(desk):
+    tab = visit(desk, "ln-sentences")
+    place = tab.locator("#fig-ln-sentences")
+    place.get_by_role("button", name="Start again").click()
+    chosen = []
+    for _ in range(2):
+        place.locator("svg text").nth(7).click()  # the second word of the third sentence
+        compare(tab, "ln-sentences")
+        chosen.append(place.get_by_label("Change").input_value())
+    assert chosen == ["sing", "none"]
 
 
 def test_all_figures_are_here_and_small():

@@ -4,7 +4,7 @@
    file NAME.js, which calls touch.figure(NAME, {...}) with
      caption   of the drawing; that of the notebook stays with the picture, on paper;
      controls  key -> {label, value} and options {value: text} of a choice, or min, max, step and
-               show(value) of a slider, or min, max, step alone with `drawn: true`, for values that
+               show(value) of a slider (value and options may be functions of data), or min, max, step alone with `drawn: true`, for values that
                handles in the drawing change (value may be a list, one handle each; `around: true`
                lets an angle go on behind max at min), or
                press(state, data) of a button, which gives the changed part of the state;
@@ -62,7 +62,8 @@
     const id = `touch-${++numbered}`;
     place.append("label").attr("for", id).text(control.label);
     if (control.options) {
-      const options = Object.entries(control.options);
+      const options = Object.entries(
+        typeof control.options === "function" ? control.options(data) : control.options);
       const select = place.append("select").attr("id", id).attr("data-control", key)
         .on("change", () => change({ [key]: select.node().value }));
       select.selectAll("option").data(options).join("option")
