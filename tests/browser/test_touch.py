@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from normlab import reference
+from normlab import reference, whitening
 from normlab.book.experiments.deep_norm.depth_profiles import depth_profiles
 from normlab.book.experiments.invariance.effective_learning_rate import (
     equilibrium_norm,
@@ -48,8 +48,10 @@ class Figure(NamedTuple):
 
 
 def company(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    batch = int(setting["batch"])
+
     def normalize(x: list[float]) -> np.ndarray:
-        rows = np.array(x[: int(setting["batch"])])[:, None]
+        rows = np.array(x[:batch])[:, None]
         y, _ = reference.batch_norm(
             rows,
             np.array([data["running_mean"]]),
@@ -60,13 +62,12 @@ def company(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         return y[:, 0]
 
     x, now, before = np.array(setting["x"]), normalize(setting["x"]), normalize(data["x"])
-    batch = int(setting["batch"])
     var = x[:batch].var() if setting["mode"] == "training" else data["running_var"]
     return {
         "mean": x[:batch].mean() if setting["mode"] == "training" else data["running_mean"],
         "std": np.sqrt(var + data["eps"]),
         "y": now,
-        "left": before[np.abs(now - before) > 1e-4],
+        "before": before,
         "moved": int((np.abs(now - before) > 1e-4).sum()),
         "batch": batch,
         "touched": setting["x"][:batch] != data["x"][:batch],
@@ -80,7 +81,7 @@ def gradient(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         return size * np.sqrt(2 / 3) * np.cos(np.radians(degrees) - axes)
 
     x_hat, cache = reference.layer_norm(in_plane(np.sqrt(3), setting["token"]), (3,), eps=0.0)
-    dy = in_plane(data["length"], setting["dy"]) + setting["mean"]
+    dy = in_plane(setting["rest"], setting["dy"]) + setting["mean"]
     dx = reference.layer_norm_backward(dy, cache).dx
     return {
         "xHat": x_hat,
@@ -92,6 +93,7 @@ def gradient(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         "leftMean": 0.0,
         "leftAlong": 0.0,
         "size": np.linalg.norm(dx),
+        "given": np.linalg.norm(dy),
     }
 
 
@@ -133,36 +135,112 @@ def cliff(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
 
 
 def balance(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
-    rate = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)[int(setting["rate"])]
     decay = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)[int(setting["decay"])]
     scale = (0.1, 0.3, 1.0, 3.0, 10.0)[int(setting["start"])]
-    given = {"lr": rate, "weight_decay": decay, "unit_gradient": data["gradient"]}
+    steps = (*range(7), 8, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 400, 800)
+    step = steps[int(setting["step"])]
+    given = {"lr": data["rate"], "weight_decay": decay, "unit_gradient": data["gradient"]}
     lengths, angles = follow_length(scale * data["length"], **given, steps=data["steps"])
-    usual_lengths, usual_angles = follow_length(data["length"], **given, steps=data["steps"])
     numbers = {
-        "rate": rate,
         "decay": decay,
         "scale": scale,
+        "step": step,
         "lengths": lengths,
         "angles": np.degrees(angles),
-        "rates": rate / lengths**2,
-        "usualLengths": usual_lengths,
-        "usualAngles": np.degrees(usual_angles),
-        "usualRates": rate / usual_lengths**2,
-        "firstAngle": np.degrees(angles[0]),
-        "endLength": lengths[-1],
-        "endAngle": np.degrees(angles[-1]),
-        "endRate": rate / lengths[-1] ** 2,
+        "now": lengths[step],
+        "last": np.degrees(angles[max(step - 1, 0)]),
     }
     if not decay:
         return numbers
-    length = equilibrium_norm(**given)
-    far = np.flatnonzero(np.abs(lengths / length - 1) > 0.1)
     return numbers | {
-        "length": length,
-        "angle": np.degrees(equilibrium_rotation(rate, decay)),
-        "effective": rate / length**2,
-        "arrived": far[-1] + 1 if far.size else 0,
+        "length": equilibrium_norm(**given),
+        "angle": np.degrees(equilibrium_rotation(data["rate"], decay)),
+    }
+
+
+def triangle(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    rate = (0.05, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 50.0)[int(setting["rate"])]
+    scale = (0.5, 1.0, 2.0, 4.0, 10.0)[int(setting["length"])]
+    given = {"lr": rate, "weight_decay": 0.0, "unit_gradient": data["gradient"], "steps": 1}
+    (old, new), (angle,) = follow_length(scale * data["length"], **given)
+    return {
+        "rate": rate,
+        "scale": scale,
+        "old": old,
+        "step": rate * data["gradient"] / old,
+        "new": new,
+        "growth": 100 * (new / old - 1),
+        "angle": np.degrees(angle),
+    }
+
+
+def valley(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    def standardize(x: np.ndarray) -> np.ndarray:
+        found = moments.two_pass(x, 0)
+        return (x - found.mean) / np.sqrt(found.var)
+
+    stage, correlation = setting["stage"], setting["correlation"]
+    first, other = np.array(data["first"]), np.array(data["other"])
+    rest = np.sqrt(1 - correlation**2)
+    x = np.stack([first, 2 + correlation * (first - 2) + rest * (other - 2)], 1)
+    if stage == "stored":
+        x = x * [1, 10]
+    elif stage != "meters":
+        x = standardize(x)
+        white = whitening.whiten(torch.from_numpy(x), "pca").y.numpy()
+    if stage in ("rotated", "whitened"):
+        x = x @ np.array([[1, -1], [1, 1]]) / np.sqrt(2)
+    if stage == "whitened":
+        x = standardize(x)
+        found = whitening.make_covariance(torch.from_numpy(x))
+        np.testing.assert_allclose(found, np.eye(2), atol=1e-9)
+        if correlation > 0:  # without it the axes are arbitrary
+            np.testing.assert_allclose(abs(x), abs(white), atol=1e-6)
+    bowl = x.T @ x / len(x)
+    flat, steep = np.linalg.eigvalsh(bowl)
+    path = [np.array([3.0, 0.1 if stage == "stored" else 1.0])]
+    losses = [path[0] @ bowl @ path[0]]
+    while losses[-1] >= 1e-6 * losses[0]:
+        path.append(path[-1] - bowl @ path[-1] / steep)
+        losses.append(path[-1] @ bowl @ path[-1])
+    return {
+        "a": x[:, 0],
+        "b": x[:, 1],
+        "correlation": np.corrcoef(x.T)[0, 1],
+        "steep": steep,
+        "flat": flat,
+        "condition": np.linalg.cond(bowl),
+        "steps": len(path) - 1,
+        "path": path[:31],
+    }
+
+
+def sentences(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
+    def normalize(x: np.ndarray, norm: str) -> np.ndarray:
+        if norm == "layer":
+            return reference.layer_norm(x, (5,), eps=data["eps"])[0]
+        stored = (np.array(data[f"running_{name}"]) for name in ("mean", "var"))
+        rows, training = x.reshape(-1, 5), norm == "training"
+        return reference.batch_norm(rows, *stored, training=training, eps=data["eps"])[0].reshape(
+            x.shape
+        )
+
+    norm, words = setting["norm"], [w for sentence in data["sentences"] for w in sentence]
+    before = np.array(data["words"])
+    after = before.copy()
+    if setting["word"] != "none":
+        changed = words.index(setting["word"])
+        after[changed] = data["changed"][changed % 3]
+    padded = np.pad(after.reshape(4, 3, 5), [(0, 0), (0, int(setting["padding"])), (0, 0)])
+    y = normalize(padded, norm)
+    trained = normalize(padded, "training" if norm == "evaluation" else norm)
+    far = abs(y[:, :3] - normalize(before.reshape(4, 3, 5), norm)).max(-1).flatten()
+    return {
+        "y": y.reshape(-1, 5),
+        "far": far,
+        "moved": (far > 1e-4).sum(),
+        "of": 12,
+        "gap": abs(y - trained)[:, :3].max(),
     }
 
 
@@ -174,6 +252,8 @@ def warmup_map(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
     inside = where(warmup_inside.read(RECORDS / "warmup_inside.jsonl"), lr=rate)
     runs, cold = where(inside, length=length), where(inside, length=0)
     steps = warmup_inside.settings["check_at"]
+    both = ends.merge(runs, on="seed")
+    lost = both[both.solved & (both.steps < steps[-1])].losses.str[-1] > 1
     middle = np.median(runs.token_variances.tolist(), 0)
     return {
         "rate": rate,
@@ -185,6 +265,7 @@ def warmup_map(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         "coldVariances": cold.token_variances.tolist(),
         "coldGradients": cold.gradients.tolist(),
         "solved": ends.solved.sum(),
+        "lost": lost.sum(),
         "updates": ends.steps[ends.solved].median() if ends.solved.any() else 0,
         "lowest": steps[middle.argmin()],
         "power": np.log10(middle.min()),
@@ -196,16 +277,14 @@ def stream(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
     depth = depth_profiles.grid["depth"][int(setting["depth"])]
     runs = depth_profiles.read(RECORDS / "depth_profiles.jsonl")
     runs = where(runs, group=setting["group"], depth=depth)
-    names = ("sizes", "gradient_norms", "token_variances")
-    sizes, gradients, differ = (np.median(runs[name].tolist(), 0) for name in names)
+    names = ("gradient_norms", "token_variances")
+    gradients, differ = (np.median(runs[name].tolist(), 0) for name in names)
     return {
         "group": setting["group"],
         "layers": depth,
         "numbered": runs.layers.iloc[0],
-        "sizes": sizes,
         "gradients": gradients,
         "differ": differ,
-        "size": sizes[-1],
         "first": gradients[0],
         "last": gradients[-1],
         "powers": np.log10(gradients[-1] / gradients[0]),
@@ -219,6 +298,9 @@ FIGURES = {
     "ln-gradient": Figure("book/layer_norm_further.html", gradient),
     "num-cliff": Figure("book/numerics.html", cliff, (*CLIFF, "curveOne", "curveTwo")),
     "inv-balance": Figure("book/invariance.html", balance),
+    "inv-triangle": Figure("book/invariance.html", triangle),
+    "ln-sentences": Figure("book/layer_norm.html", sentences),
+    "mot-whitening": Figure("book/motivation.html", valley),
     "warmup-map": Figure("book/warmup.html", warmup_map),
     "dn-inside": Figure("book/deep_norm.html", stream),
 }
@@ -237,6 +319,22 @@ READ = """name => {
 }"""
 WRITTEN = """name => [...document.querySelectorAll(`#fig-${name} [data-number]`)]
   .map(node => [node.dataset.number, node.textContent])"""
+
+CLASSES, LIVE = "all => all.map(e => e.className)", "caption-text touch-caption"
+# Of a phone, how high the figure is, and where its controls are once half the drawing has gone by.
+ON_A_PHONE = """async name => {
+  const frame = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+  await frame();
+  const place = document.getElementById(`fig-${name}`);
+  const find = name =>
+    (place.querySelector(name) ?? document.querySelector(name)).getBoundingClientRect();
+  const header = find('.bd-header-article'), drawing = find('svg');
+  const gone = drawing.top + drawing.height / 2 - header.bottom - find('.touch-controls').height;
+  window.scrollBy({top: gone, behavior: 'instant'});
+  await frame();
+  const bottom = find('.bd-header-article').bottom;
+  return [place.clientHeight, find('.touch-controls').top - bottom];
+}"""
 
 
 def set_at_random(tab: Any, name: str, rng: np.random.Generator) -> None:
@@ -320,6 +418,7 @@ def test_is_named_told_and_stands_in_the_figure(desk, figure):
     tab = visit(desk, figure)
     place = tab.locator(f"#fig-{figure}")
     assert place.locator("img").is_hidden()
+    assert place.locator(".caption-text:visible").evaluate_all(CLASSES) == [LIVE]
     assert place.locator("figcaption .caption-number").count() == 1
     for control in place.locator("select, input, button, [role=slider]").all():
         assert control.evaluate(
@@ -334,6 +433,8 @@ def test_the_picture_stands_on_paper(desk, figure):
     tab.emulate_media(media="print")
     assert tab.locator(f"#fig-{figure} img").is_visible()
     assert tab.locator(f"#fig-{figure} .touch-panel").is_hidden()
+    printed = tab.locator(f"#fig-{figure} .caption-text:visible").evaluate_all(CLASSES)
+    assert printed == ["caption-text touch-printed"]
     tab.emulate_media(media="null")
 
 
@@ -341,6 +442,14 @@ def test_the_picture_stands_without_scripts(plain_tab, figure):
     plain_tab.goto((site.BUILT / FIGURES[figure].page).as_uri())
     assert plain_tab.locator(f"#fig-{figure} img").is_visible()
     assert plain_tab.locator(f"#fig-{figure} :is(select, input, button)").count() == 0
+
+
+def test_fits_a_phone_and_keeps_its_controls_in_view(desk, figure):
+    tab = visit(desk, figure)
+    tab.set_viewport_size({"width": 390, "height": 844})
+    height, below_the_header = tab.evaluate(ON_A_PHONE, figure)
+    assert height < 900
+    assert -2 < below_the_header < 5
 
 
 def test_a_handle_is_dragged(desk):
@@ -364,8 +473,20 @@ def test_a_cell_of_the_map_is_chosen_by_a_click(desk):
     drawing = place.locator("svg").first
     right = drawing.bounding_box()["width"] - 20
     drawing.click(position={"x": right, "y": 40})  # the last cell of the first row
-    assert place.locator("output").all_inner_texts() == ["0.03", "300"]
+    assert place.locator("output").all_inner_texts() == ["0.03", "300 updates"]
     compare(tab, "warmup-map")
+
+
+def test_a_word_is_changed_by_a_click_and_changed_back(desk):
+    tab = visit(desk, "ln-sentences")
+    place = tab.locator("#fig-ln-sentences")
+    place.get_by_role("button", name="Start again").click()
+    chosen = []
+    for _ in range(2):
+        place.locator("svg text").nth(7).click()  # the second word of the third sentence
+        compare(tab, "ln-sentences")
+        chosen.append(place.get_by_label("Change").input_value())
+    assert chosen == ["sing", "none"]
 
 
 def test_all_figures_are_here_and_small():

@@ -1,117 +1,118 @@
-/* The balance: how long an invariant weight is, and how far each step turns it. */
+/* The balance: an invariant weight that each step turns, and how long it gets. */
 (function () {
   "use strict";
 
-  const RATES = [0.05, 0.1, 0.2, 0.5, 1, 2];
   const DECAYS = [0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2];
   const STARTS = [0.1, 0.3, 1, 3, 10];
+  const STEPS = [0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 400, 800];
   const DEGREES = 180 / Math.PI;
-  const COLOR = "#5d2e00", BALANCE = "#e08214", USUAL = "#767676";
+  const COLOR = "#332288", STEP = "#a020f0", BALANCE = "#e08214", QUIET = "#767676";
 
-  function follow(length, rate, decay, { gradient, steps }) {
+  function compute(state, { rate, gradient, length: usual, steps }) {
+    const decay = DECAYS[state.decay], scale = STARTS[state.start], step = STEPS[state.step];
     const kept = 1 - rate * decay;
-    const lengths = [length], angles = [];
-    for (let step = 0; step < steps; step++) {
-      const square = lengths[step] ** 2;
+    const lengths = [scale * usual], angles = [];
+    for (let k = 0; k < steps; k++) {
+      const square = lengths[k] ** 2;
       angles.push(Math.atan2((rate * gradient) / square, kept) * DEGREES);
       lengths.push(Math.sqrt(kept ** 2 * square + (rate * gradient) ** 2 / square));
     }
-    return { lengths, angles, rates: lengths.map((each) => rate / each ** 2) };
-  }
-
-  function compute(state, data) {
-    const rate = RATES[state.rate], decay = DECAYS[state.decay], scale = STARTS[state.start];
-    const drawn = follow(scale * data.length, rate, decay, data);
-    const usual = follow(data.length, rate, decay, data);
-    const numbers = {
-      rate, decay, scale, ...drawn,
-      usualLengths: usual.lengths, usualAngles: usual.angles, usualRates: usual.rates,
-      firstAngle: drawn.angles[0], endLength: drawn.lengths.at(-1), endAngle: drawn.angles.at(-1),
-      endRate: drawn.rates.at(-1),
-    };
+    const numbers = { decay, scale, step, lengths, angles, now: lengths[step], last: angles[Math.max(step - 1, 0)] };
     if (decay === 0) return numbers;
     const share = rate * decay;
-    const length = Math.sqrt(rate * data.gradient) / (share * (2 - share)) ** 0.25;
-    const angle = Math.atan(Math.sqrt(share * (2 - share)) / (1 - share)) * DEGREES;
-    const far = drawn.lengths.findLastIndex((each) => Math.abs(each / length - 1) > 0.1);
-    return { ...numbers, length, angle, effective: rate / length ** 2, arrived: far + 1 };
+    return {
+      ...numbers,
+      length: Math.sqrt(rate * gradient) / (share * (2 - share)) ** 0.25,
+      angle: Math.atan(Math.sqrt(share * (2 - share)) / (1 - share)) * DEGREES,
+    };
+  }
+
+  /* The weight in one plane, to scale: its tips after all steps so far, and the triangle of the last. */
+  function drawTurns(svg, { lengths, angles, step, length = 0, decay }, { x0, y0, radius }, rate) {
+    const unit = radius / Math.max(length, ...lengths.slice(0, step + 1));
+    const directions = [0];
+    angles.slice(0, step).forEach((angle) => directions.push(directions.at(-1) + angle));
+    const at = (size, degrees) => [x0 + size * unit * Math.cos(degrees / DEGREES), y0 - size * unit * Math.sin(degrees / DEGREES)];
+    const tips = directions.map((degrees, k) => at(lengths[k], degrees));
+    const arrow = ([x1, y1], [x2, y2], color, thick) => {
+      const far = Math.max(1, Math.hypot(x2 - x1, y2 - y1)), head = Math.min(9, far);
+      const [dx, dy] = [(x2 - x1) / far * head, (y2 - y1) / far * head];
+      svg.append("path").attr("fill", "none").attr("stroke", color).attr("stroke-width", thick)
+        .attr("d", `M${x1},${y1}L${x2},${y2}M${x2 - dx + dy / 2},${y2 - dy - dx / 2}L${x2},${y2}`
+          + `L${x2 - dx - dy / 2},${y2 - dy + dx / 2}`);
+    };
+    if (length) {
+      svg.append("circle").attr("cx", x0).attr("cy", y0).attr("r", length * unit).attr("fill", "none")
+        .attr("stroke", BALANCE).attr("stroke-width", 6);
+    }
+    svg.append("g").selectAll("circle").data(tips).join("circle").attr("r", 2).attr("fill", COLOR)
+      .attr("cx", ([x]) => x).attr("cy", ([, y]) => y).attr("opacity", 0.5);
+    if (step) {
+      arrow([x0, y0], tips[step - 1], QUIET, 1.5);
+      arrow(at((1 - rate * decay) * lengths[step - 1], directions[step - 1]), tips[step], STEP, 2);
+    }
+    arrow([x0, y0], tips[step], COLOR, 3);
   }
 
   const PANELS = [
-    { title: "length of the weight", drawn: "lengths", usual: "usualLengths", balance: "length",
-      domain: [0.3, 100], ticks: [1, 10, 100] },
-    { title: "angle of a step, degrees", drawn: "angles", usual: "usualAngles", balance: "angle",
-      domain: [0.01, 100], ticks: [0.01, 0.1, 1, 10, 100] },
-    { title: "effective rate", drawn: "rates", usual: "usualRates", balance: "effective",
-      domain: [0.0001, 1], ticks: [0.0001, 0.01, 1] },
+    { title: "length", key: "lengths", balance: "length", domain: [0.3, 100], ticks: [1, 10, 100] },
+    { title: "angle of a step, °", key: "angles", balance: "angle", domain: [0.01, 100], ticks: [0.01, 0.1, 1, 10, 100] },
   ];
 
   /* Root mean squares over blocks of steps, as the recorded dots are. */
   function average(angles, every) {
-    const points = [];
-    for (let first = 0; first < angles.length; first += every) {
-      const squares = angles.slice(first, first + every).map((angle) => angle ** 2);
-      const sum = squares.reduce((total, square) => total + square, 0);
-      points.push([first + every / 2, Math.sqrt(sum / squares.length)]);
-    }
-    return points;
+    return touch.range(angles.length / every).map((block) => {
+      const squares = angles.slice(block * every, (block + 1) * every).map((angle) => angle ** 2);
+      return [(block + 0.5) * every, Math.sqrt(touch.mean(squares))];
+    });
   }
 
   function draw(svg, numbers, { data, width }) {
     svg.selectAll("*").remove();
     const beside = width > 560;
-    const size = { width: beside ? width / 3 - 52 : width - 60, height: 150 };
-    const dots = data.recorded.filter(({ rate, decay, scale }) =>
-      rate === numbers.rate && decay === numbers.decay && scale === numbers.scale);
-    PANELS.forEach(({ title, drawn, usual, balance, domain, ticks }, i) => {
+    drawTurns(svg, numbers, beside ? { x0: 118, y0: 122, radius: 110 } : { x0: width / 2, y0: 100, radius: 94 }, data.rate);
+    const size = { width: (beside ? (width - 250) / 2 : width / 2) - 48, height: beside ? 170 : 90 };
+    const dots = data.recorded.filter(({ decay, scale }) => decay === numbers.decay && scale === numbers.scale);
+    PANELS.forEach(({ title, key, balance, domain, ticks }, i) => {
       const x = d3.scaleLinear([0, data.steps], [0, size.width]);
       const y = d3.scaleLog(domain, [size.height, 0]);
       const place = touch.panel(svg, {
-        ...size, left: beside ? (i * width) / 3 + 42 : 50, top: beside ? 24 : 24 + i * 210,
+        ...size, left: (beside ? 292 : 38) + i * (size.width + 50), top: beside ? 28 : 228,
         x, y, title, xTicks: [0, 400, 800], yTicks: ticks, xLabel: "step",
       });
-      const line = d3.line(([step]) => x(step), ([, value]) => y(value));
-      const points = (name) => (drawn === "angles" ? average(numbers[name], data.every)
-        : numbers[name].map((value, step) => [step, value]));
-      if (numbers[balance]) {
-        place.append("line").attr("x2", size.width).attr("stroke", BALANCE).attr("stroke-width", 7)
-          .attr("y1", y(numbers[balance])).attr("y2", y(numbers[balance]));
-      }
-      place.append("path").attr("d", line(points(usual))).attr("fill", "none")
-        .attr("stroke", USUAL).attr("stroke-width", 2).attr("stroke-dasharray", "5 3");
-      place.append("path").attr("d", line(points(drawn))).attr("fill", "none")
+      const level = (at, color, thick) => place.append("line").attr("x2", size.width).attr("stroke", color)
+        .attr("stroke-width", thick).attr("y1", y(at)).attr("y2", y(at));
+      if (numbers[balance]) level(numbers[balance], BALANCE, 6);
+      const points = key === "angles" ? average(numbers[key], data.every) : numbers[key].map((value, k) => [k, value]);
+      place.append("path").attr("d", d3.line(([k]) => x(k), ([, value]) => y(value))(points)).attr("fill", "none")
         .attr("stroke", COLOR).attr("stroke-width", 2.5);
-      const seen = dots.flatMap(({ lengths, turns }) => (drawn === "angles"
-        ? turns.map((turn, k) => [k + 0.5, turn])
-        : lengths.map((length, k) => [k, drawn === "lengths" ? length : numbers.rate / length ** 2])));
-      place.selectAll("circle").data(seen).join("circle")
-        .attr("cx", ([k]) => x(k * data.every)).attr("cy", ([, value]) => y(value))
-        .attr("r", 3).attr("fill", "#fff").attr("stroke", COLOR);
+      const seen = dots.flatMap(({ lengths, turns }) => (key === "angles"
+        ? turns.map((turn, k) => [k + 0.5, turn]) : lengths.map((length, k) => [k, length])));
+      place.selectAll("circle").data(seen).join("circle").attr("cx", ([k]) => x(k * data.every))
+        .attr("cy", ([, value]) => y(value)).attr("r", 3).attr("fill", "#fff").attr("stroke", COLOR);
+      place.append("line").attr("x1", x(numbers.step)).attr("x2", x(numbers.step)).attr("y2", size.height)
+        .attr("stroke", STEP);
     });
   }
 
-  function tell(numbers, _, { steps }) {
-    const first = "The first step turns the weight by {firstAngle:2} degrees. ";
-    const end = `After ${steps} steps it is {endLength:2} long, a step turns it by {endAngle:2} degrees, `
-      + "and the effective rate is {endRate:5}.";
-    const dashed = (numbers.scale === 1 ? "" : " Dashed: the usual start.")
-      + " Lines: computed, as if the gradient changed with the length alone. Dots: measured.";
-    if (numbers.decay === 0) return `${first}Without decay there is no balance. ${end}${dashed}`;
-    return `${first}The balance (broad line) is at a length of {length:2}, {angle:2} degrees a step and an `
-      + `effective rate of {effective:5}; ${numbers.arrived > steps ? `it is not yet reached. ${end}`
-        : "the length is within a tenth of it from step {arrived:0} on."}${dashed}`;
+  function tell({ step, decay }) {
+    const now = step ? `Step {step:0} turned the weight by {last:2} degrees; it is {now:2} long. `
+      : "Before the first step, the weight is {now:2} long. The first will turn it by {last:2} degrees. ";
+    return now + (decay ? "At the balance it is {length:2} long, and each step turns it by {angle:2} degrees."
+      : "Without decay there is no balance: it keeps growing.");
   }
 
   const shown = (values) => (i) => String(values[i]);
   touch.figure("inv-balance", {
+    caption: "A weight that starts short. Move the steps: it turns. Orange: the balance. Purple: the last step. All turns are "
+      + "drawn in one plane. Lines: computed, as if the gradient changed with the length alone. Circles: measured.",
     controls: {
-      rate: { label: "Rate", value: 3, min: 0, max: 5, step: 1, show: shown(RATES) },
+      step: { label: "Steps", value: 1, min: 0, max: STEPS.length - 1, step: 1, show: shown(STEPS) },
+      start: { label: "Start, × usual", value: 1, min: 0, max: 4, step: 1, show: shown(STARTS) },
       decay: { label: "Weight decay", value: 4, min: 0, max: 7, step: 1, show: shown(DECAYS) },
-      start: { label: "Start, times the usual length", value: 3, min: 0, max: 4, step: 1,
-        show: shown(STARTS) },
     },
     compute,
-    height: (width) => (width > 560 ? 220 : 630),
+    height: (width) => (width > 560 ? 245 : 360),
     draw,
     tell,
   });

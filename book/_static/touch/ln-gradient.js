@@ -1,19 +1,22 @@
 /* What the gradient of layer norm may not contain: three features, so that x_hat lies on a circle
    in the plane of sum zero. A vector of this plane is given by its length and its angle. */
 touch.figure("ln-gradient", {
+  caption: "A token of three features. Turn x̂ and dy by their tips. Left: the plane of sum zero, in which dy is drawn "
+    + "without its mean. Dashed: what dx lacks.",
   controls: {
     mean: { label: "Mean of dy", min: -0.8, max: 0.8, step: 0.1, value: 0.6, show: (v) => v.toFixed(1).replace("-", "−") },
+    rest: { label: "Rest of dy", min: 0, max: 1.4, step: 0.2, value: 1.4, show: (v) => v.toFixed(1) },
     dy: { drawn: true, around: true, min: -180, max: 180, step: 5, value: 75 },
     token: { drawn: true, around: true, min: -180, max: 180, step: 5, value: 20 },
   },
 
-  compute({ mean, dy: angle, token }, { length }) {
+  compute({ mean, rest, dy: angle, token }) {
     // The axes of the features stand 120 degrees apart in the plane; the first one points up.
     const features = (size, degrees) => [90, 210, 330].map(
       (axis) => size * Math.sqrt(2 / 3) * Math.cos((degrees - axis) * Math.PI / 180));
-    const average = (values) => values.reduce((sum, value) => sum + value, 0) / 3;
+    const average = touch.mean;
     const xHat = features(Math.sqrt(3), token);
-    const dy = features(length, angle).map((v) => v + mean);
+    const dy = features(rest, angle).map((v) => v + mean);
     const centered = dy.map((v) => v - average(dy));
     const along = average(dy.map((v, i) => v * xHat[i]));
     const dx = centered.map((v, i) => v - along * xHat[i]);
@@ -23,13 +26,14 @@ touch.figure("ln-gradient", {
       leftMean: average(dx),
       leftAlong: average(dx.map((v, i) => v * xHat[i])),
       size: Math.hypot(...dx),
+      given: Math.hypot(...dy),
     };
   },
 
-  height: (width) => (width < 560 ? 480 : 290),
+  height: (width) => (width < 560 ? 215 : 290),
 
   draw(svg, { along, mean }, { state, data, width, below, part, write, handle }) {
-    const [x0, y0, unit] = [width < 560 ? width / 2 : 190, 150, 60];
+    const [x0, y0, unit] = width < 560 ? [128, 112, 42] : [190, 150, 60];
     const radius = Math.sqrt(3) * unit;
     const turn = (degrees) => [Math.cos(degrees * Math.PI / 180), -Math.sin(degrees * Math.PI / 180)];
     const at = (size, degrees) => turn(degrees).map((v, i) => [x0, y0][i] + size * v * unit);
@@ -51,7 +55,7 @@ touch.figure("ln-gradient", {
       put(`axis${i}`, [x0, y0], at(1.62, axis), quiet, 1, "2 4");
       label(`feature${i}`, at(1.95, axis).map((v, k) => v + 5 * k), `feature ${i + 1}`, ["middle", "end", "start"][i]);
     });
-    const [tipToken, tipDy] = [at(Math.sqrt(3), state.token), at(data.length, state.dy)];
+    const [tipToken, tipDy] = [at(Math.sqrt(3), state.token), at(state.rest, state.dy)];
     const removed = turn(state.token).map((v) => along * Math.sqrt(3) * v * unit);
     const tipDx = tipDy.map((v, i) => v - removed[i]);
     put("xhat", [x0, y0], tipToken, data.color);
@@ -59,7 +63,7 @@ touch.figure("ln-gradient", {
     put("dy", [x0, y0], tipDy, "currentColor");
     put("dx", [x0, y0], tipDx, rest, 4);
     label("xhat-name", at(2.05, state.token).map((v, i) => v + 5 * i), "x̂");
-    label("dy-name", at(data.length + 0.36, state.dy).map((v, i) => v + 5 * i), "dy");
+    label("dy-name", [tipDy[0] + 13, tipDy[1] + 4], "dy", "start");
     label("dx-name", tipDx.map((v, i) => v + 14 * Math.sign(v - [x0, y0][i]) + 4 * i), "dx")
       .attr("font-weight", "bold");
     const handles = [
@@ -75,12 +79,12 @@ touch.figure("ln-gradient", {
       });
 
     // The same dy beside the plane, which is seen from its edge.
-    const [sx, sy] = width < 560 ? [width / 2 - 60, 375] : [width - 190, 160];
-    const foot = [sx + data.length * unit, sy];
+    const [sx, sy] = width < 560 ? [width - 106, 66] : [width - 190, 160];
+    const wide = width < 560 ? 100 : 170;
+    const foot = [sx + state.rest * unit, sy];
     const top = [foot[0], sy - mean * Math.sqrt(3) * unit];
-    put("plane", [sx - 40, sy], [sx + 170, sy], quiet, 1, "0");
-    label("plane-name", [sx + 170, sy + 16], "plane of sum zero, from its edge", "end")
-      .attr("dy", mean < 0 ? -24 : 0);
+    put("plane", [sx - 16, sy], [sx + wide, sy], quiet, 1, "0");
+    label("plane-name", [sx + wide, sy + (mean < 0 ? -8 : 16)], wide > 100 ? "the plane, from its edge" : "from its edge", "end");
     put("side", [sx, sy], top, "currentColor");
     put("shadow", [sx, sy], foot, "currentColor", 3, "1 3");
     put("mean", top, foot, quiet, 2, "5 3");
@@ -97,6 +101,14 @@ touch.figure("ln-gradient", {
       (d) => d);
   },
 
-  tell: ({ size }) => "Taken away from dy: its mean, {mean:2}, and {along:2} x̂. " + (size < 0.005 ? "Nothing is left."
-    : "What is left has the length {size:2}, the mean {leftMean:2} and the part {leftAlong:2} along x̂."),
+  tell({ size, given }, { rest }) {
+    if (given < 0.005) return "dy is zero, so dx is, too. Make dx vanish while dy does not.";
+    if (size > 0.005) {
+      return "Make dx vanish while dy does not: there are two ways. Taken away from dy so far: its mean, {mean:2}, "
+        + "and {along:2} x̂. dx is {size:2} long.";
+    }
+    return `dx has vanished, and dy is {given:2} long. ${rest
+      ? "Up to its mean, dy lies along x̂: it asks for another size, and layer norm takes the size away."
+      : "All entries of dy are equal: it asks for another mean, and layer norm takes the mean away."}`;
+  },
 });

@@ -2,9 +2,12 @@
    Products and sums of these dtypes are exact in float64 or rounded harmlessly before they are
    rounded again, so that one rounding of the float64 result is what the dtype gives. */
 touch.figure("num-cliff", {
+  caption: "The variance of two numbers, one below and one above an offset, with each step rounded. It should be 1. "
+    + "Orange: wrong digits. Move the offset back until one pass is right.",
   controls: {
     dtype: { label: "Dtype", options: { float32: "float32", bfloat16: "bfloat16", float16: "float16" }, value: "float32" },
-    at: { label: "Offset", min: 0, max: 42, step: 1, value: 12, show: (i, data) => data.offsets[i].toLocaleString("en-US") },
+    at: { label: "Offset", min: 0, max: 42, step: 1,
+      value: ({ offsets }) => offsets.indexOf(10000), show: (i, data) => data.offsets[i].toLocaleString("en-US") },
   },
 
   compute({ dtype, at }, { offsets, dtypes }) {

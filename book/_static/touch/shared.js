@@ -2,8 +2,9 @@
 
    The output of a hidden cell holds the data (normlab.book.sources.touch). A figure NAME stands in a
    file NAME.js, which calls touch.figure(NAME, {...}) with
+     caption   of the drawing; that of the notebook stays with the picture, on paper;
      controls  key -> {label, value} and options {value: text} of a choice, or min, max, step and
-               show(value) of a slider, or min, max, step alone with `drawn: true`, for values that
+               show(value) of a slider (value and options may be functions of data), or min, max, step alone with `drawn: true`, for values that
                handles in the drawing change (value may be a list, one handle each; `around: true`
                lets an angle go on behind max at min), or
                press(state, data) of a button, which gives the changed part of the state;
@@ -13,7 +14,7 @@
                each change: svg and below (a place for a table) are selections of D3; part(svg,
                "g.name") is the one such part of svg, made at first; change({key: value}) sets a control;
      tell      (numbers, state) -> the sentence below, in which {key:2} is a number with 2 decimals.
-   The drawing takes the place of the picture in its <figure>, which keeps caption and number, and
+   The drawing takes the place of the picture in its <figure>, which keeps its number, and the picture
    stands there on paper. The state and the numbers are in touch.figures[NAME]. */
 (function () {
   "use strict";
@@ -23,7 +24,7 @@
   const text = (number, digits) => {
     if (Number.isNaN(number)) return "not a number";
     if (!Number.isFinite(number)) return number < 0 ? "−∞" : "∞";
-    const written = number.toFixed(digits);
+    const written = number.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
     return (Number(written) === 0 ? written.replace("-", "") : written).replace("-", "−");
   };
 
@@ -61,7 +62,8 @@
     const id = `touch-${++numbered}`;
     place.append("label").attr("for", id).text(control.label);
     if (control.options) {
-      const options = Object.entries(control.options);
+      const options = Object.entries(
+        typeof control.options === "function" ? control.options(data) : control.options);
       const select = place.append("select").attr("id", id).attr("data-control", key)
         .on("change", () => change({ [key]: select.node().value }));
       select.selectAll("option").data(options).join("option")
@@ -120,7 +122,7 @@
         .on("drag", (event, d) => move(d, where(event.x, event.y))));
   }
 
-  function figure(name, { controls, compute, height, draw, tell }) {
+  function figure(name, { caption, controls, compute, height, draw, tell }) {
     const stored = document.querySelector(`script.touch[data-figure="${name}"]`);
     const place = document.getElementById(`fig-${name}`);
     const data = JSON.parse(stored.textContent);
@@ -160,6 +162,9 @@
     place.classList.add("touched");
     place.querySelector("img").loading = "eager"; // paper shows it
     place.insertBefore(panel.node(), place.querySelector("figcaption"));
+    d3.select(place).select(".caption-text").classed("touch-printed", true)
+      .select(function () { return this.parentNode.insertBefore(document.createElement("span"), this); })
+      .attr("class", "caption-text touch-caption").text(caption);
     new ResizeObserver(() => update()).observe(panel.node());
   }
 
@@ -183,5 +188,8 @@
     return place.append("svg").attr("width", width).attr("height", height);
   }
 
-  window.touch = { figure, figures, panel };
+  const range = (length) => Array.from({ length }, (_, k) => k);
+  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+  window.touch = { figure, figures, panel, range, mean };
 })();

@@ -14,21 +14,21 @@
   const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
   function compute(state, { lengths, rates, cells, steps }) {
-    const { solved, updates, losses, variances, gradients } = cells[state.rate][state.length];
+    const { solved, lost, updates, losses, variances, gradients } = cells[state.rate][state.length];
     const cold = cells[state.rate][0];
     const middle = steps.map((_, step) => median(variances.map((run) => run[step])));
     const least = Math.min(...middle);
     return {
       rate: rates[state.rate], length: lengths[state.length], losses, variances, gradients,
       coldLosses: cold.losses, coldVariances: cold.variances, coldGradients: cold.gradients,
-      solved, updates: updates ?? 0, lowest: steps[middle.indexOf(least)], power: Math.log10(least),
+      solved, lost, updates: updates ?? 0, lowest: steps[middle.indexOf(least)], power: Math.log10(least),
       end: median(losses.map((run) => run.at(-1))),
     };
   }
 
   function drawMap(svg, { state, data, width, change }) {
     const left = 60, top = 24, height = 30, wide = (width - left) / data.lengths.length;
-    svg.append("text").attr("x", left).attr("y", 14).text("seeds of five that solve the task");
+    svg.append("text").attr("x", left).attr("y", 14).text("seeds of 5 that solve it (−: lost again)");
     const cells = data.rates.flatMap((rate, i) => data.lengths.map((length, j) => ({ i, j })));
     const y = (i) => top + (data.rates.length - 1 - i) * height;
     const places = svg.append("g").selectAll("g").data(cells).join("g").style("cursor", "pointer")
@@ -46,8 +46,8 @@
     svg.append("g").attr("text-anchor", "middle").selectAll("text").data(cells).join("text")
       .attr("x", ({ i, j }) => middle([i, j])[0]).attr("y", ({ i, j }) => middle([i, j])[1] + 5)
       .style("fill", (d) => (count(d) === 5 ? "#fff" : "#111")).style("paint-order", "stroke")
-      .attr("stroke", shade).attr("stroke-width", 5).text((d) => `${count(d)} of 5`)
-      .style("pointer-events", "none");
+      .attr("stroke", shade).attr("stroke-width", 5).style("pointer-events", "none")
+      .text(({ i, j }) => data.cells[i][j].solved + (data.cells[i][j].lost ? ` − ${data.cells[i][j].lost}` : ""));
     places.filter(({ i, j }) => i === state.rate && j === state.length).append("rect")
       .attr("width", wide - 2).attr("height", height - 2).attr("fill", "none")
       .attr("stroke", "#d55e00").attr("stroke-width", 4);
@@ -66,13 +66,14 @@
     svg.selectAll("*").remove();
     drawMap(svg, given);
     const beside = width > 560;
-    const size = { width: beside ? width / 3 - 52 : width - 60, height: 150 };
+    const size = { width: beside ? width / 3 - 52 : width - 60, height: beside ? 150 : 56 }; // stacked, they share the lowest axis
     const x = d3.scaleLinear([0, data.steps.length - 1], [4, size.width - 4]);
     PANELS.forEach(({ title, key, cold, domain, ticks }, i) => {
       const y = (domain[0] ? d3.scaleLog : d3.scaleLinear)(domain, [size.height, 0]);
       const place = touch.panel(svg, {
-        ...size, left: beside ? (i * width) / 3 + 44 : 50, top: 220 + (beside ? 0 : i * 210), x, y,
-        title, xTicks: [0, 1, 3, 5, 7, 9, 11], yTicks: ticks, xLabel: "updates",
+        ...size, left: beside ? (i * width) / 3 + 44 : 50, top: (beside ? 220 : 214) + (beside ? 0 : i * 80), x, y,
+        title, xTicks: beside || i === 2 ? [0, 1, 3, 5, 7, 9, 11] : [], yTicks: beside ? ticks : ticks.filter((_, k) => k % 2),
+        xLabel: beside || i === 2 ? "updates" : "",
         xNames: (step) => data.steps[step],
       });
       const line = d3.line((_, step) => x(step), (value) => y(Math.max(value, 1e-30)));
@@ -84,24 +85,23 @@
     });
   }
 
-  function tell(numbers) {
-    const how = numbers.length ? `a warmup of ${numbers.length} updates` : "no warmup";
-    const when = numbers.solved ? " (median after {updates:0} updates)" : "";
-    return `Rate ${numbers.rate}, ${how}: {solved:0} of 5 seeds solve the task${when}. The median `
-      + "token variance is lowest after {lowest:0} updates, at 10 to the power of {power:1}; the median "
-      + "loss after 300 updates is {end:3}."
-      + (numbers.length ? " Gray and dotted: the same rate without warmup." : "");
-  }
+  const tell = ({ solved, lost }) => "{solved:0} of 5 seeds solve the task"
+    + (solved ? ", in the median after {updates:0} updates" : "")
+    + (lost ? "; by update 300, {lost:0} of them have lost it again" : "")
+    + ". Medians: the token variance is lowest after {lowest:0} updates, at 10 to the power of {power:1}; the loss "
+    + "ends at {end:3}.";
 
   touch.figure("warmup-map", {
+    caption: "Recorded, Post-LN. Choose a cell and see its five runs. Dotted: without warmup. Along the dashed line, "
+      + "the rate climbs about equally fast.",
     controls: {
       rate: { label: "Peak rate", value: 2, min: 0, max: 3, step: 1,
         show: (i, data) => String(data.rates[i]) },
-      length: { label: "Warmup, updates", value: 0, min: 0, max: 4, step: 1,
-        show: (i, data) => String(data.lengths[i] || "none") },
+      length: { label: "Warmup", value: 0, min: 0, max: 4, step: 1,
+        show: (i, data) => (data.lengths[i] ? `${data.lengths[i]} updates` : "none") },
     },
     compute,
-    height: (width) => (width > 560 ? 410 : 830),
+    height: (width) => (width > 560 ? 410 : 468),
     draw,
     tell,
   });

@@ -1,0 +1,109 @@
+/* The valley: samples of two columns, and the bowl of a linear model that learns from them. */
+(function () {
+  "use strict";
+
+  const COLOR = "#332288", PATH = "#d55e00", QUIET = "#767676", DRAWN = 30;
+
+  const { mean } = touch;
+  const product = (a, b) => mean(a.map((v, i) => v * b[i]));
+
+  /* The columns after each stage; the later ones start from those before. */
+  const STAGES = {
+    stored: ([a, b]) => [a, b.map((v) => 10 * v)],
+    meters: ([a, b]) => [a, b],
+    standardized: (columns) => columns.map((x) => {
+      const center = x.map((v) => v - mean(x)), std = Math.sqrt(product(center, center));
+      return center.map((v) => v / std);
+    }),
+    // after standardizing, the principal axes are the diagonals
+    rotated: (columns) => {
+      const [a, b] = STAGES.standardized(columns);
+      return [a.map((v, i) => (v + b[i]) / Math.SQRT2), a.map((v, i) => (b[i] - v) / Math.SQRT2)];
+    },
+    whitened: (columns) => STAGES.standardized(STAGES.rotated(columns)),
+  };
+
+  function compute({ stage, correlation }, { first, other }) {
+    const rest = Math.sqrt(1 - correlation ** 2);
+    const second = first.map((v, i) => 2 + correlation * (v - 2) + rest * (other[i] - 2));
+    const [a, b] = STAGES[stage]([first, second]);
+    const [p, q, r] = [product(a, a), product(a, b), product(b, b)]; // the bowl: [[p, q], [q, r]]
+    const root = Math.hypot((p - r) / 2, q), steep = (p + r) / 2 + root;
+    const flat = (p * r - q * q) / steep;
+    const loss = ([u, v]) => (p * u * u + 2 * q * u * v + r * v * v) / 2;
+    let weights = [3, stage === "stored" ? 0.1 : 1];
+    const path = [weights], enough = 1e-6 * loss(weights);
+    let steps = 0;
+    while (loss(weights) >= enough) {
+      const [u, v] = weights;
+      weights = [u - (p * u + q * v) / steep, v - (q * u + r * v) / steep];
+      steps += 1;
+      if (steps <= DRAWN) path.push(weights);
+    }
+    return { a, b, correlation: product(a.map((v) => v - mean(a)), b.map((v) => v - mean(b)))
+      / Math.sqrt((p - mean(a) ** 2) * (r - mean(b) ** 2)), steep, flat, condition: steep / flat, steps, path };
+  }
+
+  /* A square plot to scale that holds some points and the origin. */
+  function drawSquare(svg, { left, side, points, title, names }) {
+    const far = 1.1 * Math.max(...points.flat().map(Math.abs));
+    const least = Math.min(...points.flat()) < -0.02 * far ? -far : -0.08 * far;
+    const x = d3.scaleLinear([least, far], [0, side]), y = d3.scaleLinear([least, far], [side, 0]);
+    const place = svg.append("g").attr("transform", `translate(${left},24)`);
+    place.append("text").attr("y", -8).text(title);
+    const inside = place.append("svg").attr("width", side).attr("height", side);
+    inside.append("rect").attr("width", side).attr("height", side).attr("fill", "#fff").attr("stroke", QUIET);
+    inside.append("path").attr("d", `M0,${y(0)}H${side}M${x(0)},0V${side}`).attr("stroke", "#ccc");
+    const name = (at, up, anchor, said) => inside.append("text").attr("class", "quiet").attr("x", at).attr("y", up)
+      .attr("text-anchor", anchor).style("font-size", "11px").text(said);
+    const centered = least < -0.5 * far; // then the path comes from the right
+    name(centered ? 4 : side - 4, Math.min(y(0) + 12, side - 4), centered ? "start" : "end", names[0]);
+    name(x(0) + 4, 12, "start", names[1]);
+    return { inside, x, y };
+  }
+
+  function draw(svg, { a, b, steep, flat, path }, { state, width }) {
+    svg.selectAll("*").remove();
+    const side = Math.min(250, width / 2 - 8), left = (width - 2 * side - 16) / 2;
+    const samples = a.map((v, i) => [v, b[i]]);
+    const plot = drawSquare(svg, { left, side, points: samples, title: "samples", names: ["first", "second"] });
+    plot.inside.selectAll("circle").data(samples).join("circle").attr("r", 2.5).attr("fill", COLOR)
+      .attr("cx", ([u]) => plot.x(u)).attr("cy", ([, v]) => plot.y(v));
+    const bowl = drawSquare(svg, { left: left + side + 16, side, points: [[3.2, 3.2], [-3.2, 0]], title: "loss over the weights",
+      names: ["of first", "of second"] });
+    // Rings of equal loss: an ellipse, whose long axis lies along the flattest direction.
+    const [p, q, r] = [product(a, a), product(a, b), product(b, b)];
+    const tilt = Math.atan2(2 * q, p - r) / 2, unit = bowl.x(1) - bowl.x(0);
+    const levels = [0.3, 1, 2, 3].map((far) => far * Math.sqrt(state.stage === "stored" ? steep * 0.02 : flat));
+    bowl.inside.selectAll("ellipse").data(levels).join("ellipse").attr("fill", "none").attr("stroke", QUIET)
+      .attr("rx", (size) => (size / Math.sqrt(steep)) * unit).attr("ry", (size) => (size / Math.sqrt(flat)) * unit)
+      .attr("transform", `translate(${bowl.x(0)},${bowl.y(0)}) rotate(${-tilt * 180 / Math.PI})`);
+    bowl.inside.append("path").attr("d", d3.line(([u]) => bowl.x(u), ([, v]) => bowl.y(v))(path))
+      .attr("fill", "none").attr("stroke", PATH).attr("stroke-width", 2);
+    bowl.inside.selectAll("circle").data(path).join("circle").attr("r", 3).attr("fill", PATH)
+      .attr("cx", ([u]) => bowl.x(u)).attr("cy", ([, v]) => bowl.y(v));
+  }
+
+  const WHY = {
+    stored: "Two faults: the second column has another unit, and both means are far from zero.",
+    meters: "The unit is repaired; both means are still far from zero.",
+    standardized: "Means and units are repaired; the correlation of {correlation:2} is left.",
+    rotated: "The columns no longer correlate, but a rotation does not change the shape of the bowl.",
+    whitened: "Each rotated column was divided by its standard deviation: the bowl is round.",
+  };
+
+  touch.figure("mot-whitening", {
+    caption: "Left: samples, a dot each. Right: the loss of a linear model that learns from them; rings of equal loss, and "
+      + "30 steps of gradient descent at the largest safe rate. Prepare the columns; then let them correlate.",
+    controls: {
+      stage: { label: "Columns", value: "stored", options: { stored: "meters, decimeters", meters: "both in meters",
+        standardized: "standardized", rotated: "and rotated", whitened: "and divided: white" } },
+      correlation: { label: "Correlation", value: 0, min: 0, max: 0.9, step: 0.1, show: (v) => v.toFixed(1) },
+    },
+    compute,
+    height: (width) => Math.min(250, width / 2 - 8) + 32,
+    draw,
+    tell: ({ steps }, { stage, correlation }) => `Condition number {condition:0}: {steps:0} step${steps === 1 ? "" : "s"} `
+      + "until a millionth of the excess loss is left. " + (stage === "standardized" && !correlation ? "Means and units are repaired. Now raise the correlation." : WHY[stage]),
+  });
+})();
