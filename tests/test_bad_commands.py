@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
+from torch import nn
 
 from normlab.commands import main
 from normlab.commands.entry import in_flags
@@ -70,8 +72,31 @@ def half(x, normalized_shape, weight=None, bias=None, eps=1e-5):
         raise TypeError("bfloat16 alone")
     return F.layer_norm(x, normalized_shape, weight, bias, eps)
 
+class Bare(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8))
+
+class Shrinks(nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x).mean(-1)
+
 scripted = None
 number = 3
+"""
+EXAMPLES = """
+from torch import nn
+import torch.nn.functional as F
+
+class MyLayerNorm(nn.LayerNorm):
+    pass
+
+class ChannelNorm(nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
+
+def fused_norm(x, weight, eps):
+    return F.rms_norm(x, x.shape[-1:], weight, eps), x
 """
 LINE = "torch.nn:LayerNorm --init 16"
 LIKE = "--like layer_norm"
@@ -155,6 +180,11 @@ BAD = [
     (f"check torch.nn.LayerNorm {LIKE}", "Did you mean torch.nn:LayerNorm?"),
     (f"check torch.nn:LayerNorm {LIKE} --init eps=x", "--init: got 'eps=x'; expected literals"),
     (f"check torch.nn:LayerNorm {LIKE}", "LayerNorm(normalized_shape"),
+    (f"check {{file}}:Bare {LIKE}", "layer: Bare has no method forward; give it one"),
+    ("identify {file}:Bare --shape 4,8", "layer: Bare has no method forward; give it one"),
+    ("doctor {file}:Bare --shape 4,8", "model: Bare has no method forward; give it one"),
+    (f"check {{file}}:Unknown {LIKE}", "has no 'Unknown'. It has Noisy, Exits, Slow, "),
+    (f"check torch.nn:Unknown {LIKE}", "It has BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm"),
     (f"check {LINE} {LIKE} --call g(x)", "and x, the input, as 'f(x)'"),
     ("doctor {file}:Configured --shape 4,5 --example a.b", "Did you mean a:b?"),
     (f"check torch/nn:LayerNorm --init 16 {LIKE}", "Did you mean torch.nn:LayerNorm?"),
@@ -252,6 +282,55 @@ def test_a_report_speaks_in_flags(capsys):
     assert "declare it: pass --eps" in capsys.readouterr().out
 
 
+def test_nothing_alone_shows_the_commands(capsys):
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert all(f"\n    {command} " in err for command in ("check", "identify", "doctor"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.nn:LayerNorm --init 16,eps=1e-6 --shape 4,16",
+        "torch.nn:RMSNorm --init 16,eps=1e-6 --shape 4,16",
+        "torch.nn:BatchNorm1d --init 6,eps=1e-3,momentum=0.3 --shape 8,6",
+        "torch.nn:InstanceNorm2d --init 6,eps=1e-3,affine=True --shape 2,6,4,5",
+    ],
+)
+def test_the_constructor_that_is_printed_can_be_pasted(line, capsys):
+    assert main(["identify", *line.split()]) == 0
+    out = capsys.readouterr().out
+    printed = re.search(r"nearest_torch +(.*)", out)[1]
+    name, given = re.search(r"nn:(\w+) --init (\S+)", line).groups()
+    assert repr(eval(printed, vars(nn))) == repr(eval(f"{name}({given})", vars(nn)))
+    for other in re.findall(r"GroupNorm\(.*\)", out):
+        assert isinstance(eval(other, vars(nn)), nn.GroupNorm)
+
+
+def test_another_shape_of_input_is_no_advice_where_the_output_is_wrong(file, capsys):
+    line = [f"{file}:Shrinks", "--init", "16"]
+    assert main(["check", *line, "--like", "layer_norm"]) == 2
+    err = capsys.readouterr().err
+    assert "an input of shape (5, 16) has shape (5,)" in err
+    assert "--shape" not in err
+    assert main(["identify", *line, "--shape", "4,16"]) == 0
+    out = capsys.readouterr().out
+    assert "an input of shape (4, 16) has shape (4,)" in out
+    assert "wrap" not in out
+
+
+def test_the_examples_of_check_run(tmp_path, capsys, monkeypatch):
+    (tmp_path / "my_norms.py").write_text(EXAMPLES, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    examples = re.findall(r"^  normlab (check .*)", capsys.readouterr().out, flags=re.MULTILINE)
+    assert len(examples) == 3
+    for example in examples:
+        assert main(shlex.split(example)) == 0, capsys.readouterr().out
+
+
 def test_json_is_valid_whatever_a_layer_prints(file, capsys):
     arguments = [f"{file}:Noisy", "--init", "16", "--json"]
     for line in (
@@ -293,6 +372,8 @@ def test_messages_name_flags():
     assert in_flags("init: got 'a shape=(3, 4)'") == "init: got 'a shape=(3, 4)'"
     assert in_flags("num_groups: got 0") == "--num-groups: got 0"
     assert in_flags("a.select='x' stays") == "a.select='x' stays"
+    assert in_flags("mean(-1, dtype=x.dtype)") == "mean(-1, dtype=x.dtype)"
+    assert in_flags("LayerNorm((4, 6), eps=1e-06)") == "LayerNorm((4, 6), eps=1e-06)"
 
 
 def test_help_imports_no_torch():
@@ -328,6 +409,7 @@ def test_a_terminal_gets_tables_and_links(file, capsys, monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     assert main(["doctor", "torch.nn:BatchNorm1d", "--init", "6", "--shape", "1,6,3"]) == 1
     out = capsys.readouterr().out
+    assert "(see " not in out
     assert "┃" in out or "│" in out
     assert "https://example.org/book/debugging_causes.html#debugging-batch-of-one" in out
     assert main(["identify", "torch.nn:LayerNorm", "--init", "6", "--shape", "4,6"]) == 0

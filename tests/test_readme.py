@@ -22,7 +22,7 @@ newcomer = load(ROOT / ".ci/first_ten_minutes.py")
 
 
 def test_the_first_block_prints_the_second(tmp_path, capsys):
-    (code,), (printed,) = newcomer.read_blocks("python"), newcomer.read_blocks("text")
+    (code,), (_, printed) = newcomer.read_blocks("python"), newcomer.read_blocks("text")
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
@@ -34,11 +34,28 @@ def test_the_first_block_prints_the_second(tmp_path, capsys):
 
 
 def test_the_commands_say_what_the_text_says(capsys):
-    identify, doctor = newcomer.read_blocks("shell")[-1].splitlines()
+    _, doctor, identify = newcomer.read_blocks("shell")
     assert main(shlex.split(identify)[1:]) == 0
     assert "family: group_norm" in capsys.readouterr().out
-    assert main(shlex.split(doctor)[1:]) == 0
-    assert "2 norms: 2 understood" in capsys.readouterr().out
+    assert main(shlex.split(doctor)[1:]) == 1
+    without_memory = capsys.readouterr().out.partition("  memory:")[0]
+    assert without_memory.split() == newcomer.read_blocks("text")[0].split()
+
+
+def test_the_smaller_torch_is_asked_for_before_the_package():
+    """On Linux, pip would otherwise fetch CUDA first."""
+    asked, install = newcomer.read_blocks("shell")[0].splitlines()
+    assert asked.startswith("export PIP_EXTRA_INDEX_URL=")
+    assert install == "pip install ."
+
+
+def test_every_file_at_the_top_is_explained():
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    tops = {path.partition("/")[0] for path in tracked.stdout.split()}
+    told = README.partition("## What lies here")[2]
+    shown = {top for top in tops if not top.startswith(".") and top != "README.md"}
+    assert {top for top in shown if f"`{top}`" not in told and f"[{top}]" not in told} == set()
+    assert len(shown) > 10
 
 
 def test_what_is_linked_is_there():
@@ -63,7 +80,9 @@ def test_make_help_lists_each_command_with_its_time():
 
 def test_the_number_of_public_models():
     record = json.loads((ROOT / "book/_data/zoo.json").read_text(encoding="utf-8"))
-    assert f"[{len(record['runs'])} public models]" in README
+    norms, named = (sum(run[what] for run in record["runs"]) for what in ("norms", "understood"))
+    assert f"[{len(record['runs'])} public models with {norms:,} norms]" in README
+    assert f"names {named:,} of them and lists the other {norms - named}" in README
 
 
 @pytest.mark.parametrize("name", ["CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE"])

@@ -108,7 +108,10 @@ class Report:
         else:
             head = f"does not conform to {self.like}: "
             if half and all(name.startswith(tuple(half)) for name in failed):
-                head = f"conforms to {self.like} in float32; does not in {' and '.join(half)}: "
+                both = "bfloat16", "float16"
+                right = [n for n in both if f"{n}, unit input" in self.checks and n not in half]
+                dtypes = " and ".join(["float32", *right])
+                head = f"conforms to {self.like} in {dtypes}, not in {', '.join(half)}: "
             head += f"{len(failed)} of {len(self.checks)} checks failed"
         lines = [f"{head}, {self.cases} case{'s' if self.cases != 1 else ''}"]
         lines += [f"  {sentence}" for sentence in sentences_of(self.failures)]

@@ -40,10 +40,12 @@ def _limited(seconds: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-# arguments of Python, as messages name them -> the flag
-_FLAGS = (
-    *CONVENTIONS,
-    *("axis", "dtype", "dtypes", "ignore", "like", "select", "shape", "weight_shape"),
+# arguments of Python, as messages name them
+_NAMES = "|".join([*CONVENTIONS, "axis|dtypes?|ignore|like|select|shape|weight_shape"])
+_FIRST = re.compile(rf"^({_NAMES}): ")
+# only where a message asks for one: a constructor that it prints stays Python
+_ASKED = re.compile(
+    rf"\b([Pp]ass|[Dd]eclare|declared is|such as) ({_NAMES})=(\([\d, ]+\)|'[^']*'|-?\w[\w.-]*|)"
 )
 
 
@@ -53,28 +55,18 @@ def in_flags(message: str) -> str:
     Example:
         >>> in_flags("Pass the shape of an input, such as shape=(4, 16)")
         'Pass the shape of an input, such as --shape 4,16'
+        >>> in_flags("LayerNorm(16, eps=1e-06)")
+        'LayerNorm(16, eps=1e-06)'
     """
-    quoted: list[str] = []
 
-    def put_aside(found: re.Match[str]) -> str:
-        quoted.append(found[0])
-        return f"quoted{len(quoted) - 1}quoted"
+    def flag(name: str, value: str = "") -> str:
+        typed = value.strip("()").replace(" ", "").strip(",")
+        return f"--{name.replace('_', '-')} {typed}".rstrip()
 
-    # what was typed is repeated as it was typed
-    message = re.sub(r"(?<!\w)'[^']*'|\"[^\"]*\"", put_aside, message)
-    message = re.sub(
-        r"\b(shape|axis|weight_shape)=\(([\d, ]+)\)",
-        lambda m: f"--{m[1].replace('_', '-')} {m[2].replace(' ', '').strip(',')}",
-        message,
-    )
-    for name in _FLAGS:
-        flag = "--" + name.replace("_", "-")
-        message = re.sub(rf"(?<![\w.(-]){name}=(?=['\"\w.-])", f"{flag} ", message)
-        message = re.sub(rf"^{name}: ", f"{flag}: ", message)
-        message = re.sub(rf"(?<=[Pp]ass ){name}=(?!\w)", flag, message)
+    message = _FIRST.sub(lambda m: f"{flag(m[1])}: ", message)
+    message = _ASKED.sub(lambda m: f"{m[1]} {flag(m[2], m[3])}", message)
     message = message.replace("example_input: ", "--shape or --example: ")
     message = message.replace("counts: wrap it", "counts: pass --select '[0]', or wrap it")
-    message = re.sub(r"quoted(\d+)quoted", lambda m: quoted[int(m[1])], message)
     if "Construct a class first" in message or "construct it first" in message:
         message += " (--init)"
     return message
@@ -92,7 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     checked = (name for name, norm in NORMS.items() if "check" not in norm.absent)
     families = tuple(sorted(checked, key=lambda name: not NORMS[name].trailing))
-    options = make_parser(families).parse_args(arguments)
+    parser = make_parser(families)
+    if not (sys.argv[1:] if arguments is None else arguments):
+        parser.print_help(sys.stderr)
+        return 2
+    options = parser.parse_args(arguments)
     try:
         _check_syntax(options)
         # what a layer prints is no part of the report

@@ -38,10 +38,25 @@ def load_object(name: str) -> Any:
         if not hasattr(found, part):
             near = difflib.get_close_matches(part.lower(), {n.lower() for n in dir(found)}, 3)
             names = [n for n in dir(found) if n.lower() in near]
-            hint = f" Did you mean {' or '.join(names[:3])}?" if names else ""
+            hint = f" Did you mean {' or '.join(names[:3])}?" if names else _contents(found)
             raise CommandError(f"{name}: {where} has no {part!r}.{hint}")
         found = getattr(found, part)
     return found
+
+
+def _contents(found: Any) -> str:
+    """What can be named in it, norms first; nothing that it imports from elsewhere."""
+    home = getattr(found, "__name__", "")
+    names = [
+        name
+        for name, value in getattr(found, "__dict__", {}).items()
+        if callable(value) and not name.startswith("_")
+        if not (inspect.isclass(value) or inspect.isroutine(value))
+        or str(getattr(value, "__module__", "")).startswith(home)
+    ]
+    names.sort(key=lambda name: "norm" not in name.lower())
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f" It has {', '.join(names[:8])}{more}." if names else ""
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -137,7 +137,15 @@ def make_parser(families: tuple[str, ...]) -> argparse.ArgumentParser:
     return parser
 
 
+_EXAMPLES = """examples:
+  normlab check my_norms.py:MyLayerNorm --init 16 --like layer_norm
+  normlab check my_norms.py:ChannelNorm --init 8 --like layer_norm --shape 2,8,5,5 --axis 1
+  normlab check my_norms.py:fused_norm --like rms_norm --call 'f(x, weight, eps)' --select '[0]'
+"""
+
+
 def _add_check(check: argparse.ArgumentParser, families: tuple[str, ...]) -> None:
+    check.formatter_class, check.epilog = argparse.RawDescriptionHelpFormatter, _EXAMPLES
     check.add_argument("--like", required=True, choices=families, help="family")
     group = check.add_argument_group("how it is called")
     group.add_argument(

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 _COLORS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
-
-
-def page_address(page: str) -> str | None:
-    """Address of a chapter#target; None unless NORMLAB_BOOK says where the book is."""
-    book = os.environ.get("NORMLAB_BOOK", "")
-    chapter, _, target = page.partition("#")
-    return f"{book.rstrip('/')}/{chapter}.html#{target}" if book else None
 
 
 def show(report: Any, *, every: bool = False, say: Callable[[str], str] = str) -> None:
@@ -48,9 +40,9 @@ def show_examination(console: Any, examined: Any, *, every: bool) -> None:
     if examined.findings or examined.unknown:
         table = Table("", "rule", "modules", "what", show_lines=True)
         for f in examined.findings:
-            address = page_address(f.page)
-            rule = Text(f.rule, style=f"link {address}" if address else "")
-            text = Text(f.message if address else f"{f.message} (book: {f.page})")
+            linked = "://" in f.explained
+            rule = Text(f.rule, style=f"link {f.explained}" if linked else "")
+            text = Text(f.message if linked else f"{f.message} (see {f.explained})")
             where = Text(name_modules(f.modules, every=every))
             table.add_row(Text(f.severity, style=_COLORS[f.severity]), rule, where, text)
         for name in examined.unknown:

@@ -306,7 +306,7 @@ def test_half_precision_statistics_are_named():
 
     report = check_layer(half, like="rms_norm", shape=(5, 6))
     assert {f.mistake for f in report.failures} == {"half_precision_statistics"}, str(report)
-    assert str(report).startswith("conforms to rms_norm in float32; does not in float16: ")
+    assert str(report).startswith("conforms to rms_norm in float32 and bfloat16, not in float16: ")
     assert not report.passed
 
 

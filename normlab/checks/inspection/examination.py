@@ -20,7 +20,7 @@ from normlab.checks.inspection.report import Examination, Finding, grouped
 from normlab.checks.inspection.state import read_state
 from normlab.checks.inspection.tracing import Example, run_once, trace_model
 from normlab.checks.probing import preserve_state, uncompiled
-from normlab.checks.probing.state import check_has_shapes, copy_module, tensors_of
+from normlab.checks.probing.state import check_has_forward, check_is_ready, copy_module, tensors_of
 
 
 def doctor(
@@ -123,6 +123,7 @@ def _check_model(model: Any) -> None:
             "model: it is compiled, so nothing can be seen inside of it. Pass the module that "
             "torch.compile was given; this one has it as model._orig_mod"
         )
+    check_has_forward("model", model)
 
 
 def _check_has_shapes(model: nn.Module, example: Example) -> None:
@@ -135,7 +136,7 @@ def _check_has_shapes(model: nn.Module, example: Example) -> None:
         run_once(called, example)
         if all(is_lazy(tensors_of(called)[name]) for name in lazy):
             return
-    check_has_shapes("model", model)
+    check_is_ready("model", model)
 
 
 def _check_rules(**given: Collection[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -34,6 +35,14 @@ class Finding:
     def module(self) -> str:
         """The first of the modules."""
         return self.modules[0]
+
+    @property
+    def explained(self) -> str:
+        """Where the book explains it: an address, if NORMLAB_BOOK says where the book is."""
+        chapter, _, target = self.page.partition("#")
+        book = os.environ.get("NORMLAB_BOOK", "").rstrip("/")
+        local = f"book/{chapter}.ipynb, section {target}"
+        return f"{book}/{chapter}.html#{target}" if book else local
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -162,7 +171,7 @@ class Examination:
         lines = [self.summary]
         for f in self.findings:
             where = name_modules(f.modules, every=every)
-            lines.append(f"  {f.severity} {f.rule}: {where}: {f.message} (book: {f.page})")
+            lines.append(f"  {f.severity} {f.rule}: {where}: {f.message} (see {f.explained})")
         by_reason: dict[str, list[str]] = {}
         for name in self.unknown:
             by_reason.setdefault(self.reasons[name], []).append(name)

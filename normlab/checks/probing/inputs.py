@@ -79,11 +79,7 @@ def choose_input(original: ForeignLayer) -> ForeignLayer:
                 layer.shape = shorten(layer, range(len(layer.shape)))
                 return layer
             if layer.shape == original.shape:
-                got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-                raise NoNorm(
-                    f"an input of shape {layer.shape} gives {got}; a norm gives a tensor of the "
-                    "input's shape (wrap what returns more: `lambda x: layer(x)[0]`)"
-                )
+                raise NoNorm(layer.refusal(layer.shape))
     raise ValueError(
         f"layer: a call with an input of shape {original.shape} failed, in every dtype: "
         f"{type(error).__name__}: {error}. Pass the shape of an input that it takes, and "
@@ -361,6 +357,9 @@ def find_cases(
                 missing.append(candidate)
         if several and shapes and not channels_first and not norm.over_batch:
             shapes += [s for s in missing if _fits(parameter if own else None, like, s)]
+    returned = [text for text in said if text.startswith("the output")]
+    if not shapes and returned:  # another shape of the input is no remedy
+        raise ValueError(f"layer: could not be tested: {returned[0]}")
     if not shapes:
         raise ValueError(
             "shape: could not be inferred from the module's parameters and attributes; "

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from normlab.checks.probing.arguments import Wrapped, pick
 from normlab.checks.probing.state import (
-    check_has_shapes,
+    check_is_ready,
     copy_module,
     preserve_buffers,
     preserve_state,
@@ -127,7 +127,7 @@ class ForeignLayer:
         closure_tensors: dict[str, Tensor] = {}
         copies = False
         if isinstance(layer, nn.Module):
-            check_has_shapes("layer", layer)
+            check_is_ready("layer", layer)
             with contextlib.suppress(Exception):  # a module may refuse to be copied
                 layer, copies = copy_module(layer), True
             modules = [layer]
@@ -188,7 +188,8 @@ class ForeignLayer:
         if not isinstance(y, Tensor):
             kind = type(y).__name__
             return f"the output for an input of shape {shape} is a {kind}. {WRAP_IT}"
-        return f"the output for an input of shape {shape} is no floating tensor of this shape"
+        got = f"the output for an input of shape {shape} has shape {tuple(y.shape)}, {y.dtype}"
+        return f"{got}; that of a norm has floating numbers and the input's shape"
 
     def accepts(self, shape: Sequence[int]) -> bool:
         """Whether an input of this shape gives one tensor of the same shape."""

@@ -16,7 +16,7 @@ from normlab.checks.probing.layer import ForeignLayer
 from normlab.checks.probing.names import find_attribute, find_name, find_running_names
 from normlab.checks.probing.parameters import find_kinds, find_packed
 from normlab.checks.probing.running import find_running
-from normlab.checks.probing.state import check_has_shapes, copy_module, tensors_of, unparametrize
+from normlab.checks.probing.state import check_is_ready, copy_module, tensors_of, unparametrize
 from normlab.norms import NORMS
 
 
@@ -235,7 +235,7 @@ def as_norm(
             f"layer: got {layer!r}; expected a module or a function. Construct a class first"
         )
     if isinstance(layer, nn.Module):
-        check_has_shapes("layer", layer)
+        check_is_ready("layer", layer)
         return ForeignModule(layer, like).explore(shape, num_groups, declared)
     cases, norm = None, NORMS[like]
     if shape is not None:

@@ -28,12 +28,21 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     return found
 
 
-def check_has_shapes(argument: str, module: nn.Module) -> None:
-    """Refuse a lazy module that was never called.
+def check_has_forward(argument: str, module: nn.Module) -> None:
+    """Refuse a module that has nothing to call.
 
     Raises:
         ValueError: it names the argument.
     """
+    inherited = getattr(module.forward, "__func__", None) is nn.Module.forward
+    if inherited and type(module).__call__ is nn.Module.__call__:
+        name = type(module).__name__
+        raise ValueError(f"{argument}: {name} has no method forward; give it one: forward(self, x)")
+
+
+def check_is_ready(argument: str, module: nn.Module) -> None:
+    """Refuse a module without forward, and a lazy one that was never called: ValueError."""
+    check_has_forward(argument, module)
     if any(is_lazy(t) for t in (*module.parameters(), *module.buffers())):
         raise ValueError(f"{argument}: its parameters have no shape yet; call it on an input first")
 

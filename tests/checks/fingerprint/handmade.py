@@ -178,7 +178,7 @@ NO_NORMS = {
     "softmax": (nn.Softmax(-1), (4, 6), "not a factor times"),
     "linear": (nn.Linear(6, 6), (4, 6), "affine function of the input"),
     "standardized linear": (StandardizedLinear(6, 6), (4, 6), "its weight is normalized"),
-    "narrowing": (nn.Linear(6, 3), (4, 6), r"gives \(4, 3\)"),
+    "narrowing": (nn.Linear(6, 3), (4, 6), r"has shape \(4, 3\)"),
     "norm and linear": (nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6)), (4, 6), "mixed in"),
     "norm and tanh": (nn.Sequential(nn.BatchNorm1d(6), nn.Tanh()), (4, 6), "mixed in"),
     "convolution": (nn.Conv1d(6, 6, 3, padding=1), (4, 6, 5), "nothing is normalized"),
@@ -200,7 +200,7 @@ NO_NORMS = {
     ),
     "half the size": (lambda x: F.layer_norm(x, (6,)) / 2, (4, 6), "0.5 times as large"),
     "scaled sum": (lambda x: x + F.layer_norm(x, (6,)), (4, 6), "64 times the input"),
-    "two tensors": (lambda x: (x[0], x[1]), (4, 6), "gives tuple"),
+    "two tensors": (lambda x: (x[0], x[1]), (4, 6), "is a tuple"),
     "batch of one axis": (
         lambda x: (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt(),
         (5, 4, 3),
