@@ -13,7 +13,7 @@ from types import FrameType
 
 from normlab.commands.loading import CommandError, read_literals, split_name
 from normlab.commands.parser import CONVENTIONS, make_parser
-from normlab.norms import NORMS
+from normlab.norms import FROZEN, NORMS
 
 
 class _LimitReached(BaseException):
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     checked = (name for name, norm in NORMS.items() if "check" not in norm.absent)
     families = tuple(sorted(checked, key=lambda name: not NORMS[name].trailing))
-    options = make_parser(families).parse_args(arguments)
+    options = make_parser((*families, FROZEN)).parse_args(arguments)
     try:
         _check_syntax(options)
         # what a layer prints is no part of the report
