@@ -377,6 +377,9 @@ NORMS: dict[str, Norm] = {
     ),
 }
 
+# the check of batch norm whose statistics are fixed: it takes none of its input, so has no record
+FROZEN = "frozen_batch_norm"
+
 
 def find_norm(name: str) -> Norm:
     """The record of a norm.

@@ -132,6 +132,46 @@ def test_check_takes_functions_and_conventions(file, capsys):
     capsys.readouterr()
 
 
+FUSED = """
+import torch
+
+def norm(x, weight):
+    h = x.float()
+    rstd = (h.square().mean(-1, keepdim=True) + torch.finfo(torch.float32).eps).rsqrt()
+    return (h * rstd * weight).to(x.dtype)
+
+def right(x, residual, weight):
+    return norm(x + residual, weight), x + residual
+
+def ignored(x, residual, weight):
+    return norm(x, weight), x + residual
+
+def subtracted(x, residual, weight):
+    return norm(x - residual, weight), x + residual
+
+def returned_as_it_came(x, residual, weight):
+    return norm(x + residual, weight), residual
+
+def normalized_sum(x, residual, weight):
+    return norm(x + residual, weight), norm(x + residual, weight)
+
+def without_its_gradient(x, residual, weight):
+    return norm(x + residual.detach(), weight), x + residual
+"""
+
+
+@pytest.mark.parametrize("name", re.findall(r"def (\w+)\(x, residual", FUSED))
+def test_the_recipe_for_a_fused_residual_norm_fails_for_a_wrong_one(name, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    (recipe,) = re.findall(r"its norm, '(.*?)'", " ".join(capsys.readouterr().out.split()))
+    page = (Path(normlab.__file__).parents[1] / "book/use_it.md").read_text(encoding="utf-8")
+    assert f"`--call '{recipe}'`" in page
+    (tmp_path / "fused.py").write_text(FUSED)
+    status = main(["check", f"{tmp_path}/fused.py:{name}", "--like", "rms_norm", "--call", recipe])
+    assert status == (name != "right"), capsys.readouterr().out
+
+
 def test_json(file, capsys):
     arguments = ["check", f"{file}:Bessel", "--like", "layer_norm", "--init", "16", "--json"]
     assert main(arguments) == 1

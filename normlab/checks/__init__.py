@@ -1,7 +1,7 @@
 """Checks that tests, notebooks and readers call: is this norm right, and if not, what is wrong?"""
 
 from normlab.checks.conformance import CONVENTIONS, check_layer
-from normlab.checks.gradients import check_backward, compare_backwards, finite_differences
+from normlab.checks.gradients import compare_backwards
 from normlab.checks.mutants import BATCH_NORM_MUTANTS, LAYER_NORM_MUTANTS
 from normlab.checks.report import CheckFailed, Failure, Report
 from normlab.checks.residual import check_deep_norm_init, check_residual
@@ -14,13 +14,11 @@ __all__ = [
     "CheckFailed",
     "Failure",
     "Report",
-    "check_backward",
     "check_deep_norm_init",
     "check_layer",
     "check_residual",
     "compare_backwards",
     "error_budget",
-    "finite_differences",
     "max_error",
     "ulp",
 ]

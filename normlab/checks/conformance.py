@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.diagnosis import ONE
+from normlab.checks.fixed import check_buffers, check_fixed, fix_statistics
 from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.half import check_half_precision, check_weight_cast
 from normlab.checks.numerics import check_values, give_running
@@ -32,7 +33,7 @@ from normlab.checks.running import check_running
 from normlab.checks.situations import check_compiled, check_situations, is_compiled
 from normlab.checks.state import check_evaluation, check_saved_state
 from normlab.checks.trial import Scope, Trial, name_of
-from normlab.norms import NORMS
+from normlab.norms import FROZEN, NORMS
 
 CONVENTIONS: dict[str, tuple[Any, ...] | None] = {
     "eps": None,
@@ -46,6 +47,7 @@ CONVENTIONS: dict[str, tuple[Any, ...] | None] = {
 
 
 _LARGE = 300_000
+_STANDS_FOR = {FROZEN: "batch_norm"}
 
 
 def _check_conventions(conventions: dict[str, Any]) -> None:
@@ -108,7 +110,9 @@ def check_layer(
     Args:
         layer: a function or a module of one tensor that returns one; wrap what is called otherwise,
             as `lambda x, weight: kernel(weight, x)[0]`.
-        like: a name of :data:`normlab.norms.NORMS`, such as "layer_norm" or "scale_norm".
+        like: a name of :data:`normlab.norms.NORMS`, such as "layer_norm" or "scale_norm", or
+            "frozen_batch_norm" for a module with weight, bias, running mean and variance as
+            buffers, which normalizes with these in training, too, and never moves them.
         shape: shape of an input; for a module it is inferred where possible, and every rank that
             its parameters fit is asked of it, but one rank alone of a batch or instance norm. A
             layer or RMS norm whose parameters fit axis 1 alone is one over the channels of
@@ -147,12 +151,12 @@ def check_layer(
         True
     """
     scope = Scope.of(dtype, dtypes, forward_only, empty, batch_of_one, double_backward)
-    shape = None if shape is None else sizes_of(shape)
+    shape, family = None if shape is None else sizes_of(shape), _STANDS_FOR.get(like, like)
     report = examine(
         layer,
         like=like,
         shape=shape,
-        declared=Declared.of(like, shape, axis, weight_shape) if like in FAMILIES else None,
+        declared=Declared.of(family, shape, axis, weight_shape) if family in FAMILIES else None,
         scope=scope,
         **conventions,
     )
@@ -172,16 +176,19 @@ def examine(
     **conventions: Any,
 ) -> Report:
     """The same as :func:`check_layer`, for inputs of other seeds."""
-    if like not in FAMILIES:
+    if like not in (*FAMILIES, FROZEN):
         why = f" ({NORMS[like].absent['check']})" if like in NORMS else ""
-        known = ", ".join(map(repr, FAMILIES))
+        known = ", ".join(map(repr, (*FAMILIES, FROZEN)))
         raise ValueError(f"like: got {like!r}{why}; expected one of {known}")
     _check_conventions(conventions)
     # the caller's random streams stay as they were; what the layer warns of is no wrong value
     with preserve_state([]), warnings.catch_warnings(), uncompiled():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
-        report = Report(like)
+        report, frozen = Report(like), like == FROZEN
+        like = _STANDS_FOR.get(like, like)
+        if frozen and collect(report, check_buffers(layer)).failures:
+            return report
         try:
             eps = conventions.get("eps", default_eps(like))
             foreign = as_norm(layer, like, shape, conventions.get("num_groups"), eps, declared)
@@ -189,6 +196,8 @@ def examine(
             mismatch = Failure("parameters", str(error), "parameter_shape")
             return collect(report, [Ran("parameters", 0), mismatch])
         formula = _declared_formula(like, foreign.declared_eps, **conventions)
+        if frozen:
+            formula = formula.replace(fixed=fix_statistics(foreign))
         order, momentum = conventions.get("weight_cast"), conventions.get("momentum")
         if formula.divisor == "n-1" and any(formula.cells(c) == 1 for c in foreign.cases):
             raise ValueError(f"shape: every mean is over one value: {ONE}; pass a shape with more")
@@ -218,7 +227,9 @@ def _run_checks(
         if known.weight_cast is not None:
             yield from check_weight_cast(known, known.weight_cast)
         yield from check_handling(known, failures)
-        if NORMS[layer.like].has_running:
+        if trial.declared.fixed is not None:
+            yield from check_fixed(known)
+        elif NORMS[layer.like].has_running:
             yield from check_running(known)
         yield from check_evaluation(known, failures)
         yield from check_saved_state(known, failures)

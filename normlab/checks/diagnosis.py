@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normlab.checks.formula import Formula
+from normlab.checks.formula import Formula, default_eps
 from normlab.checks.inputs import Evidence
 from normlab.checks.mistakes import MISTAKES, choices, structure
 from normlab.checks.probing.measurements import eps_in_root, shortest
@@ -51,10 +51,21 @@ class Diagnosis:
 
 def forward_candidates(right: Formula) -> list[Diagnosis]:
     """Other conventions than the declared ones, and other formulas."""
-    return [
+    found = [
         Diagnosis(mistake.name, mistake.sentence(right), dict(mistake.changes))
         for mistake in (*choices(right), *structure(right))
     ]
+    if right.fixed is None:
+        return found
+    usual = (eps for eps in (0.0, default_eps(right.like)) if eps != right.eps)
+    mistake = MISTAKES["frozen_uses_batch"]
+    own = Diagnosis(mistake.name, mistake.message, dict(mistake.changes))
+    return [own, *(_other_eps(right, eps) for eps in usual), *found]
+
+
+def _other_eps(right: Formula, eps: float) -> Diagnosis:
+    shown = f"{eps:.3g}" if eps else "0"
+    return Diagnosis("other_eps", f"eps is {shown}, expected {right.eps:.3g}", {"eps": eps})
 
 
 def other_groups(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
@@ -158,9 +169,7 @@ def _search(
             for eps in () if seen is None else (shortest(seen, 0.01), seen):
                 differs = abs(eps - right.eps) > 0.01 * right.eps
                 if differs and explains({**changes, "eps": eps}, evidence):
-                    shown = f"{eps:.3g}" if eps else "0"
-                    text = f"eps is {shown}, expected {right.eps:.3g}"
-                    other = Diagnosis("other_eps", text, {"eps": eps})
+                    other = _other_eps(right, eps)
                     return other if whole is None else whole + other
     return None
 

@@ -74,6 +74,8 @@ class Formula:
     root: Literal["root", "variance", "inverse", "one"] = "root"
     sum_not_mean: bool = False  #: leave out the division by n
     one_pass: bool = False  #: take the variance as mean(x²) - mean(x)², which cancels
+    #: mean and variance of each channel in place of those of the input
+    fixed: tuple[Tensor, Tensor] | None = None
 
     @classmethod
     def of(cls, like: str, **conventions: Any) -> Formula:
@@ -132,6 +134,9 @@ class Formula:
         """Mean, squared spread (by this formula's divisor) and count; reduced axes have size 1."""
         view, dims = self.view(x)
         count = math.prod(view.shape[d] for d in dims)
+        if self.fixed is not None:
+            channels = (1, -1) + (1,) * (x.dim() - 2)
+            return self.fixed[0].view(channels), self.fixed[1].view(channels), count
         mean = view.mean(dims, keepdim=True)
         centered = view - mean if self._centered(self.center_variance) else view
         var = centered.square().mean(dims, keepdim=True)

@@ -556,6 +556,14 @@ _STATE = (
         message="evaluation after a step of training still uses what it kept from before that step",
         remedy="Keep nothing between calls that depends on statistics or parameters",
     ),
+    Mistake("not_frozen", remedy="Keep weight, bias, mean and variance by register_buffer"),
+    Mistake("frozen_moves", remedy="Call F.batch_norm with training=False, whatever the mode"),
+    Mistake(
+        "frozen_uses_batch",
+        message="training normalizes with the statistics of the batch, not with the fixed ones",
+        remedy="Use the buffers in training, too",
+        changes={"fixed": None},
+    ),
     Mistake(
         "unregistered",
         remedy="Use nn.Parameter as an attribute, nn.ParameterList or register_buffer",

@@ -259,7 +259,7 @@ def _lost(layer: ForeignModule, case: Case) -> str:
     fresh = copy_module(layer.module).float()
     with torch.no_grad():
         # a module may keep its weights in plain attributes: make them other than fresh ones
-        for name in (layer.weight_name, layer.bias_name):
+        for name in (layer.weight_name, layer.bias_name, layer.mean_name, layer.var_name):
             if name is not None:
                 layer.tensor(trained, name).add_(0.25)
         for seed in (60, 61, 62):

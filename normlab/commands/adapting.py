@@ -35,8 +35,10 @@ def _call(call: str, roles: tuple[str, ...]) -> tuple[CodeType, list[str]]:
         tree = ast.parse(call, mode="eval")
     except SyntaxError as error:
         raise CommandError(f"--call: got {call!r}; expected a call, as 'f(x, weight)'") from error
-    names = dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
-    unknown = [n for n in names if n not in (*roles, "f", "x", "torch")]
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+    names = dict.fromkeys(n.id for n in found)
+    own = {n.id for n in found if isinstance(n.ctx, ast.Store)}  # by :=
+    unknown = [n for n in names if n not in (*roles, *own, "f", "x", "torch")]
     if unknown or not {"f", "x"} <= set(names):
         wrong = f"{unknown[0]!r} in it is unknown" if unknown else "f or x is missing"
         raise CommandError(

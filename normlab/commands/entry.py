@@ -13,7 +13,7 @@ from types import FrameType
 
 from normlab.commands.loading import CommandError, read_literals, split_name
 from normlab.commands.parser import CONVENTIONS, make_parser
-from normlab.norms import NORMS
+from normlab.norms import FROZEN, NORMS
 
 
 class _LimitReached(BaseException):
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     checked = (name for name, norm in NORMS.items() if "check" not in norm.absent)
     families = tuple(sorted(checked, key=lambda name: not NORMS[name].trailing))
-    parser = make_parser(families)
+    parser = make_parser((*families, FROZEN))
     if not (sys.argv[1:] if arguments is None else arguments):
         parser.print_help(sys.stderr)
         return 2

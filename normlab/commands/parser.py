@@ -149,7 +149,10 @@ def _add_check(check: argparse.ArgumentParser, families: tuple[str, ...]) -> Non
     check.add_argument("--like", required=True, choices=families, help="family")
     group = check.add_argument_group("how it is called")
     group.add_argument(
-        "--call", metavar="CALL", help="such as 'f(x, weight)' or 'f(x, torch.zeros_like(x))'"
+        "--call",
+        metavar="CALL",
+        help="such as 'f(x, weight)'; of a sum with a residual and its norm, "
+        "'(r := f(x.abs(), x - x.abs(), weight))[0] + (r[1] - x).detach()'",
     )
     group.add_argument("--select", metavar="PART", help="of the result, such as '[0]' of a tuple")
     group = check.add_argument_group("what is asked of it")

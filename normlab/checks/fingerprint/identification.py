@@ -13,6 +13,7 @@ from torch import Tensor
 
 from normlab.checks.fingerprint.conventions import read_affine, read_eps
 from normlab.checks.fingerprint.evidence import Evidence
+from normlab.checks.fingerprint.frozen import read_frozen
 from normlab.checks.fingerprint.function_behind import name_function, without_function
 from normlab.checks.fingerprint.gated import read_gated
 from normlab.checks.fingerprint.interleaved import read_interleaved
@@ -195,7 +196,9 @@ def _fill(found: Evidence) -> None:
         )
     check_answers(probe)
     found.randomize()
-    if is_identity(probe):
+    if is_identity(probe):  # as a frozen batch norm may be with the numbers that it has at first
+        if read_frozen(found):
+            return
         report.family, report.nearest_torch = "identity", "Identity()"
         report.reduced_axes, report.affine, report.running_statistics = (), False, False
         report.undecided("the output is the input: nothing is normalized")
@@ -203,6 +206,8 @@ def _fill(found: Evidence) -> None:
     found.groups = find_groups(probe)
     if not found.groups.reduced:
         report.reduced_axes = ()
+        if read_frozen(found):
+            return
         raise NoNorm(describe_elementwise(probe))
     report.count = found.count
     found.affine = _fit(found)

@@ -45,10 +45,7 @@ def describe_elementwise(layer: ForeignLayer) -> str:
     f = layer.measure
     straight = f(x + y) - f(x) - f(y) + f(torch.zeros_like(x))
     if float(straight.abs().max()) <= 1e-4 * float(f(x + y).abs().max()):
-        return (
-            "each output is a fixed affine function of its own input: no statistics of the "
-            "input are taken (a batch norm with frozen statistics does this)"
-        )
+        return "each output is a fixed affine function of its own input: no statistics are taken"
     return "each output is a nonlinear function of its own input alone: no statistics are taken"
 
 

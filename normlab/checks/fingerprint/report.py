@@ -31,7 +31,7 @@ class Fingerprint:
 
     Attributes:
         family: a name of :data:`normlab.norms.NORMS`, such as "batch_norm" or "scale_norm";
-            "identity"; or None.
+            "identity"; "frozen_batch_norm", whose statistics are fixed; or None.
         reduced_axes: axes of the input that share statistics, the channel axis of a group norm
             with more than one channel in a group included.
         num_groups: groups of channels, for a group norm; blocks, for an RMS norm in blocks.

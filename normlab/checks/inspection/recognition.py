@@ -24,7 +24,7 @@ from normlab.checks.inspection.statistics import Division
 from normlab.checks.inspection.tracing import FunctionCall, ModuleCall
 from normlab.checks.probing.arguments import OneTensor
 from normlab.checks.probing.state import finite, tensors_of
-from normlab.norms import NORMS
+from normlab.norms import FROZEN, NORMS
 
 _LARGE = 2**21  # entries of an input at which an unknown norm is not looked at again
 
@@ -84,6 +84,9 @@ def _look_at(call: ModuleCall, run: ModelRun, known: Kinds) -> None:
         fingerprint, reason = known.identify(layer, call.shape, call.dtype, alone=plain)
         if fingerprint is not None and fingerprint.family == "identity":
             return
+        if fingerprint is not None and fingerprint.family == FROZEN:
+            run.frozen.append(call.name)
+            return
         alone = not any(True for _ in call.module.parameters())
         if call.of_weights and alone and fingerprint is not None and fingerprint.reduced_axes:
             run.of_weights.append(call.name)
@@ -92,10 +95,7 @@ def _look_at(call: ModuleCall, run: ModelRun, known: Kinds) -> None:
             run.norms.append(FoundNorm(call.name, call.module, call, layer, fingerprint))
             return
     if fingerprint is not None and fingerprint.reduced_axes == ():
-        kept = {name.rpartition(".")[2] for name in tensors_of(call.module)}
-        if {"running_mean", "running_var"} <= kept:
-            run.frozen.append(call.name)
-        elif named:
+        if named:
             run.no_statistics.append(call.name)
         return
     resembles = fingerprint is not None and fingerprint.resembles_norm

@@ -151,19 +151,6 @@ class DynamicTanh(nn.Module):
         return torch.tanh(self.alpha * x) * self.weight
 
 
-class FrozenBatchNorm(nn.Module):
-    def __init__(self, size: int):
-        super().__init__()
-        for name in ("weight", "running_var"):
-            self.register_buffer(name, torch.rand(size) + 0.5)
-        for name in ("bias", "running_mean"):
-            self.register_buffer(name, torch.rand(size))
-
-    def forward(self, x: Tensor) -> Tensor:
-        factor = self.weight * (self.running_var + 1e-5).rsqrt()
-        return x * factor + (self.bias - self.running_mean * factor)
-
-
 class ShuffledGroups(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = x.view(-1, 2, 3).transpose(1, 2).reshape(-1, 6)
@@ -185,7 +172,6 @@ NO_NORMS = {
     "response": (nn.LocalResponseNorm(3), (4, 6, 5), "windows that overlap"),
     "L2 and weights": (L2Norm(6), (4, 6, 5), "sum of squares"),
     "partial RMS": (PartialRMS(), (4, 6), "different neighbors"),
-    "frozen": (FrozenBatchNorm(6), (4, 6), "frozen"),
     "shuffled groups": (ShuffledGroups(), (4, 6), "the same c % [23] share"),
     "one element": (nn.GroupNorm(6, 6), (4, 6), "one element"),
     "mean left": (
