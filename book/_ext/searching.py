@@ -16,11 +16,13 @@ from typing import Any
 
 import yaml
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.search.en import SearchEnglish
 
 HERE = Path(__file__).parent
 SCRIPT, DATA, WORDS = "search.js", "search_data.js", HERE / "search_words.yml"
+TERMS = yaml.safe_load((HERE / "search_terms.yml").read_text(encoding="utf-8"))
 # The same spelling for what is written in several ways; search.js does the same to what is typed.
 SPELLINGS = [
     [r"\b(pre|post)[ -]?(?:ln|norm|layer ?norm)\b", "norm"],
@@ -30,6 +32,7 @@ SPELLINGS = [
         "norm",
     ],
     [r"\b(rms|deep|scale)normalization\b", "norm"],
+    [r"\b(n) ?[-−] ?1\b", "minus1"],
 ]
 ALIASES = {
     "ln": ["layernorm"],
@@ -45,18 +48,23 @@ ALIASES = {
 }
 # How much a hit on a page of a kind counts; the first prefix that fits is its kind.
 KINDS = [
-    ("book/api/", 0.35),
-    ("book/solutions/", 0.4),
-    ("book/zh/", 0.9),
-    ("book/notation", 0.6),
+    ("book/api/", 0.25),
+    ("book/solutions/", 0.3),
+    ("book/zh/note", 0.5),
+    ("book/zh/claims", 0.6),
+    ("book/zh/", 1.0),
+    ("book/notation", 0.4),
+    ("book/zoo", 0.4),
+    ("book/index", 0.5),
     ("book/pages", 0.2),
     ("book/references", 0.3),
-    ("book/evidence", 0.5),
-    ("book/claims", 0.55),
-    ("book/interview", 0.6),
-    ("book/teaching", 0.4),
+    ("book/evidence", 0.3),
+    ("book/claims", 0.4),
+    ("book/interview", 0.5),
+    ("book/teaching", 0.3),
     ("book/handout", 0.5),
     ("book/cheat_sheet", 0.7),
+    ("book/pytorch_source", 0.8),
     ("book/", 1.0),
 ]
 EXCERPT = 220  # letters
@@ -67,7 +75,7 @@ _CJK = re.compile(r"[\u3400-\u9fff]")
 def weigh(docname: str) -> float:
     """How much a hit on this page counts."""
     weight = next((w for prefix, w in KINDS if docname.startswith(prefix)), 0.3)
-    return 0.85 * weight if docname.endswith("_further") else weight
+    return 0.8 * weight if docname.endswith("_further") else weight
 
 
 def tokenize(text: str) -> list[str]:
@@ -78,12 +86,23 @@ def tokenize(text: str) -> list[str]:
     tokens: list[str] = []
     for word in re.findall(r"[^\W_]+", text):
         if _CJK.search(word):
-            tokens += [word[k : k + 2] for k in range(max(1, len(word) - 1))]
+            tokens += [word[k : k + 2] for k in range(len(word) - 1)]
             continue
         for part in ALIASES.get(word, [word]):
             if part not in _stemmer.stopwords and (len(part) > 1 or part.isdigit()):
                 tokens.append(_stemmer.stem(part))
     return tokens
+
+
+def read(node: nodes.Node) -> str:
+    """Its text without the keys of citations, and formulas without TeX's backslashes."""
+    if isinstance(node, addnodes.pending_xref) and node.get("refdomain") == "cite":
+        return ""
+    if isinstance(node, nodes.math):
+        return re.sub(r"\\[,;! ]|[\\{}]", " ", node.astext())
+    if isinstance(node, nodes.Text):
+        return node.astext()
+    return "".join(map(read, node.children))
 
 
 def prose(section: nodes.Element) -> Iterator[str]:
@@ -92,7 +111,7 @@ def prose(section: nodes.Element) -> Iterator[str]:
         if isinstance(child, nodes.section | nodes.title | nodes.literal_block | nodes.comment):
             continue
         if isinstance(child, nodes.paragraph | nodes.caption | nodes.term | nodes.subtitle):
-            yield child.astext()
+            yield read(child)
         elif isinstance(child, nodes.Element) and "cell_output" not in child.get("classes", []):
             yield from prose(child)
 
@@ -122,6 +141,7 @@ def write_index(app: Sphinx, error: Exception | None) -> None:
         documents.append([docname, titled[0][1] if titled else docname, weigh(docname)])
         for section, title in titled:
             own = " ".join(" ".join(prose(section)).split())
+            shown = own or " ".join(map(read, section.findall(nodes.paragraph))) or documents[-1][1]
             typed = ",".join(
                 extra.pop(anchor, "") for anchor in labels.intersection(section["ids"])
             )
@@ -133,7 +153,7 @@ def write_index(app: Sphinx, error: Exception | None) -> None:
                 [
                     *place,
                     title,
-                    textwrap.shorten(own, EXCERPT, placeholder=" …"),
+                    textwrap.shorten(shown, EXCERPT, placeholder=" …"),
                     tokenize(title),
                     phrases,
                 ]
@@ -146,6 +166,8 @@ def write_index(app: Sphinx, error: Exception | None) -> None:
         "index": index,
         "spellings": SPELLINGS,
         "aliases": ALIASES,
+        "fillers": tokenize(TERMS["fillers"]),
+        "synonyms": {tokenize(k)[0]: tokenize(v) for k, v in TERMS["synonyms"].items()},
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     target = Path(app.outdir) / "_static" / DATA

@@ -3,8 +3,10 @@
 "use strict";
 
 let stemmer;
-const WEIGHTS = { title: 8, typed: 12, page: 2, text: 2, first: 1.2 };
+const WEIGHTS = { title: 8, typed: 12, page: 2, text: 4, anchor: 4, first: 1.2, synonym: 0.7, language: 0.1 };
 const SHOWN = 30;
+
+const CHINESE = /[\u3400-\u9fff]/u;
 
 const tokenize = (text) => {
   stemmer ??= new Stemmer();
@@ -13,8 +15,8 @@ const tokenize = (text) => {
     line = line.replace(new RegExp(pattern, "gu"), (_, start) => start.replace(/\W/gu, "") + tail);
   const tokens = [];
   for (const word of line.match(/[\p{L}\p{N}]+/gu) || []) {
-    if (/[\u3400-\u9fff]/u.test(word)) {
-      for (let k = 0; k < Math.max(1, word.length - 1); k++) tokens.push(word.slice(k, k + 2));
+    if (CHINESE.test(word)) {
+      for (let k = 0; k < word.length - 1; k++) tokens.push(word.slice(k, k + 2));
       continue;
     }
     for (const part of SECTIONS.aliases[word] || [word])
@@ -24,32 +26,80 @@ const tokenize = (text) => {
   return tokens;
 };
 
-// By section: how often each token stands in its text. A token that no section has is dropped.
+// Without the words of a question that say nothing, unless there are no others.
+const telling = (tokens) => {
+  const rest = tokens.filter((token) => !SECTIONS.fillers.includes(token));
+  return rest.length ? rest : tokens;
+};
+
+// Whether one letter was changed, added, left out, or two neighbors changed places.
+const isSlip = (a, b) => {
+  if (Math.abs(a.length - b.length) > 1 || a.length < 4) return false;
+  let k = 0;
+  while (k < a.length && a[k] === b[k]) k++;
+  const [x, y] = [a.slice(k), b.slice(k)];
+  return x.slice(1) === y.slice(1) || x.slice(1) === y || x === y.slice(1) ||
+    (x[0] === y[1] && x[1] === y[0] && x.slice(2) === y.slice(2));
+};
+
+// What each section has of a token: in its title, in what people type, in its page's title, in its text.
+const prepare = () => {
+  SECTIONS.counts = new Map();
+  SECTIONS.lengths = SECTIONS.sections.map(() => 0);
+  for (const [token, list] of Object.entries(SECTIONS.index)) {
+    SECTIONS.counts.set(token, new Map());
+    for (let k = 0; k < list.length; k += 2) {
+      SECTIONS.counts.get(token).set(list[k], list[k + 1]);
+      SECTIONS.lengths[list[k]] += list[k + 1];
+    }
+  }
+  for (const [, , , , title, typed] of SECTIONS.sections)
+    for (const token of [...title, ...typed.flat()])
+      if (!SECTIONS.counts.has(token)) SECTIONS.counts.set(token, new Map());
+  SECTIONS.usual = SECTIONS.lengths.reduce((a, b) => a + b) / SECTIONS.lengths.length;
+  // of "Warmup: the first ten updates", the length is that of "Warmup"
+  SECTIONS.heads = SECTIONS.sections.map(([, , title]) => Math.max(1, telling(tokenize(title.split(/[:：]/)[0])).length));
+  SECTIONS.anchors = SECTIONS.sections.map(([, anchor]) => tokenize(anchor.replaceAll("-", " ")));
+  for (const section of SECTIONS.sections) section[5] = section[5].map(telling);
+  for (const document of SECTIONS.documents) document.tokens = tokenize(document[1]);
+};
+
+// A token that no section has is read as one that differs by a slip; where there is none, it is dropped.
+const meant = (token) => {
+  if (SECTIONS.counts.has(token)) return [token];
+  const near = [...SECTIONS.counts].filter(([known]) => isSlip(token, known));
+  return near.sort((a, b) => b[1].size - a[1].size).slice(0, 1).map(([known]) => known);
+};
+
+// By section: how much it has of a token.
+const weigh = (token, tokens) => {
+  const counts = SECTIONS.counts.get(token) || new Map();
+  return SECTIONS.sections.map(([doc, , , , title, typed], k) => {
+    const inTitle = title.includes(token) ? 1 / Math.sqrt(Math.max(1, SECTIONS.heads[k] / tokens.length)) : 0;
+    const phrases = typed.filter((phrase) => phrase.includes(token));
+    const share = Math.max(0, ...phrases.map((phrase) => phrase.filter((t) => tokens.includes(t)).length / phrase.length));
+    const count = counts.get(k) || 0;
+    const long = 0.4 + 0.6 * SECTIONS.lengths[k] / SECTIONS.usual;
+    return (
+      WEIGHTS.title * inTitle +
+      WEIGHTS.typed * share ** 2 +
+      WEIGHTS.anchor * SECTIONS.anchors[k].includes(token) +
+      WEIGHTS.page * SECTIONS.documents[doc].tokens.includes(token) +
+      (WEIGHTS.text * count) / (count + 1.5 * long)
+    );
+  });
+};
+
 const rank = (query) => {
-  const known = (token) =>
-    Object.hasOwn(SECTIONS.index, token) ||
-    SECTIONS.sections.some(([, , , , title, typed]) => title.includes(token) || typed.flat().includes(token));
-  const tokens = [...new Set(tokenize(query))].filter(known);
+  if (!SECTIONS.counts) prepare();
+  const tokens = [...new Set(telling(tokenize(query)).flatMap(meant))];
   const total = SECTIONS.sections.length;
   const found = new Map();
   let all = 0;
   for (const token of tokens) {
-    const counts = new Map();
-    const list = Object.hasOwn(SECTIONS.index, token) ? SECTIONS.index[token] : [];
-    for (let k = 0; k < list.length; k += 2) counts.set(list[k], list[k + 1]);
-    const hits = SECTIONS.sections.map(([doc, , , , title, typed], k) => {
-      const page = SECTIONS.documents[doc].tokens ??= tokenize(SECTIONS.documents[doc][1]);
-      const inTitle = title.includes(token) ? 1 / Math.sqrt(Math.max(1, title.length / tokens.length)) : 0;
-      const count = counts.get(k) || 0;
-      const phrases = typed.filter((phrase) => phrase.includes(token));
-      const share = Math.max(0, ...phrases.map((phrase) => phrase.filter((t) => tokens.includes(t)).length / phrase.length));
-      return (
-        WEIGHTS.title * inTitle +
-        WEIGHTS.typed * share ** 2 +
-        WEIGHTS.page * page.includes(token) +
-        (WEIGHTS.text * count) / (count + 1.5)
-      );
-    });
+    const hits = weigh(token, tokens);
+    for (const other of SECTIONS.synonyms[token] || [])
+      weigh(other, tokens).forEach((hit, k) => { hits[k] = Math.max(hits[k], WEIGHTS.synonym * hit); });
     const having = hits.filter((hit) => hit > 0).length;
     if (!having) continue;
     const rarity = Math.log(1 + (total - having + 0.5) / (having + 0.5));
@@ -65,9 +115,10 @@ const rank = (query) => {
   return [...found]
     .map(([k, { score, covered }]) => {
       const [doc, , title] = SECTIONS.sections[k];
-      const [, page, weight] = SECTIONS.documents[doc];
+      const [name, page, weight] = SECTIONS.documents[doc];
       const first = title === page ? WEIGHTS.first : 1;
-      return [k, score * weight * first * (covered / all) ** 1.5];
+      const own = CHINESE.test(query) === name.startsWith("book/zh/") ? 1 : WEIGHTS.language;
+      return [k, score * weight * first * own * (covered / all) ** 1.5];
     })
     .sort((a, b) => b[1] - a[1])
     .slice(0, SHOWN);

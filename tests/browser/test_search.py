@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote
 
 import built_pages as site
 import pytest
 from loading import load
 
+BIBLIOGRAPHY = site.ROOT / "book/references.bib"
 # What is typed, and the row of the debugging page that has the fix.
 SEARCHES = [
     ("Expected more than 1 value per channel", "drop_last=True"),
@@ -63,7 +65,10 @@ QUESTIONS = {
         "decision_guide#guide-choose",
     ],
     "layernorm backward gradient derivation": ["layer_norm#layer-norm-backward"],
-    "weight decay layernorm bias": ["debugging_causes#debugging-decay", "today_further#today-decay"],
+    "weight decay layernorm bias": [
+        "debugging_causes#debugging-decay",
+        "today_further#today-decay",
+    ],
     "layernorm fp16 nan": ["debugging_causes#debugging-half", "numerics#numerics-half"],
     "running_var nan": ["debugging_causes#debugging-nan"],
     "gradient accumulation batch norm": [
@@ -100,6 +105,27 @@ QUESTIONS = {
         "motivation#motivation-measure",
         "motivation#motivation-consequences",
     ],
+    # words that the book does not use, words that say nothing, and a slip
+    "learnable gamma beta": ["batch_norm_further#bn-restore"],
+    "backward pass batch norm numpy": ["batch_norm#bn-backward", "batch_norm_further#bn-nodes"],
+    "why divide by n-1": [
+        "batch_norm_further#bn-bessel",
+        "cheat_sheet#cheat-divisor",
+        "layer_norm_further#layer-norm-listings",
+    ],
+    "rms norm pytorch": ["rms_norm#rms-norm-why", "rms_norm#rms-norm-plain"],
+    "groupnorm": ["batch_norm_further#bn-relatives", "decision_guide#guide-few"],
+    "batchnrom": ["batch_norm#batch-norm"],
+    "warmpu": ["warmup#warmup"],
+    "Ordering of batch normalization and dropout?": [
+        "debugging_causes#debugging-eval",
+        "batch_norm_further#bn-order",
+    ],
+    "How to use layer norm after conv layer": [
+        "debugging_causes#debugging-images",
+        "layer_norm_further#layer-norm-convnet",
+    ],
+    "pytorch": ["pytorch_source#pytorch-source"],
 }
 # The line above the results counts them when all are there.
 ALL_ARE_THERE = "/\\d/.test(document.querySelector('#search-results .search-summary')?.innerText)"
@@ -143,6 +169,33 @@ def test_a_word_that_nothing_has_is_dropped_and_the_others_count(desk):
     with_it = pages_of(find_links(desk, "warmup zzyzx"))
     assert with_it == pages_of(find_links(desk, "warmup"))
     assert pages_of(find_links(desk, "zzyzx")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "chinese"),
+    [
+        ("rms norm pytorch", False),
+        ("deepnorm", False),
+        ("RMSNorm 和 LayerNorm 区别", True),
+        ("梯度消失", True),
+        ("DeepNorm 是什么", True),
+    ],
+)
+def test_a_question_finds_pages_in_its_language(desk, words, chinese):
+    first = pages_of(find_links(desk, words))[:5]
+    assert len(first) == 5
+    assert {page.startswith("book/zh/") for page in first} == {chinese}, first
+
+
+def test_every_section_has_an_excerpt_without_keys_of_citations(desk):
+    search = desk.open("search.html", "?q=norm")
+    excerpts = search.evaluate("SECTIONS.sections.map((section) => section[3])")
+    assert len(excerpts) > 500
+    assert [text for text in excerpts if not text.strip()] == []
+    keys = re.findall(r"^@\w+\{(\w+),", BIBLIOGRAPHY.read_text(encoding="utf-8"), re.MULTILINE)
+    shown = set(re.findall(r"\w+", " ".join(excerpts)))
+    assert len(keys) > 50
+    assert shown.intersection(keys) == set()
 
 
 def test_an_excerpt_is_prose(desk):
