@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 __all__ = [
+    "CONVENTIONS",
     "NORMS",
     "Case",
     "Norm",
@@ -377,6 +378,16 @@ NORMS: dict[str, Norm] = {
     ),
 }
 
+# what a check may declare, and the values of a choice
+CONVENTIONS: dict[str, tuple[Any, ...] | None] = {
+    "eps": None,
+    "eps_placement": ("inside", "outside", "clamp"),
+    "divisor": ("n", "n-1"),
+    "weight_offset": (0, 1),
+    "weight_cast": ("before", "after"),
+    "momentum": None,
+    "num_groups": None,
+}
 # the check of batch norm whose statistics are fixed: it takes none of its input, so has no record
 FROZEN = "frozen_batch_norm"
 

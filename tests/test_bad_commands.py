@@ -392,15 +392,6 @@ assert not {"torch", "rich"} & set(sys.modules)
     assert done.stdout.count("usage: normlab") == 4
 
 
-def test_the_flags_of_the_conventions_are_those_of_the_checks():
-    from normlab.checks import CONVENTIONS
-    from normlab.commands import parser
-
-    assert {k: v[0] for k, v in parser.CONVENTIONS.items()} == CONVENTIONS
-    texts = [v[2] for v in parser.CONVENTIONS.values()]
-    assert len(set(texts)) == len(texts)
-
-
 def test_a_terminal_gets_tables_and_links(file, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("NORMLAB_BOOK", "https://example.org/book/")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.inputs import Inputs, make_inputs
+from normlab.checks.refusals import takes
 from normlab.checks.report import Finding, Note
 from normlab.checks.special_values import compare_means
 from normlab.checks.trial import Trial
@@ -36,7 +37,9 @@ def check_activations(trial: Trial) -> Iterator[Finding]:
     axis, ones = -1 if trial.norm.trailing else 1, [1] * (len(case.shape) - 1)
     features = torch.arange(case.shape[axis]).view(-1, *ones).transpose(0, axis)
     for dtype in (torch.float32, *trial.scope.half):
-        wide = dtype == torch.float32 or _takes(trial, _mixed(make_inputs(case, seed=60), dtype))
+        wide = dtype == torch.float32 or takes(
+            _mixed(make_inputs(case, seed=60), dtype), trial.observe
+        )
         for k, (kind, change) in enumerate(_KINDS.items()):
             inputs = make_inputs(case, seed=60 + k)
             inputs = _mixed(inputs, dtype) if wide else inputs.to(dtype)
@@ -49,20 +52,12 @@ def _mixed(inputs: Inputs, dtype: torch.dtype) -> Inputs:
     return replace(inputs, x=inputs.x.to(dtype), dy=inputs.dy.to(dtype))
 
 
-def _takes(trial: Trial, inputs: Inputs) -> bool:
-    try:
-        trial.observe(inputs)
-    except Exception:  # the layer under test may fail in any way
-        return False
-    return True
-
-
 def check_widths(trial: Trial) -> Iterator[Finding]:
     """Means over other numbers of cells, where the parameters allow it."""
     case, name, tried = trial.cases[0 if trial.norm.trailing else -1], "other widths", False
     for width in _WIDTHS if case.axis is None and case.normalized_ndim == 1 else ():
         inputs = make_inputs(_at_width(trial, case, width), seed=70)
-        if not _takes(trial, inputs):
+        if not takes(inputs, trial.observe):
             continue
         tried = True
         yield from compare_means(trial, inputs, name, f"an input of shape {inputs.case.shape}")

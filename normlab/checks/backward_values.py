@@ -7,13 +7,12 @@ from collections.abc import Collection, Iterator, Sequence
 import torch
 
 from normlab.checks.diagnosis import Diagnosis
+from normlab.checks.frozen import WORDS
 from normlab.checks.gradient_diagnosis import explain_gradient, explain_parameter
 from normlab.checks.inputs import SHIFTED, SMALL, ULPS, Comparison, Inputs, Results
 from normlab.checks.report import Failure, Finding, Note, excess_failure
 from normlab.checks.tolerances import max_error
 from normlab.checks.trial import Trial
-
-_NAMES = {"dx": "the input", "dweight": "the weight", "dbias": "the bias"}
 
 
 def check_gradients(
@@ -27,9 +26,9 @@ def check_gradients(
         known: mistakes of the forward pass, which show in the gradients and are charged once.
     """
     right = [[(c, trial.expect(c.inputs)) for c in comparisons] for comparisons in scales]
-    for key in _NAMES:
+    for key in WORDS:
         if key in trial.layer.fixed:
-            yield Note(f"gradient by {_NAMES[key]}, which is not a parameter")
+            yield Note(f"gradient by {WORDS[key]}, which is not a parameter")
             continue
         failed = False
         for comparisons in right:
@@ -49,7 +48,7 @@ def _compare(
     failed_before: bool,
 ) -> Failure | None:
     scale = c.inputs.scale
-    check, what = f"gradient, {scale.name}", _NAMES[key]
+    check, what = f"gradient, {scale.name}", WORDS[key]
     if key not in expected:
         return None
     if key not in c.got:

@@ -68,8 +68,9 @@ def require_weight(call: Call) -> None:
     call.weight = +call.weight  # type: ignore[operator]
 
 
-def _lay_along_batch(call: Call, parameter: Tensor | None) -> None:
+def lay_along_batch(call: Call, *, role: str) -> None:
     """Raise unless a parameter fits the first axis."""
+    parameter = getattr(call, role)
     if parameter is None:
         return
     if call.norm.trailing:
@@ -79,16 +80,6 @@ def _lay_along_batch(call: Call, parameter: Tensor | None) -> None:
     laid = parameter.view(shape)
     own = next((axis for axis, size in enumerate(laid.shape) if size > 1), 0)
     torch.broadcast_tensors(call.x, laid.transpose(0, own))
-
-
-def lay_weight_along_batch(call: Call) -> None:
-    """Raise where the weight does not fit the batch."""
-    _lay_along_batch(call, call.weight)
-
-
-def lay_bias_along_batch(call: Call) -> None:
-    """Raise where the bias does not fit the batch."""
-    _lay_along_batch(call, call.bias)
 
 
 def average_weight_gradient(call: Call) -> None:
@@ -201,6 +192,8 @@ def update_running(
 ) -> None:
     """Move running mean and variance toward those of a batch, in place, with some mistakes."""
     rate = 1 / step if momentum is None or "cumulative" in mistakes else momentum
+    if "first_replaces" in mistakes and step == 1:
+        rate = 1.0
     bessel = count / (count - 1) if count > 1 else torch.nan
     if "momentum_reversed" in mistakes:
         rate = 1 - rate

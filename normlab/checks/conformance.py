@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from normlab.checks.diagnosis import ONE
-from normlab.checks.fixed import check_buffers, check_fixed, fix_statistics
 from normlab.checks.formula import FAMILIES, Formula, default_eps
 from normlab.checks.half import check_half_precision, check_weight_cast
 from normlab.checks.numerics import check_values, give_running
@@ -29,25 +28,14 @@ from normlab.checks.report import (
     make_failure,
 )
 from normlab.checks.robustness import check_double_backward, check_handling, check_unchanged
-from normlab.checks.running import check_running
-from normlab.checks.situations import check_compiled, check_situations, is_compiled
+from normlab.checks.running import check_buffers, check_fixed, check_running
+from normlab.checks.situations import check_compiled, check_situations
 from normlab.checks.state import check_evaluation, check_saved_state
 from normlab.checks.trial import Scope, Trial, name_of
-from normlab.norms import FROZEN, NORMS
-
-CONVENTIONS: dict[str, tuple[Any, ...] | None] = {
-    "eps": None,
-    "eps_placement": ("inside", "outside", "clamp"),
-    "divisor": ("n", "n-1"),
-    "weight_offset": (0, 1),
-    "weight_cast": ("before", "after"),
-    "momentum": None,
-    "num_groups": None,
-}
-
+from normlab.norms import CONVENTIONS, FROZEN, NORMS
 
 _LARGE = 300_000
-_STANDS_FOR = {FROZEN: "batch_norm"}
+_LIKES = (*FAMILIES, FROZEN)
 
 
 def _check_conventions(conventions: dict[str, Any]) -> None:
@@ -151,12 +139,12 @@ def check_layer(
         True
     """
     scope = Scope.of(dtype, dtypes, forward_only, empty, batch_of_one, double_backward)
-    shape, family = None if shape is None else sizes_of(shape), _STANDS_FOR.get(like, like)
+    shape = None if shape is None else sizes_of(shape)
     report = examine(
         layer,
         like=like,
         shape=shape,
-        declared=Declared.of(family, shape, axis, weight_shape) if family in FAMILIES else None,
+        declared=Declared.of(like, shape, axis, weight_shape) if like in _LIKES else None,
         scope=scope,
         **conventions,
     )
@@ -176,9 +164,9 @@ def examine(
     **conventions: Any,
 ) -> Report:
     """The same as :func:`check_layer`, for inputs of other seeds."""
-    if like not in (*FAMILIES, FROZEN):
+    if like not in _LIKES:
         why = f" ({NORMS[like].absent['check']})" if like in NORMS else ""
-        known = ", ".join(map(repr, (*FAMILIES, FROZEN)))
+        known = ", ".join(map(repr, _LIKES))
         raise ValueError(f"like: got {like!r}{why}; expected one of {known}")
     _check_conventions(conventions)
     # the caller's random streams stay as they were; what the layer warns of is no wrong value
@@ -186,7 +174,7 @@ def examine(
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         report, frozen = Report(like), like == FROZEN
-        like = _STANDS_FOR.get(like, like)
+        like = "batch_norm" if frozen else like
         if frozen and collect(report, check_buffers(layer)).failures:
             return report
         try:
@@ -196,8 +184,8 @@ def examine(
             mismatch = Failure("parameters", str(error), "parameter_shape")
             return collect(report, [Ran("parameters", 0), mismatch])
         formula = _declared_formula(like, foreign.declared_eps, **conventions)
-        if frozen:
-            formula = formula.replace(fixed=fix_statistics(foreign))
+        if frozen and isinstance(foreign, ForeignModule):
+            formula = formula.replace(fixed=foreign.fix_running())
         order, momentum = conventions.get("weight_cast"), conventions.get("momentum")
         if formula.divisor == "n-1" and any(formula.cells(c) == 1 for c in foreign.cases):
             raise ValueError(f"shape: every mean is over one value: {ONE}; pass a shape with more")
@@ -228,7 +216,7 @@ def _run_checks(
             yield from check_weight_cast(known, known.weight_cast)
         yield from check_handling(known, failures)
         if trial.declared.fixed is not None:
-            yield from check_fixed(known)
+            yield from check_fixed(known, trial.declared.fixed)
         elif NORMS[layer.like].has_running:
             yield from check_running(known)
         yield from check_evaluation(known, failures)
@@ -236,7 +224,7 @@ def _run_checks(
         yield from check_situations(known, failures)
         if scope.double_backward:
             yield from check_double_backward(known)
-        if is_compiled(layer):
+        if layer.compiled:
             yield from check_compiled(known)
     if isinstance(layer, ForeignModule) and layer.attached:
         sentence = f"{', '.join(layer.attached)}: a buffer that hangs on the autograd graph"

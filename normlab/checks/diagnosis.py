@@ -16,7 +16,7 @@ from torch import Tensor
 
 from normlab.checks.formula import Formula, default_eps
 from normlab.checks.inputs import Evidence
-from normlab.checks.mistakes import MISTAKES, choices, structure
+from normlab.checks.mistakes import MISTAKES, Mistake, choices, structure
 from normlab.checks.probing.measurements import eps_in_root, shortest
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS
@@ -25,6 +25,7 @@ _SINGLE = 1e-5  # relative error that a few roundings to float32 may leave
 _HALF = 0.02  # relative error that a few roundings to 16 bits may leave
 _ROUNDING = 32 * torch.finfo(torch.float32).eps  # of a wrong output that may be large
 ONE = "n - 1 = 0, the variance of one value"
+_ALONE = ("eps_twice", "padding_in_variance")  # tried without a second mistake
 _PROBE = 1e-3  # relative error of an output near eps that a diagnosis may leave
 
 
@@ -51,21 +52,24 @@ class Diagnosis:
 
 def forward_candidates(right: Formula) -> list[Diagnosis]:
     """Other conventions than the declared ones, and other formulas."""
-    found = [
-        Diagnosis(mistake.name, mistake.sentence(right), dict(mistake.changes))
-        for mistake in (*choices(right), *structure(right))
-    ]
+    found = [_diagnosis(m, right) for m in (*choices(right), *structure(right))]
     if right.fixed is None:
         return found
     usual = (eps for eps in (0.0, default_eps(right.like)) if eps != right.eps)
-    mistake = MISTAKES["frozen_uses_batch"]
-    own = Diagnosis(mistake.name, mistake.message, dict(mistake.changes))
+    own = _diagnosis(MISTAKES["frozen_uses_batch"], right)
     return [own, *(_other_eps(right, eps) for eps in usual), *found]
 
 
+def _diagnosis(mistake: Mistake, right: Formula) -> Diagnosis:
+    return Diagnosis(mistake.name, mistake.sentence(right), dict(mistake.changes))
+
+
 def _other_eps(right: Formula, eps: float) -> Diagnosis:
-    shown = f"{eps:.3g}" if eps else "0"
-    return Diagnosis("other_eps", f"eps is {shown}, expected {right.eps:.3g}", {"eps": eps})
+    text = f"eps is {f'{eps:.3g}' if eps else '0'}, expected {right.eps:.3g}"
+    doublings = math.log2(eps / right.eps) / 2 if min(eps, right.eps) > 0 else 0.5
+    if abs(doublings - round(doublings)) < 0.005 and right.eps_placement == "inside":
+        text += f": as where x is multiplied by {2.0 ** -round(doublings):g} before it is squared"
+    return Diagnosis("other_eps", text, {"eps": eps})
 
 
 def other_groups(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
@@ -81,6 +85,7 @@ def other_groups(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
     for grouping, text in (
         ("interleaved", MISTAKES["wrong_grouping"].message),
         ("per position", "each position of a group has statistics of its own"),
+        ("memory", "groups are parts of the memory of an input with channels last, not channels"),
     ):
         if (grouping == "interleaved" and right.num_groups > 1) or x.dim() > 2:
             yield Diagnosis("wrong_grouping", text, {"grouping": grouping})
@@ -193,8 +198,10 @@ def explain_forward(evidence: Sequence[Evidence]) -> Diagnosis:
     single_changes = forward_candidates(right)
     if all(torch.equal(e.got, e.inputs.x) for e in seen):
         return Diagnosis("identity", "the input is returned as it is: nothing is normalized")
+    alone = [MISTAKES[name] for name in _ALONE if MISTAKES[name].applies_to(NORMS[right.like])]
+    first = [*single_changes, *(_diagnosis(m, right) for m in alone)]
     for cost in (1, 2, 3):
-        found = _search(single_changes, evidence, cost)
+        found = _search(first if cost == 1 else single_changes, evidence, cost)
         if found is not None:
             return found
     found = _explain_place(single_changes, evidence)

@@ -50,8 +50,8 @@ class Formula:
     num_groups: int = 1  #: of group norm
     eps: float = 1e-5  #: units of x²
     #: "inside" the root, "outside" it (added to the root), or "clamp" (the root is at least
-    #: sqrt(eps))
-    eps_placement: Literal["inside", "outside", "clamp"] = "inside"
+    #: sqrt(eps)); "twice", inside and outside, is a mistake
+    eps_placement: Literal["inside", "outside", "clamp", "twice"] = "inside"
     #: what the clamp bounds by eps: the variance, the root, or the norm, which is the root times
     #: sqrt(n)
     clamp_of: Literal["variance", "root", "norm"] = "variance"
@@ -65,7 +65,7 @@ class Formula:
     detach_var: bool = False  #: take the variance as a constant in the backward pass
     dims: tuple[int, ...] | None = None  #: other axes to reduce, to describe a wrong axis
     #: how channels form groups; all but "adjacent" are mistakes
-    grouping: Literal["adjacent", "interleaved", "per position"] = "adjacent"
+    grouping: Literal["adjacent", "interleaved", "per position", "memory"] = "adjacent"
     #: all but "weight, bias" are mistakes
     affine_order: Literal["weight, bias", "bias, weight", "no weight", "no bias", "none"] = (
         "weight, bias"
@@ -73,6 +73,7 @@ class Formula:
     #: what the numerator is divided by; all but "root" are mistakes
     root: Literal["root", "variance", "inverse", "one"] = "root"
     sum_not_mean: bool = False  #: leave out the division by n
+    padded: bool = False  #: a row is filled up with zeros to a power of two behind its mean
     one_pass: bool = False  #: take the variance as mean(x²) - mean(x)², which cancels
     #: mean and variance of each channel in place of those of the input
     fixed: tuple[Tensor, Tensor] | None = None
@@ -140,6 +141,9 @@ class Formula:
         mean = view.mean(dims, keepdim=True)
         centered = view - mean if self._centered(self.center_variance) else view
         var = centered.square().mean(dims, keepdim=True)
+        if self.padded:  # each adds (0 - mean)²
+            lanes = 2 ** (count - 1).bit_length() - count
+            var = var + lanes / count * mean.square()
         if self.one_pass:
             var = view.square().mean(dims, keepdim=True) - mean.square()
         if self.sum_not_mean != (NORMS[self.like].spread == "sum of squares"):
@@ -165,6 +169,8 @@ class Formula:
             root = (var + self.eps).sqrt()
         elif self.eps_placement == "outside":
             root = _root(var) + self.eps
+        elif self.eps_placement == "twice":
+            root = (var + self.eps).sqrt() + self.eps
         else:
             root = _root(var).clamp_min(self.floor(count))
         return {"root": root, "variance": root.square(), "inverse": 1 / root}[self.root]
@@ -175,6 +181,11 @@ class Formula:
 
     def normalize(self, x: Tensor) -> Tensor:
         """The normalized input, before weight and bias."""
+        if self.grouping == "memory":  # as of a group's channels in the order of channels last
+            last = x.movedim(1, -1)
+            groups = last.reshape(len(x), self.num_groups, -1)
+            adjacent = self.replace(grouping="adjacent").normalize(groups)
+            return adjacent.reshape(last.shape).movedim(-1, 1)
         view, _ = self.view(x)
         mean, var, count = self.statistics(x)
         if self.detach_mean:

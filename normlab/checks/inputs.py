@@ -93,11 +93,7 @@ def results_of(y: Tensor, *leaves: Tensor | None) -> Results:
 
 def oracle(formula: Formula, inputs: Inputs, *, backward: bool = True) -> Results:
     """The float64 formula on the same (rounded) inputs."""
-    leaves = inputs.leaves(torch.float64)
-    y = formula.at(inputs.case)(*leaves)
-    if backward:
-        y.backward(inputs.dy.double())
-    return results_of(y, *leaves)
+    return plain_results(formula, inputs.to(torch.float64), backward=backward)
 
 
 def plain_results(formula: Formula, inputs: Inputs, *, backward: bool = True) -> Results:

@@ -58,12 +58,10 @@ class KillMatrix:
     """For each mutant the kinds of check that reject it.
 
     Attributes:
-        seeds: of the inputs; a kind counts where it rejects the mutant for every seed.
-        killers: (family, name of the mutant) -> kinds.
+        killers: (family, name of the mutant) -> kinds that reject it for every seed.
         mistakes: (family, name of the mutant) -> mistakes named for every seed.
     """
 
-    seeds: tuple[int, ...]
     killers: dict[tuple[str, str], frozenset[str]]
     mistakes: dict[tuple[str, str], frozenset[str]]
 
@@ -97,4 +95,4 @@ def compute_kill_matrix(
         key = mutant.norm, mutant.name
         killers[key] = frozenset(set.intersection(*kinds))
         mistakes[key] = frozenset(set.intersection(*names))
-    return KillMatrix(tuple(seeds), killers, mistakes)
+    return KillMatrix(killers, mistakes)

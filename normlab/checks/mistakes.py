@@ -7,6 +7,7 @@ and the museum in the book read it here.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -31,6 +32,7 @@ CHOICES: dict[str, tuple[str, dict[Any, str]]] = {
             "inside": "inside the root",
             "outside": "added to the root",
             "clamp": "a lower bound of the root (a clamp)",
+            "twice": "added twice, under the root and to it",
         },
     ),
     "weight_offset": ("the factor is", {0.0: "weight", 1.0: "1 + weight", 2.0: "2 + weight"}),
@@ -290,6 +292,14 @@ _PLACES = (
         seen_in={"layer_norm": "annotated-transformer pull request 119"},
         needs="few features",
     ),
+    Mistake("eps_twice", remedy="Add eps once", changes={"eps_placement": "twice"}),
+    Mistake(
+        "padding_in_variance",
+        message="the padding of a row to a power of two is part of the variance",
+        remedy="Set what is beyond the row to 0 after the mean is subtracted, not before",
+        changes={"padded": True},
+        applies_to=lambda norm: norm.centered,
+    ),
 )
 
 _GRADIENTS = (
@@ -458,13 +468,13 @@ _INPUTS = (
     Mistake(
         "weight_raises",
         remedy="Reshape a weight of the channels before it multiplies, and no other",
-        before=changes.lay_weight_along_batch,
+        before=functools.partial(changes.lay_along_batch, role="weight"),
         wrong_norm=lambda norm: norm.parameters in ("channel", "shape"),  # a scalar fits anywhere
     ),
     Mistake(
         "bias_raises",
         remedy="Reshape a bias of the channels before it is added, and no other",
-        before=changes.lay_bias_along_batch,
+        before=functools.partial(changes.lay_along_batch, role="bias"),
         wrong_norm=lambda norm: norm.has_bias,
     ),
     Mistake(
@@ -524,6 +534,11 @@ _STATE = (
         message="the update is a cumulative average; expected is an exponential one",
     ),
     Mistake(
+        "first_replaces",
+        message="the first batch replaces the running statistics; expected is a step toward it",
+        remedy="Take momentum from the first batch on",
+    ),
+    Mistake(
         "running_in_graph",
         message="the running statistics stay in the autograd graph, which grows with every batch; "
         "update them without gradient",
@@ -563,6 +578,10 @@ _STATE = (
         message="training normalizes with the statistics of the batch, not with the fixed ones",
         remedy="Use the buffers in training, too",
         changes={"fixed": None},
+    ),
+    Mistake(
+        "load_changes",
+        remedy="load_state_dict has to bring back what state_dict saves",
     ),
     Mistake(
         "unregistered",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
 
 import torch
@@ -27,6 +28,7 @@ from normlab.checks.mistakes import MISTAKES
 from normlab.checks.probing import ForeignFunction
 from normlab.checks.refusals import attribute_refusal, report_refusals, takes
 from normlab.checks.report import Failure, Finding, Note, Ran, excess_failure, make_failure
+from normlab.checks.smallest import describe_smallest
 from normlab.checks.trial import BackwardFailed, NoTensor, Trial, call_each, name_of
 from normlab.norms import NORMS, Case
 
@@ -237,6 +239,11 @@ def _judge_outputs(
     cancels = beyond > 1 and (explained or (worst < 1e3 and beyond > 10 * worst))
     cancels = cancels and not _centers_otherwise(actual)
     failures: list[Failure] = []
+    if diagnosis is not None and diagnosis.mistake is None and not cancels:
+        calls = zip(itertools.chain(*scales), evidence, strict=True)
+        large = [c for c, e in calls if e.excess > max(1.0, worst / 100)]
+        text = f"{diagnosis.sentence}. {describe_smallest(trial, large)}"
+        diagnosis = dataclasses.replace(diagnosis, sentence=text)
     if diagnosis is not None and (explained or not cancels):
         for at_scale in by_scale:
             name, here = at_scale[0].inputs.scale.name, max(e.excess for e in at_scale)

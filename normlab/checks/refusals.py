@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from normlab.checks.probing import ForeignFunction
 from normlab.checks.report import Finding, Note, make_failure
 from normlab.checks.trial import Trial
 from normlab.norms import Case, Norm
 
+T = TypeVar("T")
 # ranks of an input that one type of torch's layers takes: BatchNorm1d, BatchNorm2d, ...
 _TYPES: tuple[set[int], ...] = ({2, 3}, {4}, {5})
 
@@ -85,10 +86,10 @@ def _why_admissible(trial: Trial, refusal: Refusal, accepted: Sequence[Case]) ->
     return ""
 
 
-def takes(case: Case, call: Callable[[Case], Any]) -> bool:
+def takes(given: T, call: Callable[[T], Any]) -> bool:
     """Whether a call goes through."""
     try:
-        call(case)
+        call(given)
     except Exception:  # the layer under test may fail in any way; said where it is first seen
         return False
     return True

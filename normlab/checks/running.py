@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from normlab.checks.changes import update_running
 from normlab.checks.formula import Formula
@@ -20,23 +21,8 @@ _STEPS = (1, 2, 5)
 # of the recorded statistics: with 8192 entries a channel Bessel's correction is 1e-4
 _ROUNDING = 1e-5
 # mistakes of the update, and of the variance that is recorded
-_RATES = ("momentum_reversed", "cumulative")
+_RATES = ("momentum_reversed", "cumulative", "first_replaces")
 _FACTORS = ("running_var_biased", "running_var_count", "running_var_twice")
-
-
-def _declared_momentum(trial: Trial) -> float | None:
-    if trial.momentum is not None:
-        return trial.momentum
-    layer = trial.layer
-    if isinstance(layer, ForeignFunction):
-        return 0.3 if layer.has_momentum else 0.1
-    for part in layer.module.modules():
-        if hasattr(part, "momentum"):
-            value = part.momentum
-            if value is None:  # torch's instance norms take it as 0, not as an average
-                return None if trial.norm.over_batch else 0.0
-            return float(value)  # type: ignore[arg-type]
-    return 0.1
 
 
 def _expected(
@@ -93,7 +79,8 @@ def check_running(trial: Trial) -> Iterator[Finding]:
             yield Note(f"{name}: there are none")
         return
     yield Ran(name, 0)
-    momentum, case = _declared_momentum(trial), trial.small_case
+    momentum = layer.declared_momentum if trial.momentum is None else trial.momentum
+    case = trial.small_case
     size = case.parameter_shape[0]
     # cumulative averages (momentum None) forget where they start, others do not
     start = torch.stack([torch.linspace(-1, 1, size), torch.linspace(0.5, 2, size)]).double()
@@ -118,9 +105,35 @@ def check_running(trial: Trial) -> Iterator[Finding]:
             mistake, text = _explain(trial.declared, batches, momentum, start, got)
             if mistake is None:
                 mistake, text = _explain(trial.actual, batches, momentum, start, got)
+            if "cumulative" in (mistake or "") and steps == 1:  # a second batch tells what it is
+                batches.append(make_inputs(case, scale, seed=41))
+                got, _ = _observe(trial, batches, momentum, start)
+                mistake, text = _explain(trial.declared, batches, momentum, start, got)
             where = f"after {steps} batch{'es' if steps > 1 else ''}"
             yield make_failure(name, f"{where}: {text}", mistake)
             return
+
+
+def check_buffers(layer: Any) -> Iterator[Finding]:
+    """Nothing in a frozen batch norm is trained; a ValueError where it is no module."""
+    if not isinstance(layer, nn.Module):
+        raise ValueError("layer: a frozen batch norm is a module with buffers; got a function")
+    yield Ran("parameters", 0)
+    trained = [name for name, p in layer.named_parameters() if p.requires_grad]
+    if trained:
+        text = f"{', '.join(trained)}: a parameter, which an optimizer moves"
+        yield make_failure("parameters", text, "not_frozen")
+
+
+def check_fixed(trial: Trial, fixed: tuple[Tensor, Tensor]) -> Iterator[Finding]:
+    """A call in training leaves the statistics of a frozen batch norm as they are."""
+    yield Ran("running statistics")
+    t, running = make_inputs(trial.small_case, BATCH, seed=40), (fixed[0].float(), fixed[1].float())
+    trial.layer(t.case, *t.given, running=running)
+    for what, now, before in zip(("mean", "variance"), running, fixed, strict=True):
+        if not torch.equal(now.double(), before):
+            text = f"training moves the running {what}"
+            yield make_failure("running statistics", text, "frozen_moves")
 
 
 def _explain(

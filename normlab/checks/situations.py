@@ -11,7 +11,6 @@ import torch
 from normlab.checks.activations import check_activations, check_widths
 from normlab.checks.frozen import calls_of, check_frozen, is_far
 from normlab.checks.inputs import Inputs, make_inputs
-from normlab.checks.probing import ForeignModule, ForeignNorm
 from normlab.checks.report import Failure, Finding, Ran, make_failure
 from normlab.checks.special_values import WHAT, check_special_values, compare_means
 from normlab.checks.trial import Trial, name_of
@@ -126,13 +125,6 @@ def _use(trial: Trial, first: Inputs, second: Inputs) -> str:
             call(second.x.clone())
         y, _ = call(first.x.clone())
     return f"after {_CALLS} more calls the output is another" if is_far(y, right[0]["y"]) else ""
-
-
-def is_compiled(layer: ForeignNorm) -> bool:
-    """Whether it is what torch.compile gives, of a module or a function."""
-    if isinstance(layer, ForeignModule):
-        return hasattr(layer.module, "_orig_mod")
-    return hasattr(layer.function, "_torchdynamo_orig_callable")
 
 
 def check_compiled(trial: Trial) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from normlab.checks.formula import Formula
 from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, make_inputs
 from normlab.checks.mistakes import MISTAKES
 from normlab.checks.probing.modules import ForeignModule
-from normlab.checks.probing.state import copy_module
+from normlab.checks.probing.state import copy_module, tensors_of, unregistered
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
 from normlab.checks.tolerances import close, max_error
 from normlab.checks.trial import Trial
@@ -64,10 +64,11 @@ def check_evaluation(trial: Trial, failures: Sequence[Failure]) -> Iterator[Find
 
 def _evaluate_case(trial: Trial, case: Case, first: Case) -> list[Failure]:
     if not trial.layer.has_running:
-        return list(_without_running(trial, case))
-    found = list(_with_running(trial, case, trial.actual))
-    if found and trial.declared != trial.actual:
-        found = min(found, list(_with_running(trial, case, trial.declared)), key=len)
+        found = list(_without_running(trial, case))
+    else:
+        found = list(_with_running(trial, case, trial.actual))
+        if found and trial.declared != trial.actual:
+            found = min(found, list(_with_running(trial, case, trial.declared)), key=len)
     if not found and case == first:
         found = list(_kept_from_before(trial))
     return found
@@ -97,18 +98,22 @@ def _without_running(trial: Trial, case: Case) -> Iterator[Failure]:
 
 
 def _kept_from_before(trial: Trial) -> Iterator[Failure]:
-    """Evaluation, a step of training, evaluation again: the second takes the new numbers."""
+    """Evaluation, a step of training, evaluation again: the second takes the new numbers.
+
+    The step moves statistics and parameters.
+    """
     layer = trial.layer
-    if not isinstance(layer, ForeignModule) or hasattr(layer.module, "_orig_mod"):
+    if not isinstance(layer, ForeignModule) or layer.compiled:
         return  # of a compiled module only one copy is kept, so there is no fresh one
     t = make_inputs(trial.small_case, BATCH, seed=51)
     module = layer.prepare(torch.float32, t.weight, t.bias).eval()
     with torch.no_grad():
         module(t.x.clone())
         module.train()(t.x + 3.0)
+        for name in filter(None, (layer.weight_name, layer.bias_name)):
+            layer.tensor(module, name).add_(0.5)
         again = module.eval()(t.x.clone())
-        fresh = layer.prepare(torch.float32, t.weight, t.bias, layer.running_of(module)).eval()
-        expected = fresh(t.x.clone())
+        expected = layer.twin(module).eval()(t.x.clone())
     if not close(again, expected):
         yield make_failure(_CHECK, MISTAKES["eval_stale"].message, "eval_stale")
 
@@ -207,22 +212,6 @@ def _name_evaluation(
     return Failure(_CHECK, f"the output is off by {max_error(got, expected):.1e}")
 
 
-def _unregistered(module: nn.Module) -> list[str]:
-    """Trainable tensors that `parameters()` does not find: plain attributes, or in a list."""
-    found = []
-    known = {id(p) for p in module.parameters()}
-    for prefix, part in module.named_modules():
-        for name, value in vars(part).items():
-            if name.startswith("_") and isinstance(value, dict):
-                continue  # the registers of torch itself
-            inside = value.values() if isinstance(value, dict) else value
-            several = inside if isinstance(value, list | tuple | dict) else [value]
-            for v in several:
-                if isinstance(v, Tensor) and v.requires_grad and v.is_leaf and id(v) not in known:
-                    found.append(f"{prefix}.{name}" if prefix else name)
-    return found
-
-
 def check_saved_state(trial: Trial, failures: Sequence[Failure]) -> Iterator[Finding]:
     """A module that is saved and loaded evaluates, and goes on training, as before.
 
@@ -233,7 +222,7 @@ def check_saved_state(trial: Trial, failures: Sequence[Failure]) -> Iterator[Fin
     if not isinstance(trial.layer, ForeignModule):
         return
     yield Ran(_SAVED, 0)
-    hidden = _unregistered(trial.layer.module)
+    hidden = unregistered(trial.layer.module)
     if hidden:
         text = (
             f"{', '.join(dict.fromkeys(hidden))}: trainable, but neither parameters() nor "
@@ -246,15 +235,15 @@ def check_saved_state(trial: Trial, failures: Sequence[Failure]) -> Iterator[Fin
         return
     yield Ran(_SAVED)
     try:
-        text = _lost(trial.layer, trial.small_case)
+        mistake, text = _lost(trial.layer, trial.small_case)
     except Exception as error:  # the layer under test may fail in any way
-        text = f"raises after save and load: {type(error).__name__}: {error}"
+        mistake, text = "state_lost", f"raises after save and load: {type(error).__name__}: {error}"
     if text:
-        yield make_failure(_SAVED, text, "state_lost")
+        yield make_failure(_SAVED, text, mistake)
 
 
-def _lost(layer: ForeignModule, case: Case) -> str:
-    """What a module that is saved and loaded does otherwise; empty if nothing."""
+def _lost(layer: ForeignModule, case: Case) -> tuple[str, str]:
+    """What a module that is saved and loaded does otherwise, and its mistake; empty if nothing."""
     trained = layer.with_dtype(torch.float32).train()
     fresh = copy_module(layer.module).float()
     with torch.no_grad():
@@ -264,19 +253,44 @@ def _lost(layer: ForeignModule, case: Case) -> str:
                 layer.tensor(trained, name).add_(0.25)
         for seed in (60, 61, 62):
             trained(make_inputs(case, BATCH, seed=seed).x)
+        first = {name: tensor.clone() for name, tensor in tensors_of(fresh).items()}
         try:
             fresh.load_state_dict(trained.state_dict())
         except Exception as error:  # a module may override it in any way
-            return f"state_dict cannot be loaded: {type(error).__name__}: {error}"
+            return "state_lost", f"state_dict cannot be loaded: {type(error).__name__}: {error}"
         x = make_inputs(case, BATCH, seed=63).x
-        if not torch.equal(trained.eval()(x.clone()), fresh.eval()(x.clone())):
-            return (
-                "after save and load the module evaluates differently: running statistics that "
-                "are plain attributes, or not persistent, are lost"
-            )
+        after = trained.eval()(x.clone()), fresh.eval()(x.clone())
+        if not torch.equal(*after):
+            expected = layer.twin(trained).eval()(x)
+            mistake, text = _why_lost(trained, fresh, first, [close(y, expected) for y in after])
+            return mistake, f"after save and load the module evaluates differently: {text}"
         for module in (trained.train(), fresh.train()):
             module(x.clone())  # a cumulative average also needs the number of its batches
         y = make_inputs(case, BATCH, seed=64).x
         if not torch.equal(trained.eval()(y.clone()), fresh.eval()(y.clone())):
-            return "after save and load the running statistics go on differently: a count is lost"
-    return ""
+            text = "after save and load the running statistics go on differently: a count is lost"
+            return "state_lost", text
+    return "", ""
+
+
+def _why_lost(
+    trained: nn.Module, fresh: nn.Module, first: Mapping[str, Tensor], right: Sequence[bool]
+) -> tuple[str, str]:
+    """Which tensor is another; `right`: whether each gives what a copy with its tensors does."""
+    held, loaded, saved = tensors_of(trained), tensors_of(fresh), trained.state_dict()
+    for name in (n for n, t in held.items() if n in saved and not torch.equal(loaded[n], t)):
+        if not torch.equal(saved[name], held[name]):
+            return "state_lost", f"state_dict saves another {name}"
+        if torch.equal(loaded[name], first[name]):
+            return "state_lost", f"load_state_dict leaves {name} as it is"
+        moved = (loaded[name] - held[name]).double()
+        one = float(moved.mean())
+        by = f"adds {one:.3g} to" if close(moved, torch.full_like(moved, one)) else "changes"
+        return "load_changes", f"load_state_dict {by} {name}"
+    if all(torch.equal(loaded[n], t) for n, t in held.items() if n in loaded) and any(right):
+        return (
+            "eval_stale",
+            f"it uses what it kept from before {'loading' if right[0] else 'a step'}",
+        )
+    text = "running statistics that are plain attributes, or not persistent, are lost"
+    return "state_lost", text

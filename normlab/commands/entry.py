@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from normlab.commands.loading import CommandError, read_literals, split_name
-from normlab.commands.parser import CONVENTIONS, make_parser
-from normlab.norms import FROZEN, NORMS
+from normlab.commands.parser import make_parser
+from normlab.norms import CONVENTIONS, FROZEN, NORMS
 
 
 class _LimitReached(BaseException):

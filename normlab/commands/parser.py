@@ -8,24 +8,17 @@ import re
 from typing import NoReturn
 
 from normlab import __version__
+from normlab.norms import CONVENTIONS
 
-# flag -> allowed values, type and help; each is a choice that does not count as a mistake
-CONVENTIONS: dict[str, tuple[tuple[object, ...] | None, type, str]] = {
-    "eps": (None, float, "eps that is expected; otherwise the module's own, or torch's default"),
-    "eps_placement": (
-        ("inside", "outside", "clamp"),
-        str,
-        "eps under the root, added to the root, or as its lower bound",
-    ),
-    "divisor": (("n", "n-1"), str, "of the variance: n-1 is Bessel's correction"),
-    "weight_offset": ((0, 1), int, "1 where the factor is 1 + weight"),
-    "weight_cast": (
-        ("before", "after"),
-        str,
-        "whether the weight multiplies before or after the cast back to 16 bits",
-    ),
-    "momentum": (None, float, "weight of the new batch in the running statistics"),
-    "num_groups": (None, int, "groups of channels"),
+# convention -> type and help
+_TEXTS: dict[str, tuple[type, str]] = {
+    "eps": (float, "eps that is expected; otherwise the module's own, or torch's default"),
+    "eps_placement": (str, "eps under the root, added to the root, or as its lower bound"),
+    "divisor": (str, "of the variance: n-1 is Bessel's correction"),
+    "weight_offset": (int, "1 where the factor is 1 + weight"),
+    "weight_cast": (str, "whether the weight multiplies before or after the cast back to 16 bits"),
+    "momentum": (float, "weight of the new batch in the running statistics"),
+    "num_groups": (int, "groups of channels"),
 }
 
 
@@ -173,8 +166,8 @@ def _add_check(check: argparse.ArgumentParser, families: tuple[str, ...]) -> Non
     )
     group.add_argument("--double-backward", action="store_true", help="also differentiate twice")
     group = check.add_argument_group("conventions, which do not count as mistakes")
-    for name, (allowed, kind, text) in CONVENTIONS.items():
-        flag = "--" + name.replace("_", "-")
+    for name, allowed in CONVENTIONS.items():
+        flag, (kind, text) = "--" + name.replace("_", "-"), _TEXTS[name]
         group.add_argument(flag, type=kind, choices=allowed, help=text)
 
 

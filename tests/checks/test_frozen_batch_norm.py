@@ -128,7 +128,7 @@ WRONG = {
     "batch norm": (lambda: nn.BatchNorm2d(6, affine=False), None, "statistics of the batch"),
     "parameters": (Trained, {"not_frozen"}, "weight, bias: a parameter, which an optimizer"),
     "all parameters": (TrainedStatistics, {"not_frozen"}, "running_var: a parameter"),
-    "not loaded": (NotLoaded, {"state_lost"}, "evaluates differently"),
+    "not loaded": (NotLoaded, {"state_lost"}, "load_state_dict leaves running_mean as it is"),
     "not saved": (NotSaved, {"state_lost"}, "evaluates differently"),
 }
 

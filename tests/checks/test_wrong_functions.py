@@ -80,6 +80,13 @@ def standard(rows):
     return rows.std(0, correction=0)
 
 
+def padded(rows, eps):
+    """A block of a power of two, of whose padding the mean is subtracted, too."""
+    n = len(rows)
+    block = F.pad(rows, (0, 0, 0, 2 ** (n - 1).bit_length() - n)) - rows.mean(0)
+    return block[:n] / (block.square().sum(0) / n + eps).sqrt()
+
+
 COLUMNS = {  # on the columns of a matrix (entries, things): name of the mistake, words, change
     "plus": ("eps_outside", "outside", lambda r, e: (r - r.mean(0)) / (standard(r) + e)),
     "max": (
@@ -87,6 +94,17 @@ COLUMNS = {  # on the columns of a matrix (entries, things): name of the mistake
         "clamp",
         lambda r, e: (r - r.mean(0)) / torch.maximum(standard(r), torch.tensor(e**0.5)),
     ),
+    "eps twice": (
+        "eps_twice",
+        "added twice, under the root and to it",
+        lambda r, e: (r - r.mean(0)) / ((r.var(0, correction=0) + e).sqrt() + e),
+    ),
+    "halved": (
+        "other_eps",
+        "eps is 4e-05, expected 1e-05: as where x is multiplied by 0.5",
+        lambda r, e: (r - r.mean(0)) / 2 / ((r / 2).var(0, correction=0) + e).sqrt(),
+    ),
+    "padded": ("padding_in_variance", "padding of a row to a power of two", padded),
     "torch std": (
         "bessel",
         "Bessel",
@@ -175,7 +193,15 @@ def over_tokens(change):
 
 
 # what the suite's own wrong norms show of every family is asked of layer norm alone
-RARE = ("plus", "two at once", "squares not centered", "variance", "centered only")
+RARE = (
+    "plus",
+    "eps twice",
+    "padded",
+    "two at once",
+    "squares not centered",
+    "variance",
+    "centered only",
+)
 BUILDERS = {
     "layer_norm": over_tokens,
     "batch_norm": by_rows,
@@ -336,3 +362,17 @@ def test_families_taken_for_each_other_are_named():
         like="batch_norm",
     )
     assert {f.mistake for f in report.failures} == {"wrong_axis"}, str(report)
+
+
+def groups_of_memory(x, num_groups, weight=None, bias=None, eps=1e-5):
+    last = x.movedim(1, -1)
+    y = F.group_norm(last.reshape(len(x), num_groups, -1).float(), num_groups, eps=eps)
+    y = y.reshape(last.shape)
+    y = y if weight is None else y * weight
+    return (y if bias is None else y + bias).movedim(-1, 1).to(x.dtype)
+
+
+def test_groups_of_memory_are_named():
+    report = check_layer(groups_of_memory, like="group_norm")
+    assert {f.mistake for f in report.failures} == {"wrong_grouping"}, str(report)
+    assert "parts of the memory of an input with channels last" in str(report)

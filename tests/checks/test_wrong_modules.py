@@ -215,6 +215,40 @@ class KeepsFold(Running):
         return self.fold
 
 
+class FirstReplaces(Running):
+    def __init__(self, size):
+        super().__init__(size)
+        self.register_buffer("num_batches_tracked", torch.tensor(0))
+
+    def record(self, mean, var, n):
+        self.momentum = 0.2 if self.num_batches_tracked else 1.0
+        super().record(mean, var, n)
+        self.momentum = 0.2
+        self.num_batches_tracked += 1
+
+
+class Cumulative(FirstReplaces):
+    def record(self, mean, var, n):
+        self.num_batches_tracked += 1
+        self.momentum = 1 / float(self.num_batches_tracked)
+        Running.record(self, mean, var, n)
+        self.momentum = 0.2
+
+
+class KeepsStatisticsOfTraining(Running):
+    """Loading does not reach what evaluation uses after a step."""
+
+    kept = None
+
+    def choose(self, x):
+        if not self.training:
+            return self.kept or (self.moving_mean, self.moving_variance)
+        mean, var, n = self.batch(x)
+        self.kept = self.moving_mean.clone(), self.moving_variance.clone()
+        self.record(mean, var, n)
+        return mean, var
+
+
 @pytest.mark.parametrize("shape", [(6, 5), (3, 5, 4, 2), (8, 5, 32, 32)], ids=str)
 @pytest.mark.parametrize(
     ("make", "mistakes"),
@@ -236,6 +270,9 @@ class KeepsFold(Running):
         (Frozen, {"not_updated"}),
         (RecordsEps, {"running_var_with_eps"}),
         (KeepsFold, {"eval_stale"}),
+        (KeepsStatisticsOfTraining, {"eval_stale"}),
+        (FirstReplaces, {"first_replaces"}),
+        (Cumulative, {"cumulative"}),
     ],
 )
 def test_wrong_running_statistics_are_named(make, mistakes, shape):
@@ -308,6 +345,45 @@ class LostWeight(nn.LayerNorm):
         state = super().state_dict(*args, **kwargs)
         state["bias"] = torch.zeros_like(state["bias"])
         return state
+
+
+class AddsOne(nn.LayerNorm):
+    """For files that keep the weight less 1, which it does not save itself."""
+
+    def _load_from_state_dict(self, state, prefix, *rest):
+        state[prefix + "weight"] = state[prefix + "weight"] + 1
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+class DoublesBias(nn.LayerNorm):
+    def _load_from_state_dict(self, state, prefix, *rest):
+        state[prefix + "bias"] = state[prefix + "bias"] * torch.arange(6)
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+class KeepsFactor(nn.RMSNorm):
+    """What multiplies in evaluation is computed once."""
+
+    factor = None
+
+    def forward(self, x):
+        if self.training:
+            return super().forward(x)
+        if self.factor is None:
+            self.factor = 1.0 * self.weight
+        return F.rms_norm(x, self.normalized_shape, self.factor, self.eps)
+
+
+class KeepsFactorOfTraining(nn.RMSNorm):
+    """Evaluation takes the factor of the first call in training, if there was one."""
+
+    factor = None
+
+    def forward(self, x):
+        if self.training and self.factor is None:
+            self.factor = self.weight.detach().clone()
+        weight = self.weight if self.training or self.factor is None else self.factor
+        return F.rms_norm(x, self.normalized_shape, weight, self.eps)
 
 
 class OtherInEvaluation(nn.RMSNorm):
@@ -406,6 +482,10 @@ class HalfAlways(nn.LayerNorm):
         (lambda: InList(6), "layer_norm", "unregistered", "neither parameters"),
         (lambda: PlainTensor(6), "layer_norm", "unregistered", "weight"),
         (lambda: LostWeight(6), "layer_norm", "state_lost", "after save and load"),
+        (lambda: AddsOne(6), "layer_norm", "load_changes", "load_state_dict adds 1 to weight"),
+        (lambda: DoublesBias(6), "layer_norm", "load_changes", "load_state_dict changes bias"),
+        (lambda: KeepsFactor(6), "rms_norm", "eval_stale", "kept from before that step"),
+        (lambda: KeepsFactorOfTraining(6), "rms_norm", "eval_stale", "from before that step"),
         (lambda: OtherInEvaluation(6), "rms_norm", "eval_differs", "evaluation"),
         (lambda: IgnoresEps(6, eps=1e-3), "layer_norm", "other_eps", "expected 0.001"),
         (lambda: WritesIntoInput(6), "rms_norm", "in_place", "in-place"),

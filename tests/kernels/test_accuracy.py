@@ -133,6 +133,21 @@ def test_bfloat16_keeps_what_is_not_a_number() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_beside_an_infinite_entry_rms_norm_is_that_of_the_layer(dtype: torch.dtype) -> None:
+    inf, nan = float("inf"), float("nan")
+    rows = [1.0, -2.0, inf, 0.0], [1.0, -inf, inf, 3.0], [1e20, 1.0, 2.0, 3.0], [1.0, nan, inf, 3.0]
+    x = torch.tensor([*rows, [1.0, 2.0, 3.0, 4.0]]).to(dtype)
+    weight = torch.tensor([1.5, -2.0, 3.0, 0.5]).to(dtype)
+    expected = layers.rms_norm(x, (4,), weight)
+    assert expected.isnan().sum() == 7  # each of the first two rows keeps what is finite
+    for y in (
+        kernels.rms_norm(x, (4,), weight),
+        kernels.add_rms_norm(x, torch.zeros_like(x), (4,), weight)[0],
+    ):
+        torch.testing.assert_close(y, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("call", [batch(6, 33, 9, 5), group(3, 5, 12, 9, 5)], ids=str)
 @pytest.mark.parametrize("mean", [0.0, 30.0])
 def test_channels_last_without_a_copy(call: Call, dtype: torch.dtype, mean: float) -> None:

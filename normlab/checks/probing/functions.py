@@ -82,6 +82,7 @@ class ForeignFunction:
         self.function = function
         self.like = like
         self.expected_eps = eps
+        self.compiled = hasattr(function, "_torchdynamo_orig_callable")
         self.needs_running = False
         self._order = tuple(order or NORMS[like].roles)
         self._parameters = _signature(function)
@@ -94,7 +95,7 @@ class ForeignFunction:
         known = self.known = self._order if self._roles is None else tuple(self._roles)
         self.has_running = "running_mean" in known and "running_var" in known
         self.has_training = "training" in known
-        self.has_momentum = "momentum" in known
+        self.declared_momentum = 0.3 if "momentum" in known else 0.1
         self.takes_eps = "eps" in known and self._parameters is not None
         self.cases = [
             dataclasses.replace(
@@ -129,6 +130,12 @@ class ForeignFunction:
                 annotation = "" if p.annotation is p.empty else str(p.annotation)
                 return p.default is None or "None" in annotation or "Optional" in annotation
         return False
+
+    def resized(self, case: norms.Case, axis: int, size: int) -> norms.Case:
+        """The case with another size along an axis, which the parameters follow."""
+        shape = (*case.shape[:axis], size, *case.shape[axis + 1 :])
+        parameters = NORMS[self.like].parameter_shape(shape, case.normalized_ndim)
+        return dataclasses.replace(case, shape=shape, parameter_shape=parameters)
 
     def __call__(
         self,

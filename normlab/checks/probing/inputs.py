@@ -195,7 +195,7 @@ class Declared:
         first = next((name for name, value in given.items() if value is not None), None)
         if first is None:
             return None
-        if not NORMS[like].trailing:
+        if like not in NORMS or not NORMS[like].trailing:
             fits = ", ".join(name for name, norm in NORMS.items() if norm.trailing)
             raise ValueError(f"{first}: the axes of {like} are its own; it is said of {fits}")
         if shape is None:

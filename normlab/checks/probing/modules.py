@@ -34,6 +34,7 @@ class ForeignModule:
 
     def __init__(self, module: nn.Module, like: str, cases: Sequence[norms.Case] = ()):
         self.attached = [n for n, t in tensors_of(module).items() if t.grad_fn is not None]
+        self.compiled = hasattr(module, "_orig_mod")
         self.module = unparametrize(copy_module(module).cpu(), NORMS[like].has_running)
         for p in self.module.parameters():  # a frozen parameter is no wrong norm
             p.requires_grad_()
@@ -104,6 +105,15 @@ class ForeignModule:
         parameters = dict(self.module.named_parameters())
         named = {"dweight": self.weight_name, "dbias": self.bias_name}
         return {key for key, name in named.items() if name and name not in parameters}
+
+    @property
+    def declared_momentum(self) -> float | None:
+        """Weight of the new batch; None for the average of all."""
+        for part in (part for part in self.module.modules() if hasattr(part, "momentum")):
+            if part.momentum is None:  # torch's instance norms take it as 0, not as an average
+                return None if NORMS[self.like].over_batch else 0.0
+            return float(part.momentum)  # type: ignore[arg-type]
+        return 0.1
 
     def _find_parameters(self, layer: ForeignLayer) -> None:
         """Tell weight and bias by their effect, where a name is unusual."""
@@ -189,6 +199,33 @@ class ForeignModule:
             return None
         tensors = tensors_of(module)
         return tensors[self.mean_name].flatten(), tensors[self.var_name].flatten()
+
+    def resized(self, case: norms.Case, axis: int, size: int) -> norms.Case:
+        """The case with another size along an axis, for the parameters that it has."""
+        return dataclasses.replace(case, shape=(*case.shape[:axis], size, *case.shape[axis + 1 :]))
+
+    def twin(self, module: nn.Module) -> nn.Module:
+        """A copy that was never called, with the tensors of one that was."""
+        twin, tensors = self.with_dtype(torch.float32), tensors_of(module)
+        for name, tensor in tensors_of(twin).items():
+            if name in tensors:
+                tensor.copy_(tensors[name])
+        return twin
+
+    def fix_running(self) -> tuple[Tensor, Tensor]:
+        """Fill running mean and variance with numbers that 16 bits have, and give these.
+
+        Raises:
+            ValueError: it holds none.
+        """
+        if self.mean_name is None or self.var_name is None:
+            raise ValueError("layer: no running mean and variance were found among its buffers")
+        channels = torch.arange(self.cases[0].parameter_shape[0]).double()
+        fixed = (channels % 5 - 2) / 4, 2 ** (channels % 3 - 6)
+        for name, values in zip((self.mean_name, self.var_name), fixed, strict=True):
+            tensor = self.tensor(self.module, name)
+            tensor.copy_(values.reshape(tensor.shape))
+        return fixed
 
     def __call__(
         self,

@@ -28,6 +28,22 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     return found
 
 
+def unregistered(module: nn.Module) -> list[str]:
+    """Trainable tensors that `parameters()` does not find: plain attributes, or in a list."""
+    found = []
+    known = {id(p) for p in module.parameters()}
+    for prefix, part in module.named_modules():
+        for name, value in vars(part).items():
+            if name.startswith("_") and isinstance(value, dict):
+                continue  # the registers of torch itself
+            inside = value.values() if isinstance(value, dict) else value
+            several = inside if isinstance(value, list | tuple | dict) else [value]
+            for v in several:
+                if isinstance(v, Tensor) and v.requires_grad and v.is_leaf and id(v) not in known:
+                    found.append(f"{prefix}.{name}" if prefix else name)
+    return found
+
+
 def check_has_forward(argument: str, module: nn.Module) -> None:
     """Refuse a module that has nothing to call.
 

@@ -72,7 +72,7 @@ def add_rms_norm(
             squares += total(s)
         exact = 1.0 / math.sqrt(squares / n + eps)
         rstd = np.float32(exact)
-        r, d = spread(rstd), spread(np.float32((exact - rstd) / rstd))
+        r, d = spread(rstd), spread(np.float32((exact - rstd) / rstd if rstd else 0.0))
         for i, k in vectors(n):
             fetch(kind, x, at + n + i)
             fetch(kind, residual, at + n + i)

@@ -152,7 +152,8 @@ def rms_norm(kind, x, y, stats, rows, w, b, first, last, n, eps, streaming):
         exact = 1.0 / math.sqrt(squares / n + eps)
         rstd = np.float32(exact)
         r = spread(rstd)
-        d = spread(np.float32((exact - rstd) / rstd))  # what its rounding missed, relative
+        # what its rounding missed, relative; with an infinite entry rstd is 0
+        d = spread(np.float32((exact - rstd) / rstd if rstd else 0.0))
         for i, k in vectors(n):
             fetch(kind, x, at + n + i)
             weight = load(F32, w, i, k)
