@@ -7,7 +7,6 @@ from typing import Literal, get_args
 import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy
 
 from normlab.book.experiments.data.batches import shuffled_batches
 from normlab.book.experiments.data.digits import load_digits_split
@@ -44,17 +43,6 @@ def _black_and_white(seed: int) -> tuple[Tensor, Tensor]:
     """Training and test digits of one split, pixels 0 or 1."""
     data = load_digits_split(seed)
     return (data.x_train > 0.5).float(), (data.x_test > 0.5).float()
-
-
-def pixelwise_level(seed: int) -> float:
-    """Negative log-probability of a test digit, for a model that knows each pixel's frequency.
-
-    Conventions:
-        mean over the test digits, in nats; no frequency is taken below a thousandth.
-    """
-    x, tested = _black_and_white(seed)
-    frequency = x.mean(0).clamp(1e-3, 1 - 1e-3)
-    return binary_cross_entropy(frequency.expand_as(tested), tested).item() * tested.shape[1]
 
 
 @experiment(

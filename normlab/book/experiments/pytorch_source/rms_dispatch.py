@@ -62,18 +62,3 @@ def rms_dispatch(dtype: StoredDtype, weight_dtype: StoredDtype) -> dict[str, Any
         "equals_composition": torch.equal(y, compose(x, weight, 1e-5)),
         "output_dtype": str(y.dtype).removeprefix("torch."),
     }
-
-
-def has_fused_kernel(key: str) -> bool:
-    """Whether this build of torch has `_fused_rms_norm` for a dispatch key, such as "CPU"."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key("aten::_fused_rms_norm", key))
-
-
-def fused_backward_error() -> str:
-    """Name of the exception that `_fused_rms_norm_backward` raises on CPU tensors, or ""."""
-    x, rstd, weight = torch.ones(2, 4), torch.ones(2, 1), torch.ones(4)
-    try:
-        torch.ops.aten._fused_rms_norm_backward(x, x, (4,), rstd, weight, [True, True])
-    except (RuntimeError, NotImplementedError) as error:
-        return type(error).__name__
-    return ""
