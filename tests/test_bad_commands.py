@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email
+import importlib.metadata
 import json
 import re
 import shlex
@@ -390,6 +392,26 @@ assert not {"torch", "rich"} & set(sys.modules)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("usage: normlab") == 4
+
+
+def test_a_released_package_knows_where_the_book_is(capsys, monkeypatch):
+    line = ["doctor", "torch.nn:BatchNorm1d", "--init", "6", "--shape", "1,6,3"]
+    monkeypatch.delenv("NORMLAB_BOOK", raising=False)
+    assert main(line) == 1
+    assert "(see book/debugging_causes.ipynb, section debugging-batch-of-one)" in (
+        capsys.readouterr().out
+    )
+    released = email.message_from_string(
+        "Project-URL: Issues, https://example.org/issues\n"
+        "Project-URL: Documentation, https://a.github.io/b\n"
+    )
+    monkeypatch.setattr(importlib.metadata, "metadata", lambda name: released)
+    assert main(line) == 1
+    page = "book/debugging_causes.html#debugging-batch-of-one"
+    assert f"(see https://a.github.io/b/{page})" in capsys.readouterr().out
+    monkeypatch.setenv("NORMLAB_BOOK", "file:///home/me/book/")
+    assert main(line) == 1
+    assert f"(see file:///home/me/{page})" in capsys.readouterr().out
 
 
 def test_a_terminal_gets_tables_and_links(file, capsys, monkeypatch):

@@ -96,8 +96,11 @@ def test_a_pin_that_is_too_new_is_seen(tmp_path: Path) -> None:
 METADATA = "from setuptools import build_meta; build_meta.prepare_metadata_for_build_wheel('.')"
 
 
-@pytest.mark.parametrize("repository", ["", "https://example.org/a/b"])
-def test_the_package_links_to_its_repository(tmp_path: Path, repository: str) -> None:
+@pytest.mark.parametrize(
+    ("repository", "count"),
+    [("", 0), ("https://example.org/a/b", 3), ("https://github.com/Owner/name", 4)],
+)
+def test_the_package_links_to_its_repository(tmp_path: Path, repository: str, count: int) -> None:
     pytest.importorskip("setuptools", minversion="77", reason="what builds is too old")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "normlab/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -108,5 +111,11 @@ def test_the_package_links_to_its_repository(tmp_path: Path, repository: str) ->
     text = metadata.read_text(encoding="utf-8")
     links = re.findall(r"^Project-URL: (.*)$", text, re.MULTILINE)
     assert f"Version: {normlab.__version__}" in text
-    assert len(links) == (3 if repository else 0)
+    assert len(links) == count
+    assert ("Documentation, https://owner.github.io/name" in links) == (count == 4)
+    # an index shows the README beside none of its files
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(targets) > 8
+    assert {target.startswith(f"{repository}/") for target in targets} == {bool(repository)}
+    assert ("--depth 1 ADDRESS" in text) == (not repository)
     assert not links or f"Changelog, {repository}/blob/HEAD/CHANGELOG.md" in links

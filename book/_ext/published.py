@@ -1,9 +1,10 @@
 """What a published copy has beyond a local one, all from one setting.
 
 The environment variable BOOK_REPOSITORY, such as https://github.com/OWNER/NAME, adds buttons for
-Colab and Binder to the pages made from notebooks, the lines to run first on Colab, a link to the
-repository, a sitemap, and addresses in what other sites show of a page. Without it, no page names
-an address. The pages are taken to be those of GitHub Pages, unless _config.yml sets html.baseurl.
+Colab and Binder to the pages made from notebooks, the lines to run first on Colab, the address in
+the lines that install the package from its repository, a link to it, a sitemap, and addresses in
+what other sites show of a page. Without it, no page names an address. The pages are taken to be
+those of GitHub Pages, unless _config.yml sets html.baseurl.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ ADDRESS = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
 IMAGE = "book/_static/which-cells-share-a-mean.png"
 ADDRESS_TAG = re.compile(r'<meta property="og:(?:url|image)"[^>]*>\n?')
 
+# What a page without the setting says in place of the repository's address.
+PLACEHOLDER = "https://github.com/OWNER/NAME"
 # A line of a page that stays a comment while the setting is empty.
 COLAB = "% how to run on Colab"
 COLAB_LINES = """On Colab, put these three lines into a cell above the first one, and run it:
@@ -68,9 +71,10 @@ def read_setting(app: Sphinx, config: Config) -> None:
 
 
 def add_colab_lines(app: Sphinx, docname: str, source: list[str]) -> None:
-    if COLAB in source[0] and app.config.book_repository:
+    if app.config.book_repository:
         lines = COLAB_LINES.format(repository=app.config.book_repository)
         source[0] = source[0].replace(COLAB, lines)
+        source[0] = source[0].replace(PLACEHOLDER, app.config.book_repository)
 
 
 def drop_empty_addresses(

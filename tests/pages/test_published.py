@@ -71,6 +71,17 @@ def test_another_address_is_refused(published, monkeypatch, repository):
         read(published, monkeypatch, repository)
 
 
+def test_a_page_names_the_repository_from_which_it_tells_to_install(published):
+    page = (ROOT / "book" / "use_it.md").read_text(encoding="utf-8")
+    assert page.count("git+https://github.com/OWNER/NAME@TAG") == 2
+    for repository in ("", "https://github.com/a/b"):
+        source = [page]
+        app = SimpleNamespace(config=SimpleNamespace(book_repository=repository))
+        published.add_colab_lines(app, "book/use_it", source)
+        assert ("OWNER/NAME" in source[0]) == (not repository)
+        assert source[0].count("git+https://github.com/a/b@TAG") == (2 if repository else 0)
+
+
 def test_lines_for_colab_replace_a_comment(published):
     page = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
     assert page.count(published.COLAB) == 1

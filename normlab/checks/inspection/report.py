@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
 from typing import Any, Literal
 
 from normlab import norms
 from normlab.checks.fingerprint import Fingerprint
 
 Severity = Literal["error", "warning", "note"]
+
+
+def _find_book() -> str:
+    """What NORMLAB_BOOK says, else where the book was published when the package was released."""
+    released = ""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for link in metadata.metadata("normlab").get_all("Project-URL", ()):
+            if link.startswith("Documentation, "):
+                released = f"{link.removeprefix('Documentation, ')}/book"
+    return os.environ.get("NORMLAB_BOOK", released).rstrip("/")
 
 
 @dataclass(frozen=True)
@@ -38,9 +50,9 @@ class Finding:
 
     @property
     def explained(self) -> str:
-        """Where the book explains it: an address, if NORMLAB_BOOK says where the book is."""
+        """Where the book explains it: an address, where that of the book is known."""
         chapter, _, target = self.page.partition("#")
-        book = os.environ.get("NORMLAB_BOOK", "").rstrip("/")
+        book = _find_book()
         local = f"book/{chapter}.ipynb, section {target}"
         return f"{book}/{chapter}.html#{target}" if book else local
 
