@@ -16,7 +16,6 @@ from typing import Any, Literal
 import numpy as np
 
 __all__ = [
-    "CONVENTIONS",
     "NORMS",
     "Case",
     "Norm",

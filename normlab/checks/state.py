@@ -287,10 +287,9 @@ def _why_lost(
         one = float(moved.mean())
         by = f"adds {one:.3g} to" if close(moved, torch.full_like(moved, one)) else "changes"
         return "load_changes", f"load_state_dict {by} {name}"
-    if all(torch.equal(loaded[n], t) for n, t in held.items() if n in loaded) and any(right):
-        return (
-            "eval_stale",
-            f"it uses what it kept from before {'loading' if right[0] else 'a step'}",
-        )
+    same = all(torch.equal(loaded[n], t) for n, t in held.items() if n in loaded)
+    when = "loading" if right[0] else "a step"
+    if any(right) and (same or not right[0]):
+        return "eval_stale", f"it uses what it kept from before {when}"
     text = "running statistics that are plain attributes, or not persistent, are lost"
     return "state_lost", text

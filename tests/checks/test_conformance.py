@@ -170,75 +170,6 @@ def test_a_function_that_cannot_be_differentiated_twice_fails_only_when_asked():
     assert [f.mistake for f in report.failures] == ["once"]
 
 
-class Wrong(nn.Module):
-    """Base of the wrong modules: a right BatchNorm1d whose parts can be replaced."""
-
-    def __init__(self, size):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.bias = nn.Parameter(torch.zeros(size))
-        self.register_buffer("running_mean", torch.zeros(size))
-        self.register_buffer("running_var", torch.ones(size))
-
-    def update(self, mean, var, n):
-        with torch.no_grad():
-            self.running_mean.lerp_(mean, 0.1)
-            self.running_var.lerp_(var * n / (n - 1), 0.1)
-
-    def forward(self, x):
-        h = x.float()
-        if self.training:
-            mean = h.mean(0)
-            var = (h - mean).square().mean(0)
-            self.update(mean, var, len(h))
-        else:
-            mean, var = self.running_mean, self.running_var
-        y = (h - mean) * torch.rsqrt(var + 1e-5) * self.weight + self.bias
-        return y.to(x.dtype)
-
-
-class StateLost(Wrong):
-    def __init__(self, size):
-        super().__init__(size)
-        del self.running_mean, self.running_var
-        self.running_mean, self.running_var = torch.zeros(size), torch.ones(size)
-
-
-class InGraph(Wrong):
-    def update(self, mean, var, n):
-        self.running_mean = 0.9 * self.running_mean + 0.1 * mean
-        self.running_var = 0.9 * self.running_var + 0.1 * var * n / (n - 1)
-
-
-class EvalUpdates(Wrong):
-    def forward(self, x):
-        y = super().forward(x)
-        if not self.training:
-            with torch.no_grad():
-                self.running_mean.lerp_(x.mean(0), 0.1)
-        return y
-
-
-class NeverUpdated(Wrong):
-    def update(self, mean, var, n):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("make", "mistake"),
-    [
-        (StateLost, "state_lost"),
-        (InGraph, "running_in_graph"),
-        (EvalUpdates, "eval_updates"),
-        (NeverUpdated, "not_updated"),
-    ],
-)
-def test_wrong_state_is_named(make, mistake):
-    assert check_layer(Wrong(6), like="batch_norm", shape=(5, 6)).passed
-    report = check_layer(make(6), like="batch_norm", shape=(5, 6))
-    assert mistake in {f.mistake for f in report.failures}, str(report)
-
-
 def layer_norm_with(change):
     """A right layer_norm function with one change: (x_hat, x, weight, bias) -> y."""
 
@@ -257,22 +188,13 @@ def plain(x_hat, x, weight, bias):
     return (y if bias is None else y + bias).to(x.dtype)
 
 
-@pytest.mark.parametrize(
-    ("change", "mistake"),
-    [
-        (lambda h, x, w, b: plain(h, x, None if w is None else 1 + w, b), "weight_offset"),
-        (
-            lambda h, x, w, b: plain(h, x, w, None if b is None or w is None else b * w),
-            "bias_first",
-        ),
-        (lambda h, x, w, b: plain(h, x.float(), w, b), "output_dtype"),
-        (lambda h, x, w, b: plain(h, x, None if w is None else w.detach(), b), "no_dweight"),
-    ],
-)
-def test_other_mistakes_are_named(change, mistake):
+def test_a_weight_without_a_gradient_is_named():
+    def detached(x_hat, x, weight, bias):
+        return plain(x_hat, x, None if weight is None else weight.detach(), bias)
+
     assert check_layer(layer_norm_with(plain), like="layer_norm").passed
-    report = check_layer(layer_norm_with(change), like="layer_norm")
-    assert mistake in {f.mistake for f in report.failures}, str(report)
+    report = check_layer(layer_norm_with(detached), like="layer_norm")
+    assert "no_dweight" in {f.mistake for f in report.failures}, str(report)
 
 
 def test_a_function_that_needs_its_parameters_passes_with_a_note():
@@ -285,17 +207,6 @@ def test_a_function_that_needs_its_parameters_passes_with_a_note():
     report = check_layer(strict, like="layer_norm")
     assert report.passed, str(report)
     assert "None" in "".join(report.notes)
-
-
-def test_in_place_damage_is_named():
-    class Damaging(nn.LayerNorm):
-        def forward(self, x):
-            y = super().forward(x)
-            x.data.zero_()
-            return y
-
-    report = check_layer(Damaging(6), like="layer_norm")
-    assert "in_place" in {f.mistake for f in report.failures}, str(report)
 
 
 def test_half_precision_statistics_are_named():

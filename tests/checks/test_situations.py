@@ -181,7 +181,7 @@ WRONG = {
     "frozen input": ("frozen parameters", "where the input needs no gradient"),
     Counting: ("used again", "after 12 more calls"),
     OneBuffer: ("used again", "into the output of the first"),
-    FirstStatistics: ("used again", "at a second call"),
+    FirstStatistics: ("evaluation", "still uses what it kept from before that step"),
     Double: ("float64 input", "the output is off"),
     AbsoluteWeight: ("weight of either sign", "the output is off"),
     Rows: ("large input", "the output is off"),
