@@ -5,8 +5,10 @@ from importlib.util import find_spec
 
 # Modules of the extra `experiments`. Every notebook needs them, and says so at its first import;
 # the benchmarks run on a machine that has nothing but torch, too.
-NEEDED = ("fontTools", "joblib", "matplotlib", "pandas", "PIL", "pydantic", "sklearn")
-NEEDED += ("threadpoolctl", "tqdm", "tyro")
+NEEDED = (
+    *("fontTools", "joblib", "matplotlib", "pandas", "PIL", "pydantic", "sklearn"),
+    *("threadpoolctl", "tqdm", "tyro"),
+)
 _missing = [name for name in NEEDED if find_spec(name) is None]
 if _missing and "ipykernel" in sys.modules:
     raise ImportError(
