@@ -132,18 +132,6 @@ def test_the_gradient_of_a_layer_is_that_of_differences(name, case):
     assert torch.autograd.gradcheck(call, [tensors[key].requires_grad_() for key in learned])
 
 
-@pytest.mark.parametrize(
-    ("name", "case"),
-    [c for c in SMALL if c[0] in OF_TORCH and c[1].normalized_ndim == 1],
-    ids=str,
-)
-def test_the_gradient_is_that_of_autograd_and_of_differences(name, case):
-    values = make_values(name, case)
-    given = {key: values[key] for key in ("x", "dy", "weight", "bias")}
-    groups = case.num_groups if NORMS[name].grouped else None
-    assert disagreeing(name, **given, num_groups=groups) == set()
-
-
 @pytest.mark.parametrize("name", [name for name in NORMS if name not in OF_TORCH])
 def test_a_wrong_plain_gradient_is_noticed(name, monkeypatch):
     right = getattr(plain, f"{name}_backward")

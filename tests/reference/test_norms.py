@@ -67,6 +67,17 @@ def test_without_parameters(name, shape, fixed):
     assert y.shape == grads.dx.shape == shape
 
 
+@pytest.mark.parametrize(("name", "shape", "fixed"), [c for c in CASES if np.prod(c[1]) < 250])
+@pytest.mark.parametrize("seed", range(3))
+def test_four_ways_to_one_gradient(name, shape, fixed, seed):
+    if len(fixed.get("normalized_shape", (1,))) > 1:
+        pytest.skip("the comparison normalizes the last axis")
+    rng = np.random.default_rng(seed)
+    x, dy = rng.normal(size=shape), rng.normal(size=shape)
+    given = parameters(name, shape, fixed, rng)
+    assert disagreeing(name, x, dy, **given, num_groups=fixed.get("num_groups")) == set()
+
+
 def test_the_comparison_sees_a_wrong_closed_form(monkeypatch):
     """A closed form without the projection term is told from autograd and from differences."""
     rng = np.random.default_rng(0)
