@@ -22,6 +22,8 @@ COPIED = (
     "_toc.yml",
     "pyproject.toml",
     "normlab",
+    "tests/backwards.py",
+    "tests/conftest.py",
     "tests/test_every_norm.py",
     "tests/test_every_norm_is_complete.py",
     "tests/checks/test_mutants.py",

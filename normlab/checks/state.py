@@ -253,7 +253,7 @@ def _lost(layer: ForeignModule, case: Case) -> tuple[str, str]:
                 layer.tensor(trained, name).add_(0.25)
         for seed in (60, 61, 62):
             trained(make_inputs(case, BATCH, seed=seed).x)
-        first = {name: tensor.clone() for name, tensor in tensors_of(fresh).items()}
+        first = tensors_of(copy_module(fresh))
         try:
             fresh.load_state_dict(trained.state_dict())
         except Exception as error:  # a module may override it in any way

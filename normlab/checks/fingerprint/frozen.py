@@ -23,6 +23,8 @@ _PLACES = [("inside", 2**0.5), ("outside", 2.0), ("clamp", 1.0)]
 def read_frozen(found: Evidence) -> bool:
     """Fill the report of such a layer, whose variance is moved to see eps, and then its mean."""
     report, layer = found.report, found.probe.fresh()
+    if not layer.modules:
+        return False  # a function has no buffers
     tensors = {n: t for n, t in tensors_of(layer.modules[0]).items() if t.numel() > 1}
     names = [name or "" for name in find_running_names(list(tensors))]
     if not (found.probe.copies and set(names) <= tensors.keys()):
