@@ -9,10 +9,11 @@ NEEDED = (
     *("fontTools", "joblib", "matplotlib", "pandas", "PIL", "pydantic", "sklearn"),
     *("threadpoolctl", "tqdm", "tyro"),
 )
-_missing = [name for name in NEEDED if find_spec(name) is None]
-if _missing and "ipykernel" in sys.modules:
-    raise ImportError(
-        f"{', '.join(_missing)} cannot be imported, and the notebooks need it. In the folder of "
-        'the repository, run pip install ".[experiments]"',
-        name=_missing[0],
-    )
+if "ipykernel" in sys.modules:
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"{', '.join(missing)} cannot be imported, and the notebooks need it. In the folder of "
+            'the repository, run pip install ".[experiments]"',
+            name=missing[0],
+        )
