@@ -1,9 +1,10 @@
 """The ladder of layer norm, step by step: `python -m normlab.book.bench.ladder FILE` records it.
 
 Each step computes forward and backward of the same tensors in every round, beside torch, torch
-again and a copy, as in :mod:`normlab.book.bench`. What autograd and the call cost is not in the
-times of the steps. Bfloat16 has one case more: the last step, compiled for a processor that rounds
-by integers.
+again, the composition and a copy, as in :mod:`normlab.book.bench`. What autograd and the call cost
+is not in the times of the steps; it is in those of "called". Some cases are compiled for another
+processor: one with vectors half as wide, as torch's own build has them, and one that rounds to
+bfloat16 by integers.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from normlab import layers
 from normlab.book.bench.cases import EPS, Case
 from normlab.book.bench.reporting import describe_machine, with_kept_memory, write_record
 from normlab.book.bench.timing import CONTROL, control_error, measure, paired_ratio
 from normlab.book.kernel_ladder import loops as ladder
+from normlab.kernels import numba_loops
 from normlab.kernels.vectorized.blocks import KINDS, count_blocks
 from normlab.kernels.vectorized.vectors import cpu_features
 
@@ -34,6 +37,7 @@ CACHED = (64, 768)  # four tensors of 196 KB in float32: the second cache of a c
 REPEATED = 100
 SHAPES = ((4096, 768), (8192, 1024), (2048, 4096))
 INTEGERS = "bfloat16, rounded by integers"
+NARROW = ("float32, AVX2", "bfloat16, AVX2")
 
 
 class Step(NamedTuple):
@@ -159,8 +163,8 @@ def _copy(rows: Rows, *, streaming: bool) -> None:
     ladder.copy(kind, x, dy, dx, size)
 
 
-def _by_torch(rows: Rows) -> object:
-    norm = Case("layer_norm", "float32", tuple(rows.x.shape)).bound(F)
+def _by(module: Any, rows: Rows) -> object:
+    norm = Case("layer_norm", "float32", tuple(rows.x.shape)).bound(module)
     return torch.autograd.grad(norm(*rows.leaves), rows.leaves, rows.dy)
 
 
@@ -169,7 +173,9 @@ def measure_case(shape: tuple[int, int], dtype: str, rounds: int = 15) -> dict[s
     held = dtype.partition(",")[0]
     # all take turns with the same tensors, which are several times a cache
     turn = itertools.cycle([make_rows(shape, held) for _ in range(SETS)])
-    works: dict[str, Callable[[Rows], object]] = {"torch": _by_torch, CONTROL: _by_torch}
+    modules = {"torch": F, CONTROL: F, "composition": layers, "called": numba_loops}
+    works: dict[str, Callable[[Rows], object]]
+    works = {name: functools.partial(_by, module) for name, module in modules.items()}
     for name, step in STEPS.items():
         if name == "blocks" or (dtype != INTEGERS and (name != "loop" or held == "float32")):
             works[name] = functools.partial(Rows.run, step=step)
@@ -206,12 +212,19 @@ def measure_in_cache(dtype: str, rounds: int = 15) -> dict[str, Any]:
     return {"dtype": dtype, **{k: 1e9 * float(np.median(t)) / values for k, t in times.items()}}
 
 
-def _without_the_instruction() -> list[dict[str, Any]]:
-    """All shapes in a process that compiles for a processor without it."""
-    features = ",".join(f"+{name}" for name in sorted(cpu_features() - {"avx512bf16"}))
+def _build(dtype: str) -> dict[str, str]:
+    """The environment in which numba compiles for the processor that a case names."""
+    lacks = ("avx512bf16",) if dtype == INTEGERS else ("avx512", "avx10", "amx")
+    features = ",".join(f"+{name}" for name in sorted(cpu_features()) if not name.startswith(lacks))
+    found = {"NUMBA_CPU_FEATURES": features}
+    return found if dtype == INTEGERS else {**found, "NUMBA_CPU_NAME": "haswell"}
+
+
+def _measure_elsewhere(dtype: str) -> list[dict[str, Any]]:
+    """All shapes in a process that compiles for another processor."""
     done = subprocess.run(
-        [sys.executable, "-m", "normlab.book.bench.ladder", "--integers"],
-        env={**os.environ, "NUMBA_CPU_FEATURES": features},
+        [sys.executable, "-m", "normlab.book.bench.ladder", dtype],
+        env={**os.environ, **_build(dtype)},
         stdout=subprocess.PIPE,
         check=True,
         text=True,
@@ -222,12 +235,14 @@ def _without_the_instruction() -> list[dict[str, Any]]:
 def main(path: str) -> None:
     """Measure all of it and write it to a file."""
     torch.set_num_threads(1)
-    if path == "--integers":
-        print(json.dumps([measure_case(shape, INTEGERS) for shape in SHAPES]))
+    if path in (INTEGERS, *NARROW):
+        print(json.dumps([measure_case(shape, path) for shape in SHAPES]))
         return
     cases = [measure_case(shape, dtype) for dtype in ("float32", "bfloat16") for shape in SHAPES]
-    if "avx512bf16" in cpu_features():
-        cases += _without_the_instruction()
+    for dtype in (INTEGERS,) if "avx512bf16" in cpu_features() else ():
+        cases += _measure_elsewhere(dtype)
+    for dtype in NARROW if "avx512f" in cpu_features() else ():
+        cases += _measure_elsewhere(dtype)
     in_cache = [measure_in_cache(dtype) for dtype in ("float32", "bfloat16")]
     found = {"machine": describe_machine(), "cases": cases, "in cache": in_cache}
     write_record(path, found)

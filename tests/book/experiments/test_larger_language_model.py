@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import platform
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -272,29 +266,6 @@ def test_without_a_folder_nothing_is_written(short_text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     measured()
     assert not list(tmp_path.iterdir())
-
-
-def test_kill_minus_nine(tmp_path):
-    """The command line, killed when a checkpoint is there, and called again."""
-    longer = {"steps": 300, "checkpoint_minutes": 1e-3}
-    words = [f"--{n.replace('_', '-')}={v}" for n, v in {**WORDS, **longer}.items()]
-    words += ["--group", "none", "--lr", "0.01", "--seed", "0", "--text-sha256", ""]
-    command = [sys.executable, "-m", "normlab.experiments", "larger_language_model", *words]
-    whole = [*command, "--checkpoints", str(tmp_path), "--record", str(tmp_path / "record.jsonl")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    checkpoint = tmp_path / "none-0.01-0.pt"
-    with subprocess.Popen(whole, env=environment, stderr=subprocess.PIPE) as first:
-        deadline = time.monotonic() + 120
-        while not checkpoint.exists() and time.monotonic() < deadline:
-            assert first.poll() is None, first.stderr.read()
-            time.sleep(0.01)
-        first.send_signal(signal.SIGKILL)
-        first.wait(60)
-    assert checkpoint.exists()
-    done = subprocess.run(whole, env=environment, capture_output=True, text=True, timeout=240)
-    assert "continues at step" in done.stderr
-    found = json.loads((tmp_path / "record.jsonl").read_text().splitlines()[1])
-    assert found.items() >= measured(**longer, group="none").items()
 
 
 def test_the_text_may_lie_in_another_folder(folder, tmp_path):
