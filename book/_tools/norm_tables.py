@@ -148,7 +148,7 @@ def _state_cells(norm: Norm) -> dict[str, str]:
         kept = "nothing; if `track_running_stats`, as batch norm"
     said = [f"`{key}={defaults[key]!r}`" for key in ("eps", "momentum") if key in defaults]
     if norm.eps is None:
-        said = ["`eps=None`: {ref}`1.2e-07 <rms-norm-conventions>`, also in 16 bits (float64: 2.2e-16)"]
+        said = ["`eps=None`: {ref}`1.2e-07 <rms-norm-conventions>`, also in 16 bits"]
     said += ["`affine=False`"] if defaults.get("affine") is False else []
     return {"learned": learned, "kept": kept, "defaults": ", ".join(said)}
 
