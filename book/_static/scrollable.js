@@ -9,3 +9,9 @@ document.addEventListener("DOMContentLoaded", async () => {
   mark();
   window.addEventListener("resize", mark);
 });
+/* A chapter far down in the table of contents is in view there. */
+document.addEventListener("DOMContentLoaded", () => {
+  const bar = document.querySelector(".bd-sidebar-primary");
+  const here = bar && bar.querySelector("li.current > a.current");
+  if (here) bar.scrollTop = here.getBoundingClientRect().top - bar.getBoundingClientRect().top - bar.clientHeight / 2;
+});
