@@ -11,7 +11,6 @@ from normlab.book.plotting.curves import plot_curves, plot_sweep
 from normlab.book.plotting.descent import plot_descent
 from normlab.book.plotting.devices import plot_division
 from normlab.book.plotting.diagrams import make_family_figure, plot_shared_cells
-from normlab.book.plotting.distributions import plot_percentiles_over_steps
 from normlab.book.plotting.dots import plot_clouds, plot_moved, plot_rows
 from normlab.book.plotting.labels import share_legend, write_legend
 from normlab.book.plotting.matrices import plot_counts, plot_incidence, plot_matrix
@@ -43,7 +42,6 @@ __all__ = [
     "plot_launches",
     "plot_matrix",
     "plot_moved",
-    "plot_percentiles_over_steps",
     "plot_percents",
     "plot_placement",
     "plot_plane",

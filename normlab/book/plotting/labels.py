@@ -9,6 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.transforms import ScaledTranslation
 
+END_SIZE = 11.0  # of the names beside lines, in points
+
 
 def share_legend(axes: Sequence[Axes]) -> None:
     """Write the legend of the first of `axes` below all panels of their figure, and no other."""
@@ -54,7 +56,7 @@ def write_legend(ax: Axes) -> None:
     )
 
 
-def write_ends(ax: Axes, ends: list[End], *, size: float = 11.0, weight: str = "bold") -> None:
+def write_ends(ax: Axes, ends: list[End]) -> None:
     """Write names right of the panel at the heights where lines end, moved apart if need be.
 
     Set limits and scale of `ax` first: the places are computed from them.
@@ -66,7 +68,7 @@ def write_ends(ax: Axes, ends: list[End], *, size: float = 11.0, weight: str = "
     ax.autoscale_view()
     pixels = [float(ax.transData.transform((1.0, end.y))[1]) for end in ends]
     heights = [pixel * 72.0 / figure.dpi for pixel in pixels]  # points
-    places = _spread_apart(heights, 1.2 * size)
+    places = _spread_apart(heights, 1.2 * END_SIZE)
     for end, own, place in zip(ends, heights, places, strict=True):
         ax.annotate(
             end.text,
@@ -75,8 +77,8 @@ def write_ends(ax: Axes, ends: list[End], *, size: float = 11.0, weight: str = "
             xytext=(5.0, place - own),
             textcoords="offset points",
             color=end.color,
-            fontsize=size,
-            fontweight=weight,
+            fontsize=END_SIZE,
+            fontweight="bold",
             va="center",
         )
 

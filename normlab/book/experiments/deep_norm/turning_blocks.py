@@ -13,7 +13,6 @@ from normlab.layers import RMSNorm
 from normlab.residual import DeepNorm
 
 Group = Literal["post_norm", "deep_norm", "alpha only", "beta only"]
-Step = Literal["gradient", "sign"]
 LR = 1e-5  # small, so that the step is the linear term
 
 
@@ -45,14 +44,14 @@ def make_stack(sublayers: int, *, alpha: float, beta: float) -> nn.Sequential:
     return nn.Sequential(*blocks)
 
 
-@experiment(group=get_args(Group), step=get_args(Step), depth=(10, 30, 100))
-def turning_blocks(group: Group, step: Step, depth: PositiveInt) -> dict[str, float]:
+@experiment(group=get_args(Group), depth=(10, 30, 100))
+def turning_blocks(group: Group, depth: PositiveInt) -> dict[str, float]:
     """Take one step against the gradient whose upstream part is as unfavorable as it can be.
+
+    The step is taken on v and w of every branch; the norms stay as they are.
 
     Args:
         group: which constants; "post_norm" has alpha and beta 1.
-        step: "gradient" (SGD) or "sign" (the first step of Adam) of v and w of every branch; the
-            norms stay as they are.
         depth: layers N, of two sublayers each.
 
     Returns:
@@ -75,12 +74,12 @@ def turning_blocks(group: Group, step: Step, depth: PositiveInt) -> dict[str, fl
     with torch.no_grad():
         for p in moved:
             assert p.grad is not None
-            p.add_(LR * (p.grad.sign() if step == "sign" else p.grad))
+            p.add_(LR * p.grad)
         change = ((stack(x) - before).norm() / size).item() / LR
-    return {"change": change, "bound": _bound(alpha, beta, depth, step)}
+    return {"change": change, "bound": _bound(alpha, beta, depth)}
 
 
-def _bound(alpha: float, beta: float, depth: int, step: Step) -> float:
+def _bound(alpha: float, beta: float, depth: int) -> float:
     length = 2**0.5 * beta  # of (v, w)
-    moved = length / alpha if step == "gradient" else 2**0.5  # divided by the rate
+    moved = length / alpha  # divided by the rate
     return 2 * depth * (length + LR * moved) / alpha * moved

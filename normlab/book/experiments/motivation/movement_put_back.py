@@ -83,7 +83,7 @@ def make_copy(
     What is standardized once, in whole or in part, is so on the first `PROBE` training digits.
     """
     norms: dict[Group, Literal["none", "batch_norm"]] = {"batch_norm": "batch_norm"}
-    model = make_network(norms.get(group, "none"), seed, activation=activation, depth=5)
+    model = make_network(norms.get(group, "none"), seed, activation=activation)
     if group == "large_weights":
         initialize_xavier_(model, 4.0, seed=seed)
     if group == "half_behind":
