@@ -150,6 +150,18 @@ def _estimate_eps(changes: dict[str, Any], evidence: Sequence[Evidence]) -> floa
     return value
 
 
+def find_other_eps(probe: Evidence) -> float | None:
+    """Another eps with which the formula gives a small output in 16 bits, where its own does not.
+
+    The input has no bias.
+    """
+    eps, right = _estimate_eps({}, [probe]), probe.output
+    if eps is None or max_error(probe.got, right) <= 2 * _HALF * float(right.abs().max()):
+        return None
+    value = probe.formula.replace(eps=eps)(*probe.inputs.given)
+    return eps if max_error(probe.got, value) <= _HALF * float(value.abs().max()) else None
+
+
 def _search(
     single_changes: Sequence[Diagnosis],
     evidence: Sequence[Evidence],

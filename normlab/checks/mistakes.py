@@ -397,6 +397,10 @@ _INPUTS = (
         seen_in={"rms_norm": "minimind issue 301"},
     ),
     Mistake(
+        "eps_of_dtype",
+        remedy="Take the same eps for every dtype, such as torch.finfo(torch.float32).eps",
+    ),
+    Mistake(
         "output_dtype",
         remedy="Return y.to(x.dtype)",
         after=changes.give_float32,
