@@ -95,6 +95,21 @@ def other_groups(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
             yield Diagnosis("wrong_grouping", text, {"num_groups": groups})
 
 
+def in_blocks(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
+    """Statistics in blocks of the last axis, for one input."""
+    if not NORMS[right.like].trailing or right.view(x)[1] != (x.dim() - 1,):
+        return
+    size = x.shape[-1]
+    for block in (b for b in range(2, size) if size % b == 0):
+        parts = size // block, block
+        text = (
+            f"the statistics are taken in blocks of {block} along the last axis, expected all "
+            f"{size}. If blocks are meant, check `layer(x.flatten(-2)).unflatten(-1, {parts})` "
+            f"with shape={(x.shape[0], *parts)}, axis=-1, weight_shape={parts}"
+        )
+        yield Diagnosis("in_blocks", text, {"block": block})
+
+
 def other_axes(right: Formula, x: Tensor, elsewhere: Collection[int] = ()) -> Iterator[Diagnosis]:
     """Other axes to reduce, for one input; `elsewhere`: numbers of axes for which it is right."""
     expected, grouped = right.view(x)[1], NORMS[right.like].grouped
@@ -247,6 +262,7 @@ def _explain_place(
         same = [e for e in evidence if kind(e) == key]
         axis_changes = [
             *other_groups(example.formula, example.inputs.x),
+            *in_blocks(example.formula, example.inputs.x),
             *other_axes(example.formula, example.inputs.x, elsewhere),
         ]
         for cost in (0, 1):

@@ -122,7 +122,8 @@ _CHOICES = (
     ),
     Mistake(
         "eps_clamp",
-        remedy="This is eps as a clamp, max(std, sqrt(eps)): write sqrt(var + eps)",
+        remedy="This is eps as a clamp, max(std, sqrt(eps)): write sqrt(var + eps), or declare "
+        "eps_placement='clamp' and its eps",
         changes={"eps_placement": "clamp"},
         wrong_norm=_not_at("clamp"),
         seen_in={"rms_norm": "x-transformers' RMSNorm"},
