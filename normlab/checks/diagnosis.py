@@ -95,12 +95,12 @@ def other_groups(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
             yield Diagnosis("wrong_grouping", text, {"num_groups": groups})
 
 
-def in_blocks(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
-    """Statistics in blocks of the last axis, for one input."""
+def in_blocks(right: Formula, x: Tensor, widths: Collection[int]) -> Iterator[Diagnosis]:
+    """Statistics in blocks of the last axis, for one input; `widths`: of all that are to fit."""
     if not NORMS[right.like].trailing or right.view(x)[1] != (x.dim() - 1,):
         return
     size = x.shape[-1]
-    for block in (b for b in range(2, size) if size % b == 0):
+    for block in (b for b in range(2, size) if not any(width % b for width in widths)):
         parts = size // block, block
         text = (
             f"the statistics are taken in blocks of {block} along the last axis, expected all "
@@ -262,7 +262,7 @@ def _explain_place(
         same = [e for e in evidence if kind(e) == key]
         axis_changes = [
             *other_groups(example.formula, example.inputs.x),
-            *in_blocks(example.formula, example.inputs.x),
+            *in_blocks(example.formula, example.inputs.x, {e.inputs.x.shape[-1] for e in same}),
             *other_axes(example.formula, example.inputs.x, elsewhere),
         ]
         for cost in (0, 1):
