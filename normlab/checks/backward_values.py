@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from normlab.checks.diagnosis import Diagnosis
 from normlab.checks.frozen import WORDS
@@ -13,6 +15,26 @@ from normlab.checks.inputs import SHIFTED, SMALL, ULPS, Comparison, Inputs, Resu
 from normlab.checks.report import Failure, Finding, Note, excess_failure
 from normlab.checks.tolerances import max_error
 from normlab.checks.trial import Trial
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    """What is wrong with a gradient at one scale."""
+
+    check: str
+    word: str  #: by what it is taken
+    sentence: str
+    mistake: str | None
+    excess: float | None = None  #: its error in units of what is allowed
+
+    def failure(self, others: Sequence[_Wrong] = ()) -> Failure:
+        """For the report, together with others of which the same is said."""
+        *most, last = [wrong.word for wrong in (self, *others)]
+        sentence = f"by {', '.join(most)}{' and ' * bool(most)}{last}: {self.sentence}"
+        if self.excess is None:
+            return Failure(self.check, sentence, self.mistake)
+        largest = max(wrong.excess or 0.0 for wrong in (self, *others))
+        return excess_failure(self.check, sentence, self.mistake, largest)
 
 
 def check_gradients(
@@ -26,6 +48,7 @@ def check_gradients(
         known: mistakes of the forward pass, which show in the gradients and are charged once.
     """
     right = [[(c, trial.expect(c.inputs)) for c in comparisons] for comparisons in scales]
+    unexplained: dict[tuple[str, str], list[_Wrong]] = {}
     for key in WORDS:
         if key in trial.layer.fixed:
             yield Note(f"gradient by {WORDS[key]}, which is not a parameter")
@@ -33,10 +56,44 @@ def check_gradients(
         failed = False
         for comparisons in right:
             found = (_compare(trial, c, want, key, known, failed) for c, want in comparisons)
-            failure = next(filter(None, found), None)
-            if failure is not None:
-                failed = True
-                yield failure
+            wrong = next(filter(None, found), None)
+            if wrong is None:
+                continue
+            failed = True
+            if wrong.mistake is None:
+                text = f"{_ranks(trial, comparisons, key)}{wrong.sentence}"
+                wrong = replace(wrong, sentence=text)
+                unexplained.setdefault((wrong.check, text), []).append(wrong)
+            else:
+                yield wrong.failure()
+    for first, *others in unexplained.values():
+        yield first.failure(others)
+
+
+def _measure(
+    trial: Trial, c: Comparison, want: Tensor, got: Tensor, key: str
+) -> tuple[float, float]:
+    """The error of a gradient, and what is allowed."""
+    budget = c.budget(key, want, ulps=4 * ULPS)
+    if key == "dx":
+        budget = max(budget, 4 * ULPS * _subtracted(trial, c.inputs))
+    return max_error(got, want), budget
+
+
+def _ranks(trial: Trial, comparisons: Sequence[tuple[Comparison, Results]], key: str) -> str:
+    """For which numbers of axes a gradient is right, where that decides; else nothing."""
+    ranks: dict[int, dict[bool, set[int]]] = {}  # by number of normalized axes
+    for c, expected in comparisons:
+        if key in expected and key in c.got and c.got[key].numel() == expected[key].numel():
+            want, case = expected[key], c.inputs.case
+            error, budget = _measure(trial, c, want, c.got[key].reshape(want.shape), key)
+            seen = ranks.setdefault(case.normalized_ndim, {True: set(), False: set()})
+            seen[error <= budget].add(len(case.shape))
+    for seen in ranks.values():
+        right, wrong = sorted(seen[True]), sorted(seen[False])
+        if right and wrong and right[-1] < wrong[0]:
+            return f"right for {' and '.join(map(str, right))} axes, wrong for {wrong[0]} or more: "
+    return ""
 
 
 def _compare(
@@ -46,23 +103,19 @@ def _compare(
     key: str,
     known: Collection[str],
     failed_before: bool,
-) -> Failure | None:
+) -> _Wrong | None:
     scale = c.inputs.scale
     check, what = f"gradient, {scale.name}", WORDS[key]
     if key not in expected:
         return None
     if key not in c.got:
-        text = f"by {what}: there is none, it is cut from the graph"
-        return Failure(check, text, f"no_{key}")
+        return _Wrong(check, what, "there is none, it is cut from the graph", f"no_{key}")
     want, got = expected[key], c.got[key]
     if got.numel() != want.numel():
-        text = f"by {what}: shape {tuple(got.shape)}, expected {tuple(want.shape)}"
-        return Failure(check, text, "unreduced")
+        text = f"shape {tuple(got.shape)}, expected {tuple(want.shape)}"
+        return _Wrong(check, what, text, "unreduced")
     got = got.reshape(want.shape)
-    budget = c.budget(key, want, ulps=4 * ULPS)
-    if key == "dx":
-        budget = max(budget, 4 * ULPS * _subtracted(trial, c.inputs))
-    error = max_error(got, want)
+    error, budget = _measure(trial, c, want, got, key)
     if error <= budget or ("one_pass" in known and scale is not SMALL):
         return None
     evidence = c.evidence(trial.actual, got, budget)
@@ -75,8 +128,7 @@ def _compare(
         diagnosis = Diagnosis("one_pass", "the error grows with the mean: sums cancel")
     if diagnosis.mistake in known:
         return None
-    sentence = f"by {what}: {diagnosis.sentence}"
-    return excess_failure(check, sentence, diagnosis.mistake, error / budget)
+    return _Wrong(check, what, diagnosis.sentence, diagnosis.mistake, error / budget)
 
 
 def _subtracted(trial: Trial, inputs: Inputs) -> float:

@@ -38,7 +38,7 @@ _LARGE = 300_000
 _LIKES = (*FAMILIES, FROZEN)
 
 
-def _check_conventions(conventions: dict[str, Any]) -> None:
+def _check_conventions(like: str, conventions: dict[str, Any]) -> None:
     for name, value in conventions.items():
         if name not in CONVENTIONS:
             raise TypeError(
@@ -53,6 +53,14 @@ def _check_conventions(conventions: dict[str, Any]) -> None:
     groups = conventions.get("num_groups")
     if groups is not None and not (isinstance(groups, int) and groups >= 1):
         raise ValueError(f"num_groups: got {groups!r}; expected a positive int")
+    if groups is not None and not (like in NORMS and NORMS[like].grouped):
+        remedy = "a norm over groups of channels is a group_norm"
+        if like in NORMS and NORMS[like].trailing:
+            remedy = (
+                "check a norm in blocks of features with the blocks on an axis of their own, as "
+                "shape=(4, 2, 8), axis=-1, weight_shape=(2, 8)"
+            )
+        raise ValueError(f"num_groups: {like} has no groups; {remedy}")
 
 
 def _declared_formula(
@@ -168,7 +176,7 @@ def examine(
         why = f" ({NORMS[like].absent['check']})" if like in NORMS else ""
         known = ", ".join(map(repr, _LIKES))
         raise ValueError(f"like: got {like!r}{why}; expected one of {known}")
-    _check_conventions(conventions)
+    _check_conventions(like, conventions)
     # the caller's random streams stay as they were; what the layer warns of is no wrong value
     with preserve_state([]), warnings.catch_warnings(), uncompiled():
         warnings.simplefilter("ignore")

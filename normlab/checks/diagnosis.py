@@ -95,6 +95,21 @@ def other_groups(right: Formula, x: Tensor) -> Iterator[Diagnosis]:
             yield Diagnosis("wrong_grouping", text, {"num_groups": groups})
 
 
+def in_blocks(right: Formula, x: Tensor, widths: Collection[int]) -> Iterator[Diagnosis]:
+    """Statistics in blocks of the last axis, for one input; `widths`: of all that are to fit."""
+    if not NORMS[right.like].trailing or right.view(x)[1] != (x.dim() - 1,):
+        return
+    size = x.shape[-1]
+    for block in (b for b in range(2, size) if not any(width % b for width in widths)):
+        parts = size // block, block
+        text = (
+            f"the statistics are taken in blocks of {block} along the last axis, expected all "
+            f"{size}. If blocks are meant, check `layer(x.flatten(-2)).unflatten(-1, {parts})` "
+            f"with shape={(x.shape[0], *parts)}, axis=-1, weight_shape={parts}"
+        )
+        yield Diagnosis("in_blocks", text, {"block": block})
+
+
 def other_axes(right: Formula, x: Tensor, elsewhere: Collection[int] = ()) -> Iterator[Diagnosis]:
     """Other axes to reduce, for one input; `elsewhere`: numbers of axes for which it is right."""
     expected, grouped = right.view(x)[1], NORMS[right.like].grouped
@@ -148,6 +163,18 @@ def _estimate_eps(changes: dict[str, Any], evidence: Sequence[Evidence]) -> floa
     if formula.eps_placement == "clamp" and formula.clamp_of != "variance":
         return math.sqrt(value * (count if formula.clamp_of == "norm" else 1))
     return value
+
+
+def find_other_eps(probe: Evidence) -> float | None:
+    """Another eps with which the formula gives a small output in 16 bits, where its own does not.
+
+    The input has no bias.
+    """
+    eps, right = _estimate_eps({}, [probe]), probe.output
+    if eps is None or max_error(probe.got, right) <= 2 * _HALF * float(right.abs().max()):
+        return None
+    value = probe.formula.replace(eps=eps)(*probe.inputs.given)
+    return eps if max_error(probe.got, value) <= _HALF * float(value.abs().max()) else None
 
 
 def _search(
@@ -235,6 +262,7 @@ def _explain_place(
         same = [e for e in evidence if kind(e) == key]
         axis_changes = [
             *other_groups(example.formula, example.inputs.x),
+            *in_blocks(example.formula, example.inputs.x, {e.inputs.x.shape[-1] for e in same}),
             *other_axes(example.formula, example.inputs.x, elsewhere),
         ]
         for cost in (0, 1):

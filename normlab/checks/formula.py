@@ -64,6 +64,7 @@ class Formula:
     detach_mean: bool = False  #: take the mean as a constant in the backward pass
     detach_var: bool = False  #: take the variance as a constant in the backward pass
     dims: tuple[int, ...] | None = None  #: other axes to reduce, to describe a wrong axis
+    block: int | None = None  #: of the reduced axis, to describe statistics in blocks of this size
     #: how channels form groups; all but "adjacent" are mistakes
     grouping: Literal["adjacent", "interleaved", "per position", "memory"] = "adjacent"
     #: all but "weight, bias" are mistakes
@@ -107,6 +108,9 @@ class Formula:
         """`x`, or its grouped view, and the axes of it that share statistics."""
         if self.dims is not None:
             return x, self.dims
+        if self.block is not None:
+            (axis,) = self.replace(block=None).view(x)[1]
+            return x.unflatten(axis, (-1, self.block)), (axis + 1,)
         if self.axis is not None:
             return x, self.axis
         if not NORMS[self.like].grouped:

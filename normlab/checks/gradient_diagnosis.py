@@ -22,7 +22,7 @@ def explain_gradient(e: Evidence) -> Diagnosis:
             return Diagnosis(name, sentence)
     if float(e.got.abs().max()) == 0:
         return Diagnosis("zero_gradient", "it is zero")
-    return _decode(e) or Diagnosis(None, "no known mistake explains the gradient by the input")
+    return _decode(e) or Diagnosis(None, "no known mistake explains it")
 
 
 def _wrong_gradients(e: Evidence) -> Iterator[tuple[str, str, Tensor]]:

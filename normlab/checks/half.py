@@ -8,7 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from normlab.checks.inputs import Comparison, Inputs, Scale, make_inputs
+from normlab.checks.diagnosis import find_other_eps
+from normlab.checks.inputs import SMALL, Comparison, Evidence, Inputs, Scale, make_inputs
 from normlab.checks.refusals import report_refusals
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
 from normlab.checks.tolerances import max_error
@@ -68,15 +69,18 @@ def check_half_precision(trial: Trial) -> Generator[Finding, None, Trial]:
 
 def _check_dtype(trial: Trial, dtype: torch.dtype) -> Generator[Finding, None, bool]:
     """Whether the layer takes input of this dtype."""
-    cases = trial.cases
-    for scale in (_UNIT, _LARGE) if dtype == torch.float16 else (_UNIT,):
+    cases, right = trial.cases, True
+    for scale in (_UNIT, SMALL, _LARGE) if dtype == torch.float16 else (_UNIT, SMALL):
         name = f"{name_of(dtype)}, {scale.name}"
+        if scale is SMALL and not right:
+            continue  # it would show again
 
         def call(case: Case, scale: Scale = scale) -> tuple[Inputs, Tensor, bool]:
-            inputs = make_inputs(case, scale, dtype, seed=0)
+            inputs = _make_inputs(case, scale, dtype)
             return inputs, *_observe(trial, inputs)
 
-        taken, refused = call_each(cases, call)
+        # one call shows eps
+        taken, refused = call_each(cases[:1] if scale is SMALL else cases, call)
         text = next(iter(refused.values()), "")
         if not taken and scale is _UNIT:  # 16 bits are not everybody's; that is no wrong norm
             yield Note(f"every {dtype} input is refused: {text}", untested=True)
@@ -87,11 +91,12 @@ def _check_dtype(trial: Trial, dtype: torch.dtype) -> Generator[Finding, None, b
         elif refused:
             text = f"raises when it is given {scale.name}: {text}"
             yield Failure(name, text, "scale_raises")
-        cases = tuple(taken)
+        cases = cases if scale is SMALL else tuple(taken)
         for found in taken.values():
             yield Ran(name)
             wrong = _judge(trial, name, *found)
             if wrong is not None:
+                right = False
                 yield wrong
                 break
     return True
@@ -115,11 +120,44 @@ def _judge(
     difference = max_error(got, expected)
     if difference <= budget:
         return None
+    if inputs.scale is SMALL and difference <= budget + _by_rounded_eps(trial, inputs, expected):
+        return None  # where it matters, special values say it
+    eps = _eps_in(trial, inputs.case, dtype)
+    if eps is not None:
+        there, here = (f"{value:.1e}" if value else "0" for value in (eps, trial.actual.eps))
+        sentence = f"eps is {there} in {name_of(dtype)}, {here} in float32"
+        return make_failure(name, sentence, "eps_of_dtype")
     sentence = (
         "the statistics look computed in half precision; square and sum in float32. "
         f"Error {difference:.1e}, allowed {budget:.1e}"
     )
     return make_failure(name, sentence, "half_precision_statistics")
+
+
+def _by_rounded_eps(trial: Trial, inputs: Inputs, expected: Tensor) -> float:
+    """How much an eps that is kept in the dtype of the input changes, which may be 0 there."""
+    eps = float(torch.tensor(trial.actual.eps, dtype=inputs.x.dtype))
+    held = replace(trial, actual=trial.actual.replace(eps=eps))
+    return max_error(_expected(held, inputs, "before", rounded=False), expected)
+
+
+def _make_inputs(case: Case, scale: Scale, dtype: torch.dtype) -> Inputs:
+    """Random inputs; small ones without a bias, beside which eps would not be seen."""
+    inputs = make_inputs(case, scale, dtype, seed=0)
+    if scale is SMALL and inputs.bias is not None:
+        inputs.bias.zero_()
+    return inputs
+
+
+def _eps_in(trial: Trial, case: Case, dtype: torch.dtype) -> float | None:
+    """The eps that a small input shows in this dtype, where it is another than in float32."""
+    inputs = _make_inputs(case, SMALL, dtype)
+    try:
+        got, _ = _observe(trial, inputs)
+    except Exception:  # said by the checks of that scale
+        return None
+    wide = inputs.to(torch.float64)
+    return find_other_eps(Evidence(trial.actual.at(case), wide, got.double(), probe=True))
 
 
 def check_weight_cast(trial: Trial, declared: str) -> Iterator[Finding]:

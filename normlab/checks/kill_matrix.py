@@ -33,7 +33,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "half precision": (
         "bfloat16, unit input",
+        "bfloat16, small input",
         "float16, unit input",
+        "float16, small input",
         "float16, large input",
         "bfloat16, activations",
         "float16, activations",

@@ -122,7 +122,8 @@ _CHOICES = (
     ),
     Mistake(
         "eps_clamp",
-        remedy="This is eps as a clamp, max(std, sqrt(eps)): write sqrt(var + eps)",
+        remedy="This is eps as a clamp, max(std, sqrt(eps)): write sqrt(var + eps), or declare "
+        "eps_placement='clamp' and its eps",
         changes={"eps_placement": "clamp"},
         wrong_norm=_not_at("clamp"),
         seen_in={"rms_norm": "x-transformers' RMSNorm"},
@@ -395,6 +396,10 @@ _INPUTS = (
         call={"upcasts_half": False},
         wrong_norm=_of_squares,
         seen_in={"rms_norm": "minimind issue 301"},
+    ),
+    Mistake(
+        "eps_of_dtype",
+        remedy="Take the same eps for every dtype, such as torch.finfo(torch.float32).eps",
     ),
     Mistake(
         "output_dtype",

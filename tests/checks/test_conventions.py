@@ -137,6 +137,64 @@ def test_a_clamp_may_bound_variance_root_or_norm(floor, eps):
     assert all("clamp" in f.message for f in report.failures), str(report)
 
 
+def test_a_clamp_is_told_how_to_declare_it():
+    def layer(x, normalized_shape, weight=None):
+        y = torch.nn.functional.normalize(x.float(), dim=-1) * math.sqrt(x.shape[-1])
+        return (y if weight is None else y * weight).to(x.dtype)
+
+    options = {"like": "rms_norm", "shape": (4, 16)}
+    for eps in (1e-12, 1e-24 / 16):
+        text = str(check_layer(layer, **options, **VALUES, eps=eps))
+        assert "declare eps_placement='clamp' and its eps" in text
+    assert check_layer(layer, **options, **VALUES, eps=1e-12, eps_placement="clamp").passed
+
+
+class InBlocks(torch.nn.Module):
+    """An RMS norm whose statistics are taken in blocks of features."""
+
+    def __init__(self, size, block):
+        super().__init__()
+        self.weight, self.block, self.eps = torch.nn.Parameter(torch.ones(size)), block, 1e-5
+
+    def forward(self, x):
+        y = x.float().unflatten(-1, (-1, self.block))
+        y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps)
+        return y.flatten(-2).to(x.dtype) * self.weight
+
+
+class ByBlock(torch.nn.Module):
+    """The same, with the blocks on an axis of their own, as the report says to check it."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x):
+        return self.norm(x.flatten(-2)).unflatten(-1, (2, 8))
+
+
+def test_blocks_of_features_are_named_and_how_to_check_them():
+    report = check_layer(InBlocks(16, 8), like="rms_norm")
+    assert {f.mistake for f in report.failures} == {"in_blocks"}, str(report)
+    text = report.failures[0].message
+    assert "taken in blocks of 8 along the last axis, expected all 16" in text
+    assert "layer(x.flatten(-2)).unflatten(-1, (2, 8))" in text
+    assert "axis=-1, weight_shape=(2, 8)" in text
+    declared = {"like": "rms_norm", "shape": (4, 2, 8), "axis": -1, "weight_shape": (2, 8)}
+    assert check_layer(ByBlock(InBlocks(16, 8)), **declared).passed
+    assert not check_layer(ByBlock(InBlocks(16, 16)), **declared).passed
+    assert check_layer(InBlocks(16, 16), like="rms_norm").passed
+
+
+def test_groups_are_refused_where_a_norm_has_none():
+    for like in ("rms_norm", "layer_norm", "batch_norm"):
+        with pytest.raises(ValueError, match=f"num_groups: {like} has no groups"):
+            check_layer(InBlocks(16, 8), like=like, num_groups=2)
+    with pytest.raises(ValueError, match="weight_shape"):
+        check_layer(InBlocks(16, 8), like="rms_norm", num_groups=2)
+    assert check_layer(InBlocks(16, 16), like="rms_norm", num_groups=None).passed
+
+
 def test_momentum_and_groups():
     module = torch.nn.BatchNorm1d(5, momentum=0.25)
     assert check_layer(module, like="batch_norm", momentum=0.25).passed

@@ -1,10 +1,13 @@
 """Wrong backward passes of custom functions, for every family and in two styles."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 from normlab.checks import check_layer
+from normlab.checks.report import sentences_of
 
 EPS32 = torch.finfo(torch.float32).eps
 
@@ -197,3 +200,65 @@ def test_a_backward_pass_that_views_is_named():
     report = check_layer(Views.apply, like="layer_norm", shape=(7, 6))
     assert [f.mistake for f in report.failures] == ["non_contiguous"], str(report)
     assert "view" in str(report)
+
+
+class ByFirstAxis(torch.autograd.Function):
+    """A layer norm whose backward pass takes the number of rows from the first axis."""
+
+    @staticmethod
+    def forward(ctx, x, shape, weight, bias, eps):
+        n = math.prod(shape)
+        rows = x.reshape(-1, n).float()
+        mean = rows.mean(1, keepdim=True)
+        rstd = (rows.var(1, keepdim=True, correction=0) + eps).rsqrt()
+        ctx.save_for_backward(x, weight, bias, mean, rstd)
+        x_hat = ((rows - mean) * rstd).reshape(*x.shape[: -len(shape)], *shape)
+        x_hat = x_hat if weight is None else x_hat * weight.float()
+        return (x_hat if bias is None else x_hat + bias.float()).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, weight, bias, mean, rstd = ctx.saved_tensors
+        m = max(len(x), 1)
+        rows, g, n = x.reshape(m, -1).float(), dy.reshape(m, -1).float(), mean.shape[0]
+        size = x.numel() // max(n, 1)
+        x_hat, by_x = (rows - mean[:m]) * rstd[:m], g
+        if weight is not None:
+            by_x = torch.cat([g[:, :size] * weight.float().flatten(), 0 * g[:, size:]], 1)
+        means = by_x.mean(1, keepdim=True), (by_x * x_hat).mean(1, keepdim=True)
+        dx = rstd[:m] * (by_x - means[0] - x_hat * means[1])
+        sums = (g * x_hat).sum(0)[:size], g.sum(0)[:size]
+        both = (
+            None if p is None else s.reshape(p.shape).to(p.dtype)
+            for p, s in zip((weight, bias), sums, strict=True)
+        )
+        return dx.reshape(x.shape).to(x.dtype), None, *both, None
+
+
+def by_first_axis(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    return ByFirstAxis.apply(input, tuple(normalized_shape), weight, bias, eps)
+
+
+class OfFirstAxis(nn.LayerNorm):
+    def forward(self, x):
+        return by_first_axis(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+@pytest.mark.parametrize("layer", [by_first_axis, OfFirstAxis(16)], ids=["function", "module"])
+def test_gradients_that_are_right_for_rows_alone_say_so(layer):
+    report = check_layer(layer, like="layer_norm")
+    assert {f.check for f in report.failures} == {
+        "gradient, ordinary input",
+        "gradient, small input",
+    }
+    (sentence,) = sentences_of(report.failures)
+    assert "by the input, the weight and the bias: right for 2 axes, wrong for 3" in sentence
+    rows = check_layer(layer, like="layer_norm", shape=(5, 16), empty=False)
+    assert rows.passed, str(rows)  # for which it is right
+    deep = check_layer(layer, like="layer_norm", shape=(2, 5, 16))
+    assert "right for" not in str(deep) and len(sentences_of(deep.failures)) == 1
+
+
+def test_what_is_wrong_for_every_number_of_axes_says_no_number():
+    report = check_layer(layer("raw input"), like="layer_norm")
+    assert not report.passed and "axes" not in str(report)

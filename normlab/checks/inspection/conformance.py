@@ -6,10 +6,11 @@ from normlab.checks import check_layer
 from normlab.checks.inspection.devices import is_shared, process_count
 from normlab.checks.inspection.foreign import REFUSALS, first_line
 from normlab.checks.inspection.model_run import Found, FoundNorm, ModelRun
-from normlab.checks.inspection.rules import one_of_each, probing_shape
+from normlab.checks.inspection.rules import HALF, one_of_each, probing_shape
 from normlab.checks.probing.arguments import OneTensor
 from normlab.checks.probing.state import finite
-from normlab.checks.report import sentences_of
+from normlab.checks.report import Failure, sentences_of
+from normlab.checks.trial import name_of
 
 _CONVENTIONS = ("eps", "eps_placement", "divisor", "weight_offset", "weight_cast", "num_groups")
 
@@ -26,6 +27,19 @@ def _can_be_checked(norm: FoundNorm) -> bool:
     alone = not (isinstance(layer, OneTensor) and layer.has_others)
     has_formula = "check" not in record.absent
     return has_formula and usual and not after and found.eps is not None and alone
+
+
+def _concerns(failure: Failure, norm: FoundNorm) -> bool:
+    """Whether a failure shows in the dtype that the norm gets, and not in its statistics alone.
+
+    Of statistics in 16 bits the rule half_statistics speaks.
+    """
+    if "float16" not in failure.check:
+        return True
+    if failure.check.partition(",")[0] != name_of(norm.call.dtype):
+        return False
+    wide = norm.fingerprint.statistics_dtype not in HALF
+    return wide if failure.mistake is None else failure.mistake != "half_precision_statistics"
 
 
 def does_not_conform(run: ModelRun) -> Found:
@@ -54,6 +68,5 @@ def does_not_conform(run: ModelRun) -> Found:
                 f"parameters in another way than they were found ({report.failures[0].message})"
             )
             continue
-        # half precision matters where the model runs in it: the rule half_statistics
-        for sentence in sentences_of(f for f in report.failures if "float16" not in f.check):
+        for sentence in sentences_of(f for f in report.failures if _concerns(f, norm)):
             yield modules, sentence

@@ -20,6 +20,8 @@ from normlab.checks.probing import ForeignLayer
 from normlab.checks.probing.arguments import OneTensor, Wrapped
 from normlab.checks.probing.state import preserve_buffers
 
+HALF = torch.bfloat16, torch.float16
+
 
 def not_finite(run: ModelRun) -> Found:
     """NaN or infinities before the model was run, that spoil or have spoiled its output.
@@ -243,7 +245,8 @@ def probing_shape(norm: FoundNorm) -> tuple[int, ...]:
     if isinstance(norm.layer, OneTensor) and norm.layer.has_others:
         return norm.call.shape
     axes = set(norm.fingerprint.reduced_axes or ()) if norm.record.trailing else {1}
-    return small_shape(norm.call.shape, {norm.call.shape[a] for a in axes})
+    sizes = {size for p in norm.module.parameters() for size in p.shape if size > 1}
+    return small_shape(norm.call.shape, sizes | {norm.call.shape[a] for a in axes})
 
 
 def half_statistics(run: ModelRun) -> Found:
@@ -252,13 +255,12 @@ def half_statistics(run: ModelRun) -> Found:
     That is so under autocast, or where the whole model has 16 bits. Torch's own layers are left
     out: their kernels choose by device.
     """
-    half = (torch.bfloat16, torch.float16)
     others = [norm for norm in run.norms if not is_torch_norm(norm.module)]
     under_autocast = run_under_autocast(run.model, run.example, run.notes) if others else {}
     for norm, alike in one_of_each(others):
         module, under = norm.module, under_autocast.get(norm.path)
-        always = norm.call.dtype in half
-        if not always and (under is None or under.dtype not in half):
+        always = norm.call.dtype in HALF
+        if not always and (under is None or under.dtype not in HALF):
             continue
         found = norm.fingerprint
         device = next((p.device.type for p in module.parameters()), "cpu")
@@ -272,7 +274,7 @@ def half_statistics(run: ModelRun) -> Found:
                 found = identify(Wrapped(norm.layer, half_input), shape=probing_shape(norm))
             except ValueError:  # refused under autocast, as the notes say already
                 continue
-        if found.statistics_dtype in half:
+        if found.statistics_dtype in HALF:
             name = str(found.statistics_dtype).removeprefix("torch.")
             where = "" if always else f"under autocast on {device} "
             yield (
