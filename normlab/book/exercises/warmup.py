@@ -25,29 +25,6 @@ def check_warmup_factor(answer: Answer) -> Grading:
 
 
 @grader
-def check_transformer_rate(answer: Answer) -> Grading:
-    """Grade `answer(t, width, warmup_steps) -> float`, the Transformer's rate at update t.
-
-    Source:
-        vaswani2017attention, Eq. 3.
-    """
-    for t, d, w in ((2, 512, 4000), (9000, 512, 4000), (30, 64, 30)):
-        up, down = t * w**-1.5, t**-0.5
-        smaller = min(up, down)
-        growing = d**0.5 * smaller
-        share = min(t / w, math.sqrt(w / t))
-        other = d**-0.5 * min(t * w**-0.5, down)
-        mistakes = {
-            "the smaller of the two branches counts, not the larger": d**-0.5 * max(up, down),
-            "the factor of the width is missing": smaller,
-            "a wider network gets a smaller rate: the exponent of the width is negative": growing,
-            "the branches must meet at t = w: the exponent of the warmup is -3/2": other,
-            "that is the share of the peak; the peak itself is one over the root of d w": share,
-        }
-        yield Question((t, d, w), d**-0.5 * smaller, mistakes)
-
-
-@grader
 def check_plateau(answer: Answer) -> Grading:
     """Grade `answer(counts) -> float`, the lowest loss of a model that ignores its input.
 

@@ -16,7 +16,6 @@ def _token_variance(x):
 
 RIGHT = {
     "check_warmup_factor": lambda t, w: min(1.0, t / w) if w else 1.0,
-    "check_transformer_rate": lambda t, d, w: d**-0.5 * min(t**-0.5, t * w**-1.5),
     "check_plateau": _plateau,
     "check_token_variance": _token_variance,
     "check_first_adam_step": lambda g, lr, eps: -lr * g / (g.abs() + eps),
@@ -41,7 +40,6 @@ def _adam_in_full(g, lr, eps):
 
 OTHER = {
     "check_warmup_factor": lambda t, w: t / w if t < w else 1,
-    "check_transformer_rate": lambda t, d, w: np.minimum(t**-0.5, t * w**-1.5) / np.sqrt(d),
     "check_plateau": _plateau_by_array,
     "check_token_variance": lambda x: x.var(1, correction=0).mean() / x.square().mean(),
     "check_first_adam_step": _adam_in_full,
@@ -56,9 +54,6 @@ WRONG = {
             lambda t, w: min(1.0, t / w) if w else 0.0,
             "starts at the peak",
         ),
-    },
-    "check_transformer_rate": {
-        "a share": (lambda t, d, w: min(t / w, (w / t) ** 0.5), "share of the peak"),
     },
     "check_plateau": {
         "0 log 0": (lambda counts: _plateau(counts) + (math.nan if 0 in counts else 0), "0 log 0"),

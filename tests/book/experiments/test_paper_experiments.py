@@ -320,7 +320,7 @@ def test_a_story_keeps_person_and_place_and_tells_its_mood_in_two_ways():
     places = list(stories.THINGS)
     for row in range(400):
         for at in range(3):
-            text = stories.write_out(drawn.sentences[row, at]).split()
+            text = [stories.WORDS[word] for word in drawn.sentences[row, at] if word]
             assert text[0] == stories.PEOPLE[drawn.person[row]]
             assert text[2] in stories.THINGS[places[drawn.place[row]]]
             mood = stories.MOODS[drawn.moods[row, at]]
@@ -350,6 +350,12 @@ def test_a_decoder_does_not_see_the_word_that_it_guesses():
     same = (model(changed) == model(sentences)).all(-1).all(0)
     assert same[0].tolist() == [True, True, True, True, False, True]
     assert same[1].all()
+
+
+def test_a_short_run_writes_the_neighbors_better_than_none():
+    found = skip_thoughts.skip_thoughts("layer_norm", lr=0.01, seed=0, steps=25, tested=200)
+    assert found["loss"] == found["losses"][-1] < 15 < found["losses"][0]
+    assert len(found["related"]) == len(found["losses"]) == 2
 
 
 def test_a_linear_probe_is_tested_on_the_other_half():

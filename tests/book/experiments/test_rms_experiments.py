@@ -15,7 +15,6 @@ from normlab.book.experiments.rms_norm import (
     partial_rms,
     pre_rms_training,
     rms_conventions,
-    rms_quality,
     stream_mean,
 )
 from normlab.book.experiments.rms_norm.pre_rms_conversion import (
@@ -298,8 +297,8 @@ def test_times_are_measured_and_not_judged(monkeypatch):
     ("run", "settings", "says"),
     [
         (language_model.language_model, {"width": 30}, "width: got 30; expected a multiple of 4"),
-        (rms_quality.rms_quality, {"p": 0.0}, "p: got 0"),
-        (rms_quality.rms_quality, {"steps": 5}, "steps: got 5"),
+        (partial_rms.partial_rms, {"p": [0.0]}, "p: got 0"),
+        (partial_rms.partial_rms, {"steps": 5}, "steps: got 5"),
     ],
 )
 def test_bad_settings_are_named(run, settings, says):

@@ -17,7 +17,6 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from normlab.book.experiments.many_devices.communication_cost import Link
 from normlab.book.experiments.networks.classifiers import make_convnet
 from normlab.book.experiments.rounding import rounded
 from normlab.book.experiments.sweep import experiment
@@ -28,6 +27,13 @@ from normlab.parallel import Processes, convert_sync_batchnorm, group_size
 NORMS_COMPARED = ("batch_norm", "sync_batch_norm")  # with statistics of each process, or of all
 WIDTHS = (16, 16, 32)  # channels of the three batch norms
 SAMPLES = 8  # of each process in a step
+
+
+class Link(NamedTuple):
+    """A connection between devices."""
+
+    latency: float  #: seconds of a collective that sends nothing
+    bandwidth: float  #: bytes a second
 
 
 class _Collectives(TorchDispatchMode):

@@ -55,8 +55,3 @@ def draw_stories(count: int, generator: torch.Generator) -> Stories:
     kinds = torch.stack([torch.stack(without, -1), torch.stack(with_not, -1)], dim=2)
     chosen = denied[..., None, None].expand(-1, -1, 1, LENGTH)
     return Stories(kinds.gather(2, chosen).squeeze(2), person, place, moods)
-
-
-def write_out(sentence: Tensor) -> str:
-    """Text of word numbers, (6,)."""
-    return " ".join(WORDS[word] for word in sentence.tolist() if word)

@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
+from torch import Tensor
 
-from normlab.book.experiments.rms_norm import rms_quality
-from normlab.book.experiments.sweep import Seed, Steps, experiment
+from normlab.book.experiments.data.sequences import sequence_batches
+from normlab.book.experiments.networks.transformer import Transformer, make_transformer
+from normlab.book.experiments.rms_norm.pre_rms_conversion import pre_norm_blocks
+from normlab.book.experiments.sequence_training import make_optimizer, train_on_sequences
+from normlab.book.experiments.sweep import Seed, experiment
+from normlab.layers import RMSNorm, prms_norm
+
+Part = Annotated[float, Field(gt=0, le=1)]
+
+
+class PartialRMSNorm(RMSNorm):
+    """RMSNorm whose mean square comes from the first features only, their part p.
+
+    Source:
+        zhang2019root, Section 5.
+    """
+
+    def __init__(self, num_features: int, p: float) -> None:
+        super().__init__(num_features)
+        self.p = p
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize `input`."""
+        return prms_norm(input, self.normalized_shape, self.weight, self.eps, self.p)
+
+
+def _make_model(width: int, p: float, seed: int) -> Transformer:
+    model = make_transformer("pre_norm", layers=4, seed=seed, norm="rms_norm", width=width)
+    for block in pre_norm_blocks(model):
+        block.norm = PartialRMSNorm(width, p)
+    model.norm = PartialRMSNorm(width, p)
+    return model
 
 
 @experiment(
@@ -19,9 +50,9 @@ from normlab.book.experiments.sweep import Seed, Steps, experiment
     skip=lambda width, p: width > 32 and p > 0.0625,
 )
 def partial_rms(
-    width: PositiveInt, p: rms_quality.Part, seed: Seed, *, steps: Steps = 250
+    width: PositiveInt, p: Part, seed: Seed, *, steps: Annotated[int, Field(ge=10)] = 250
 ) -> dict[str, Any]:
-    """Train the Transformer of :mod:`normlab.book.experiments.rms_norm.rms_quality` with pRMSNorm.
+    """Train a Pre-LN Transformer of four layers with pRMSNorm to reverse random tokens, by Adam.
 
     Args:
         p: part of the features that the mean square is taken from.
@@ -31,11 +62,17 @@ def partial_rms(
         learned_at: first step above 95 percent accuracy as a mean of ten steps; None if never.
         final_accuracy: of the last ten steps.
     """
-    trained = rms_quality.rms_quality(
-        "reversal", "prms_norm", 2e-3, seed, layers=4, width=width, p=p, steps=steps
+    model = _make_model(width, p, seed)
+    curve = train_on_sequences(
+        model,
+        sequence_batches(seed=1000 + seed),
+        steps=steps,
+        optimizer=make_optimizer(model, lr=2e-3),
     )
+    accuracies = curve.accuracies
+    smooth = [sum(accuracies[i - 10 : i]) / 10 for i in range(10, len(accuracies) + 1)]
     return {
         "used": math.ceil(round(p * width, 9)),
-        "learned_at": trained["learned_at"],
-        "final_accuracy": trained["accuracies"][-1],
+        "learned_at": next((i + 10 for i, a in enumerate(smooth) if a > 0.95), None),
+        "final_accuracy": smooth[::10][-1],
     }
