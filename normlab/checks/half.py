@@ -205,10 +205,16 @@ def _evaluate(trial: Trial, inputs: Inputs, running: tuple[Tensor, Tensor] | Non
     """The output in evaluation, beside parameters of 16 bits or, where it takes none, of 32."""
 
     def call(t: Inputs, half_parameters: bool) -> Tensor:
-        kept = None if running is None else tuple(r.to(t.dy.dtype, copy=True) for r in running)
-        options = {"training": False, "running": kept, "half_parameters": half_parameters}
-        with torch.no_grad():
-            return trial.layer(t.case, inputs.x.clone(), t.weight, t.bias, **options)[0]
+        mean, var = (None, None) if running is None else (r.to(t.dy.dtype) for r in running)
+        return trial.layer(
+            t.case,
+            inputs.x.clone(),
+            t.weight,
+            t.bias,
+            training=False,
+            running=None if mean is None or var is None else (mean, var),
+            half_parameters=half_parameters,
+        )[0]
 
     try:
         return call(inputs, True)

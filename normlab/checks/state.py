@@ -257,8 +257,7 @@ def _shaped_unlike_torch(layer: ForeignModule) -> str:
 
     Where the weight has more axes, too, the layer does not pass for torch's.
     """
-    weight = layer.weight_name and layer.tensor(layer.module, layer.weight_name)
-    if weight is not None and weight.dim() > 1:
+    if layer.weight_name and layer.tensor(layer.module, layer.weight_name).dim() > 1:
         return ""
     for name in filter(None, (layer.mean_name, layer.var_name)):
         tensor = layer.tensor(layer.module, name)

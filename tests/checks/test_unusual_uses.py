@@ -147,6 +147,13 @@ class OneOutputInTraining(OneOutput):
         return super().forward(x) if self.training else self.normalize(x)
 
 
+class ForgetsWithoutGradient(Layer):
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            return self.normalize(x)
+        return F.layer_norm(x, (16,), None, self.bias)
+
+
 class OneScratch(OneOutput):
     def forward(self, x):
         return super().forward(x).clone()
@@ -212,6 +219,7 @@ WRONG = {
     Folded: ("batch_norm", {}, "saved state", "kept from before loading"),
     OneOutput: ("layer_norm", {}, "evaluation", "into the output of the first"),
     OneOutputInTraining: ("layer_norm", {}, "used again", "into the output of the first"),
+    ForgetsWithoutGradient: ("layer_norm", {}, "used again", "without gradients is wrong"),
     Stops: ("batch_norm", {}, "running statistics", "after 12 batches"),
     Uncounted: ("batch_norm", {}, "running statistics", "num_batches_tracked"),
     Broadcast: ("batch_norm", {"shape": (4, 6, 5, 3)}, "saved state", "(1, 6, 1, 1)"),
