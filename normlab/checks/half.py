@@ -129,12 +129,13 @@ def _judge(
 
 
 def _check_shifted(trial: Trial, dtype: torch.dtype) -> Iterator[Finding]:
-    """The mean that is subtracted has more digits than the input, unless torch's has not either.
+    """The mean that is subtracted has more digits than the input.
 
-    Each cell is judged by its own terms, for an error of the mean shows where these are small.
+    Each cell is judged by its own terms, for an error of the mean shows where these are small. Not
+    so of channel norms: torch's own batch norm keeps a mean of 16 bits, on the CPU.
     """
     norm, formula = trial.norm, trial.actual
-    if not (norm.centered and formula.center_numerator is None and formula.fixed is None):
+    if not (norm.trailing and norm.centered and formula.center_numerator is None):
         return
     name = f"{name_of(dtype)}, {_SHIFTED.name}"
     inputs = make_inputs(trial.cases[0], _SHIFTED, dtype, seed=2)
@@ -190,13 +191,15 @@ def check_half_evaluation(trial: Trial, failures: Sequence[Failure]) -> Iterator
             continue
         yield Ran(name)
         x, *parameters = inputs.to(torch.float64).given
-        formula = trial.actual.at(case)
-        if running is None:
-            expected = formula(x, *parameters)
-        else:
-            expected = formula.evaluate(x, *(r.double() for r in running), *parameters)
-        wrong = max_error(got, expected) if got.shape == expected.shape else torch.inf
-        if not wrong <= error_budget(expected, dtype, 0.0, ulps=_EVALUATION_ULPS):
+        known = () if running is None else (running[0].double(), running[1].double())
+        expected = [
+            (f.evaluate if known else f)(x, *known, *parameters)
+            for f in (trial.actual.at(case), trial.declared.at(case))
+        ]
+        allowed = error_budget(expected[0], dtype, 0.0, ulps=_EVALUATION_ULPS)
+        same = got.shape == inputs.x.shape
+        wrong = min(max_error(got, right) if same else torch.inf for right in expected)
+        if not wrong <= allowed:
             text = f"the output in evaluation is another than in float32: it is off by {wrong:.1e}"
             yield Failure(name, text, "eval_differs")
 

@@ -12,7 +12,7 @@ from normlab.checks.changes import update_running
 from normlab.checks.formula import Formula
 from normlab.checks.inputs import BATCH, NEAR_EPS, Inputs, make_inputs
 from normlab.checks.mistakes import MISTAKES
-from normlab.checks.probing import ForeignFunction, ForeignModule
+from normlab.checks.probing import ForeignFunction
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
 from normlab.checks.tolerances import close, max_error
 from normlab.checks.trial import Trial
@@ -68,7 +68,7 @@ def _observe(
 
 
 def check_running(trial: Trial) -> Iterator[Finding]:
-    """Running mean and variance after one, two and twelve batches, and the number of these.
+    """Running mean and variance after one, two and twelve batches.
 
     Either the formula of the layer as it is in training, mistakes included, or the declared one is
     right. The module's own momentum counts where none is declared.
@@ -112,20 +112,6 @@ def check_running(trial: Trial) -> Iterator[Finding]:
             where = f"after {steps} batch{'es' if steps > 1 else ''}"
             yield make_failure(name, f"{where}: {text}", mistake)
             return
-    if isinstance(layer, ForeignModule) and norm.over_batch and not _counts(layer, batches):
-        yield make_failure(name, MISTAKES["not_counted"].message, "not_counted")
-
-
-def _counts(layer: ForeignModule, batches: list[Inputs]) -> bool:
-    """Whether the number of batches, if the module keeps one, moves in training."""
-    module = layer.prepare(torch.float32).train()
-    counts = [b for n, b in module.named_buffers() if n.endswith("num_batches_tracked")]
-    before = [b.clone() for b in counts]
-    with torch.no_grad():
-        for t in batches if counts else ():
-            module(t.x.clone())
-    counts = [b for n, b in module.named_buffers() if n.endswith("num_batches_tracked")]
-    return not counts or any(not torch.equal(a, b) for a, b in zip(before, counts, strict=True))
 
 
 def check_buffers(layer: Any) -> Iterator[Finding]:

@@ -115,9 +115,10 @@ def _kept_from_before(trial: Trial) -> Iterator[Failure]:
         for name in filter(None, (layer.weight_name, layer.bias_name)):
             layer.tensor(module, name).add_(0.5)
         again = module.eval()(t.x.clone()).clone()
-        expected = layer.twin(module).eval()(t.x.clone())
+        fresh = layer.twin(module).eval()
+        expected = fresh(t.x.clone()).clone()
         other = make_inputs(trial.small_case, BATCH, seed=52).x
-        text = fill_anew(module, t.x, other, layer.twin(module).eval()(other.clone()))
+        text = fill_anew(fresh, t.x, other, layer.twin(module).eval()(other.clone()))
     if not close(again, expected):
         yield make_failure(_CHECK, MISTAKES["eval_stale"].message, "eval_stale")
     elif text:
@@ -244,6 +245,10 @@ def check_saved_state(trial: Trial, failures: Sequence[Failure]) -> Iterator[Fin
     if odd:
         yield make_failure(_SAVED, odd, "running_shape")
         return
+    frozen = trial.declared.fixed is not None
+    if trial.norm.over_batch and not frozen and not _counts_batches(trial.layer, trial.small_case):
+        yield make_failure(_SAVED, MISTAKES["not_counted"].message, "not_counted")
+        return
     try:
         mistake, text = _lost(trial.layer, trial.small_case)
     except Exception as error:  # the layer under test may fail in any way
@@ -265,6 +270,17 @@ def _shaped_unlike_torch(layer: ForeignModule) -> str:
             given, flat = (*tensor.shape,), (tensor.numel(),)
             return f"{name} has shape {given}; torch's, which cannot load it, has {flat}"
     return ""
+
+
+def _counts_batches(layer: ForeignModule, case: Case) -> bool:
+    """Whether the number of batches, which torch's state_dict has, moves if there is one."""
+    module = layer.with_dtype(torch.float32).train()
+    counts = {n: b for n, b in module.named_buffers() if n.endswith("num_batches_tracked")}
+    before = {name: int(count) for name, count in counts.items()}
+    with torch.no_grad():
+        module(make_inputs(case, BATCH, seed=64).x)
+    now = {n: int(b) for n, b in module.named_buffers() if n in before}
+    return not before or now != before
 
 
 def _lost(layer: ForeignModule, case: Case) -> tuple[str, str]:

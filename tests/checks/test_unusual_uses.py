@@ -221,7 +221,7 @@ WRONG = {
     OneOutputInTraining: ("layer_norm", {}, "used again", "into the output of the first"),
     ForgetsWithoutGradient: ("layer_norm", {}, "used again", "without gradients is wrong"),
     Stops: ("batch_norm", {}, "running statistics", "after 12 batches"),
-    Uncounted: ("batch_norm", {}, "running statistics", "num_batches_tracked"),
+    Uncounted: ("batch_norm", {}, "saved state", "num_batches_tracked"),
     Broadcast: ("batch_norm", {"shape": (4, 6, 5, 3)}, "saved state", "(1, 6, 1, 1)"),
     Untracked: ("batch_norm", {"shape": (8, 6)}, "evaluation", "pass track_running_stats=False"),
 }
