@@ -374,6 +374,8 @@ def test_messages_name_flags():
     assert in_flags("init: got 'a shape=(3, 4)'") == "init: got 'a shape=(3, 4)'"
     assert in_flags("num_groups: got 0") == "--num-groups: got 0"
     assert in_flags("a.select='x' stays") == "a.select='x' stays"
+    untracked = "pass --no-track-running-stats"
+    assert in_flags("pass track_running_stats=False") == untracked
     assert in_flags("mean(-1, dtype=x.dtype)") == "mean(-1, dtype=x.dtype)"
     assert in_flags("LayerNorm((4, 6), eps=1e-06)") == "LayerNorm((4, 6), eps=1e-06)"
 

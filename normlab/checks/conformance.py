@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normlab.checks.diagnosis import ONE
 from normlab.checks.formula import FAMILIES, Formula, default_eps
-from normlab.checks.half import check_half_precision, check_weight_cast
+from normlab.checks.half import check_half_evaluation, check_half_precision, check_weight_cast
 from normlab.checks.numerics import check_values, give_running
 from normlab.checks.probing import ForeignFunction
 from normlab.checks.probing.inputs import Declared, ParameterMismatch, sizes_of
@@ -87,6 +87,7 @@ def check_layer(
     forward_only: bool = False,
     empty: bool = True,
     batch_of_one: bool = True,
+    track_running_stats: bool = True,
     **conventions: Any,
 ) -> Report:
     """Compare a layer with the formula of a norm, and name the likely mistake where it differs.
@@ -109,9 +110,9 @@ def check_layer(
         like: a name of :data:`normlab.norms.NORMS`, such as "layer_norm" or "scale_norm", or
             "frozen_batch_norm" for a module with weight, bias, running mean and variance as
             buffers, which normalizes with these in training, too, and never moves them.
-        shape: shape of an input; for a module it is inferred where possible, and every rank that
-            its parameters fit is asked of it, but one rank alone of a batch or instance norm. A
-            layer or RMS norm whose parameters fit axis 1 alone is one over the channels of
+        shape: shape of an input; for a module it is inferred where possible, and every rank up to
+            5 that its parameters fit is asked of it, but one rank alone of a batch or instance
+            norm. A layer or RMS norm whose parameters fit axis 1 alone is one over the channels of
             (N, C, H, W).
         axis: over what a layer or RMS norm takes its statistics, counted in `shape`, which it then
             needs: 1 for the channels of (N, C, H, W), (1, 2) for all of a sample. The last axis, or
@@ -126,6 +127,8 @@ def check_layer(
         forward_only: compare no gradients.
         empty: give inputs without rows, too.
         batch_of_one: give a single sample, too.
+        track_running_stats: False for a batch norm without running statistics, which evaluates
+            with those of the batch.
         conventions: choices that are not mistakes: `eps`, `eps_placement` ("inside", "outside",
             "clamp"), `divisor` ("n", "n-1"), `weight_offset` (0, 1), `weight_cast` ("before" or
             "after" the cast back to the input's dtype), `momentum`, `num_groups`. Without `eps`
@@ -146,7 +149,9 @@ def check_layer(
         >>> print(check_layer(torch.nn.functional.layer_norm, like="layer_norm").passed)
         True
     """
-    scope = Scope.of(dtype, dtypes, forward_only, empty, batch_of_one, double_backward)
+    scope = Scope.of(
+        dtype, dtypes, forward_only, empty, batch_of_one, double_backward, track_running_stats
+    )
     shape = None if shape is None else sizes_of(shape)
     report = examine(
         layer,
@@ -197,7 +202,9 @@ def examine(
         order, momentum = conventions.get("weight_cast"), conventions.get("momentum")
         if formula.divisor == "n-1" and any(formula.cells(c) == 1 for c in foreign.cases):
             raise ValueError(f"shape: every mean is over one value: {ONE}; pass a shape with more")
-        trial = Trial(foreign, tuple(foreign.cases), formula, formula, scope, order, momentum)
+        asked = None if shape is None else tuple(shape)
+        cases = tuple(foreign.cases)
+        trial = Trial(foreign, cases, formula, formula, scope, order, momentum, asked)
         if max(torch.Size(case.shape).numel() for case in trial.cases) > _LARGE:
             seeds = seeds[:1]  # so many numbers need no second draw
         return collect(report, _run_checks(trial, seeds, report.failures))
@@ -228,6 +235,7 @@ def _run_checks(
         elif NORMS[layer.like].has_running:
             yield from check_running(known)
         yield from check_evaluation(known, failures)
+        yield from check_half_evaluation(known, failures)
         yield from check_saved_state(known, failures)
         yield from check_situations(known, failures)
         if scope.double_backward:

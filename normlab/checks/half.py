@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from normlab.checks.diagnosis import find_other_eps
-from normlab.checks.inputs import SMALL, Comparison, Evidence, Inputs, Scale, make_inputs
+from normlab.checks.inputs import (
+    SMALL,
+    Comparison,
+    Evidence,
+    Inputs,
+    Scale,
+    make_inputs,
+    torch_baseline,
+)
+from normlab.checks.probing import ForeignModule
 from normlab.checks.refusals import report_refusals
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
-from normlab.checks.tolerances import max_error
+from normlab.checks.tolerances import error_budget, max_error
 from normlab.checks.trial import Trial, call_each, name_of
 from normlab.norms import Case
 
 _UNIT = Scale("unit input", 1.0)
 # squares of 300 are infinite in float16, whose largest number is 65504
 _LARGE = Scale("large input", 300.0)
+# twenty deviations from 0, where 16 bits hold the mean to a few hundredths of a deviation
+_SHIFTED = Scale("shifted input", 1.0, mean=20.0)
+_ROUNDINGS = 4  # of each of the terms of a cell
+_EVALUATION_ULPS = 8
 
 
 def _expected(trial: Trial, inputs: Inputs, weight_cast: str, *, rounded: bool) -> Tensor:
@@ -64,6 +77,7 @@ def check_half_precision(trial: Trial) -> Generator[Finding, None, Trial]:
             yield Note(f"{name_of(dtype)} input, as asked for", untested=True)
         elif (yield from _check_dtype(trial, dtype)):
             taken.append(dtype)
+            yield from _check_shifted(trial, dtype)
     return replace(trial, scope=replace(trial.scope, half=tuple(taken)))
 
 
@@ -158,6 +172,106 @@ def _eps_in(trial: Trial, case: Case, dtype: torch.dtype) -> float | None:
         return None
     wide = inputs.to(torch.float64)
     return find_other_eps(Evidence(trial.actual.at(case), wide, got.double(), probe=True))
+
+
+def _check_shifted(trial: Trial, dtype: torch.dtype) -> Iterator[Finding]:
+    """The mean that is subtracted has more digits than the input.
+
+    Each cell is judged by its own terms, for an error of the mean shows where these are small. Not
+    so of channel norms: torch's own batch norm keeps a mean of 16 bits, on the CPU.
+    """
+    norm, formula = trial.norm, trial.actual
+    if not (norm.trailing and norm.centered and formula.center_numerator is None):
+        return
+    name = f"{name_of(dtype)}, {_SHIFTED.name}"
+    inputs = make_inputs(trial.cases[0], _SHIFTED, dtype, seed=2)
+    try:
+        got, _ = _observe(trial, inputs)
+    except Exception as error:  # the layer under test may fail in any way
+        text = f"raises when it is given {_SHIFTED.name}: {type(error).__name__}: {error}"
+        yield Failure(name, text, "scale_raises")
+        return
+    yield Ran(name)
+    x, weight, bias = inputs.to(torch.float64).given
+    shaped = formula.at(inputs.case)
+    factor = None if weight is None else (weight + formula.weight_offset).abs()
+    terms = shaped.replace(weight_offset=0.0).affine(
+        x, shaped.normalize(x).abs(), factor, None if bias is None else bias.abs()
+    )
+    expected, unit = shaped(x, weight, bias), torch.finfo(dtype).eps * terms
+    unit += _SHIFTED.mean * torch.finfo(torch.float32).eps  # the mean in float32
+    theirs = torch_baseline(trial.layer.like, inputs, backward=False, eps=formula.eps)["y"]
+    own, torchs = (float(((y.double() - expected).abs() / unit).max()) for y in (got, theirs))
+    allowed = max(float(_ROUNDINGS), _SHIFTED.factor * torchs)
+    if not own <= allowed and _eps_in(trial, trial.cases[0], dtype) is None:  # said before
+        sentence = (
+            "the mean looks rounded to 16 bits before it is subtracted; keep it in float32 "
+            f"(error {own / allowed:.1e} times the allowed)"
+        )
+        yield make_failure(name, sentence, "half_precision_statistics")
+
+
+def check_half_evaluation(trial: Trial, failures: Sequence[Failure]) -> Iterator[Finding]:
+    """Evaluation of 16-bit input gives the values of float32.
+
+    Args:
+        trial: the layer.
+        failures: what is wrong with evaluation, or with 16 bits in training, would show again.
+    """
+    layer, case = trial.layer, trial.cases[0]
+    if not (layer.has_training and (layer.has_running or isinstance(layer, ForeignModule))):
+        return
+    if any("evaluation" in f.check or "float16" in f.check for f in failures):
+        return
+    running = None
+    if layer.has_running:  # numbers that 16 bits have
+        channels = torch.arange(case.parameter_shape[0])
+        running = (channels % 5 - 2) / 4, 2.0 ** (channels % 3 - 1)
+    for dtype in trial.scope.half:
+        name = f"{name_of(dtype)}, evaluation"
+        inputs = make_inputs(case, _UNIT, dtype, seed=1)
+        try:
+            got = _evaluate(trial, inputs, running)
+        except Exception as error:  # the layer under test may fail in any way
+            yield Note(f"{name}: {type(error).__name__}: {error}")
+            continue
+        yield Ran(name)
+        x, *parameters = inputs.to(torch.float64).given
+        known = () if running is None else (running[0].double(), running[1].double())
+        expected = [
+            (f.evaluate if known else f)(x, *known, *parameters)
+            for f in (trial.actual.at(case), trial.declared.at(case))
+        ]
+        allowed = error_budget(expected[0], dtype, 0.0, ulps=_EVALUATION_ULPS)
+        same = got.shape == inputs.x.shape
+        wrong = min(max_error(got, right) if same else torch.inf for right in expected)
+        if not wrong <= allowed:
+            text = f"the output in evaluation is another than in float32: it is off by {wrong:.1e}"
+            yield Failure(name, text, "eval_differs")
+
+
+def _evaluate(trial: Trial, inputs: Inputs, running: tuple[Tensor, Tensor] | None) -> Tensor:
+    """The output in evaluation, beside parameters of 16 bits or, where it takes none, of 32."""
+
+    def call(t: Inputs, half_parameters: bool) -> Tensor:
+        mean, var = (None, None) if running is None else (r.to(t.dy.dtype) for r in running)
+        return trial.layer(
+            t.case,
+            inputs.x.clone(),
+            t.weight,
+            t.bias,
+            training=False,
+            running=None if mean is None or var is None else (mean, var),
+            half_parameters=half_parameters,
+        )[0]
+
+    try:
+        return call(inputs, True)
+    except Exception as error:
+        try:
+            return call(inputs.to(torch.float32), False)
+        except Exception:
+            raise error from None
 
 
 def check_weight_cast(trial: Trial, declared: str) -> Iterator[Finding]:

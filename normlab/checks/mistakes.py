@@ -576,6 +576,15 @@ _STATE = (
         message="evaluation after a step of training still uses what it kept from before that step",
         remedy="Keep nothing between calls that depends on statistics or parameters",
     ),
+    Mistake(
+        "running_shape",
+        remedy="Register running statistics with one axis, and view them where they are used",
+    ),
+    Mistake(
+        "not_counted",
+        message="num_batches_tracked stays as it is in training; torch adds 1 for each batch",
+        remedy="Add 1 to it wherever the running statistics move",
+    ),
     Mistake("not_frozen", remedy="Keep weight, bias, mean and variance by register_buffer"),
     Mistake("frozen_moves", remedy="Call F.batch_norm with training=False, whatever the mode"),
     Mistake(

@@ -17,7 +17,7 @@ from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
 from normlab.checks.tolerances import close, max_error
 from normlab.checks.trial import Trial
 
-_STEPS = (1, 2, 5)
+_STEPS = (1, 2, 12)
 # of the recorded statistics: with 8192 entries a channel Bessel's correction is 1e-4
 _ROUNDING = 1e-5
 # mistakes of the update, and of the variance that is recorded
@@ -68,7 +68,7 @@ def _observe(
 
 
 def check_running(trial: Trial) -> Iterator[Finding]:
-    """Running mean and variance after one, two and five batches.
+    """Running mean and variance after one, two and twelve batches.
 
     Either the formula of the layer as it is in training, mistakes included, or the declared one is
     right. The module's own momentum counts where none is declared.

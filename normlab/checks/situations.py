@@ -12,6 +12,8 @@ from normlab.checks.activations import check_activations, check_widths
 from normlab.checks.frozen import calls_of, check_frozen, is_far
 from normlab.checks.inputs import Inputs, make_inputs
 from normlab.checks.report import Failure, Finding, Ran, make_failure
+from normlab.checks.reuse import fill_anew
+from normlab.checks.shapes import check_shapes
 from normlab.checks.special_values import WHAT, check_special_values, compare_means
 from normlab.checks.trial import Trial, name_of
 
@@ -40,7 +42,8 @@ def check_situations(trial: Trial, failures: Sequence[Failure]) -> Iterator[Find
     half = tuple(dtype for dtype in trial.scope.half if name_of(dtype) not in wrong)
     trial = replace(trial, scope=replace(trial.scope, half=half))
     plain = (found for s in _situations(trial) for found in compare_means(trial, *s))
-    others = (check_special_values, check_activations, check_widths, _check_use, check_frozen)
+    shapes = check_widths, check_shapes
+    others = (check_special_values, check_activations, *shapes, _check_use, check_frozen)
     for found in itertools.chain(plain, *(check(trial) for check in others)):
         yield found
         if isinstance(found, Failure):
@@ -120,6 +123,9 @@ def _use(trial: Trial, first: Inputs, second: Inputs) -> str:
                 return f"{WHAT[key]} is wrong {when}"
         if not torch.equal(xs[k].detach(), given[k].x):
             return "the backward pass writes into the input"
+    text = fill_anew(lambda x: call(x)[0], first.x, second.x, right[1]["y"])
+    if text:
+        return text
     with torch.no_grad():
         for _ in range(_CALLS):
             call(second.x.clone())

@@ -15,6 +15,7 @@ from normlab.checks.mistakes import MISTAKES
 from normlab.checks.probing.modules import ForeignModule
 from normlab.checks.probing.state import copy_module, tensors_of, unregistered
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
+from normlab.checks.reuse import fill_anew
 from normlab.checks.tolerances import close, max_error
 from normlab.checks.trial import Trial
 from normlab.norms import Case
@@ -89,10 +90,11 @@ def _without_running(trial: Trial, case: Case) -> Iterator[Failure]:
     assert isinstance(trial.layer, ForeignModule)
     parts = trial.layer.module.modules()
     untracked = any(getattr(m, "track_running_stats", None) is False for m in parts)
-    if trial.norm.over_batch and not untracked:
+    if trial.norm.over_batch and trial.scope.tracked and not untracked:
         text = (
             "evaluation normalizes with the statistics of the batch: the module keeps no running "
-            "ones (and does not say track_running_stats=False)"
+            "ones. If that is meant, as in torch without running statistics, "
+            "pass track_running_stats=False"
         )
         yield make_failure(_CHECK, text, "eval_uses_batch")
 
@@ -112,10 +114,15 @@ def _kept_from_before(trial: Trial) -> Iterator[Failure]:
         module.train()(t.x + 3.0)
         for name in filter(None, (layer.weight_name, layer.bias_name)):
             layer.tensor(module, name).add_(0.5)
-        again = module.eval()(t.x.clone())
-        expected = layer.twin(module).eval()(t.x.clone())
+        again = module.eval()(t.x.clone()).clone()
+        fresh = layer.twin(module).eval()
+        expected = fresh(t.x.clone()).clone()
+        other = make_inputs(trial.small_case, BATCH, seed=52).x
+        text = fill_anew(fresh, t.x, other, layer.twin(module).eval()(other.clone()))
     if not close(again, expected):
         yield make_failure(_CHECK, MISTAKES["eval_stale"].message, "eval_stale")
+    elif text:
+        yield make_failure(_CHECK, text, "used_again")
 
 
 def _with_running(trial: Trial, case: Case, formula: Formula) -> Iterator[Failure]:
@@ -234,6 +241,14 @@ def check_saved_state(trial: Trial, failures: Sequence[Failure]) -> Iterator[Fin
         yield Note("saved state, because evaluation raises")
         return
     yield Ran(_SAVED)
+    odd = _shaped_unlike_torch(trial.layer)
+    if odd:
+        yield make_failure(_SAVED, odd, "running_shape")
+        return
+    frozen = trial.declared.fixed is not None
+    if trial.norm.over_batch and not frozen and not _counts_batches(trial.layer, trial.small_case):
+        yield make_failure(_SAVED, MISTAKES["not_counted"].message, "not_counted")
+        return
     try:
         mistake, text = _lost(trial.layer, trial.small_case)
     except Exception as error:  # the layer under test may fail in any way
@@ -242,10 +257,36 @@ def check_saved_state(trial: Trial, failures: Sequence[Failure]) -> Iterator[Fin
         yield make_failure(_SAVED, text, mistake)
 
 
+def _shaped_unlike_torch(layer: ForeignModule) -> str:
+    """Statistics under torch's names, in a shape that torch's layer, which has one axis, refuses.
+
+    Where the weight has more axes, too, the layer does not pass for torch's.
+    """
+    if layer.weight_name and layer.tensor(layer.module, layer.weight_name).dim() > 1:
+        return ""
+    for name in filter(None, (layer.mean_name, layer.var_name)):
+        tensor = layer.tensor(layer.module, name)
+        if name.rpartition(".")[2] in ("running_mean", "running_var") and tensor.dim() != 1:
+            given, flat = (*tensor.shape,), (tensor.numel(),)
+            return f"{name} has shape {given}; torch's, which cannot load it, has {flat}"
+    return ""
+
+
+def _counts_batches(layer: ForeignModule, case: Case) -> bool:
+    """Whether the number of batches, which torch's state_dict has, moves if there is one."""
+    module = layer.with_dtype(torch.float32).train()
+    counts = {n: b for n, b in module.named_buffers() if n.endswith("num_batches_tracked")}
+    before = {name: int(count) for name, count in counts.items()}
+    with torch.no_grad():
+        module(make_inputs(case, BATCH, seed=64).x)
+    now = {n: int(b) for n, b in module.named_buffers() if n in before}
+    return not before or now != before
+
+
 def _lost(layer: ForeignModule, case: Case) -> tuple[str, str]:
     """What a module that is saved and loaded does otherwise, and its mistake; empty if nothing."""
     trained = layer.with_dtype(torch.float32).train()
-    fresh = copy_module(layer.module).float()
+    fresh, used = (copy_module(layer.module).float() for _ in range(2))
     with torch.no_grad():
         # a module may keep its weights in plain attributes: make them other than fresh ones
         for name in (layer.weight_name, layer.bias_name, layer.mean_name, layer.var_name):
@@ -253,17 +294,22 @@ def _lost(layer: ForeignModule, case: Case) -> tuple[str, str]:
                 layer.tensor(trained, name).add_(0.25)
         for seed in (60, 61, 62):
             trained(make_inputs(case, BATCH, seed=seed).x)
+        x = make_inputs(case, BATCH, seed=63).x
+        used.eval()(x.clone())
         first = tensors_of(copy_module(fresh))
         try:
-            fresh.load_state_dict(trained.state_dict())
+            for module in (fresh, used):
+                module.load_state_dict(trained.state_dict())
         except Exception as error:  # a module may override it in any way
             return "state_lost", f"state_dict cannot be loaded: {type(error).__name__}: {error}"
-        x = make_inputs(case, BATCH, seed=63).x
         after = trained.eval()(x.clone()), fresh.eval()(x.clone())
         if not torch.equal(*after):
             expected = layer.twin(trained).eval()(x)
             mistake, text = _why_lost(trained, fresh, first, [close(y, expected) for y in after])
             return mistake, f"after save and load the module evaluates differently: {text}"
+        if not torch.equal(used(x.clone()), after[1]):
+            text = "a module that has evaluated before uses what it kept from before loading"
+            return "eval_stale", text
         for module in (trained.train(), fresh.train()):
             module(x.clone())  # a cumulative average also needs the number of its batches
         y = make_inputs(case, BATCH, seed=64).x

@@ -51,6 +51,7 @@ class Scope:
     batch_of_one: bool = True  #: give a single sample
     double: bool = True  #: give float64 inputs, too
     double_backward: bool = False  #: differentiate twice, too
+    tracked: bool = True  #: a batch norm keeps running statistics, which evaluation takes
 
     @classmethod
     def of(
@@ -61,6 +62,7 @@ class Scope:
         empty: bool,
         batch_of_one: bool,
         double_backward: bool,
+        tracked: bool,
     ) -> Scope:
         """From the arguments of :func:`normlab.checks.check_layer`.
 
@@ -73,7 +75,8 @@ class Scope:
             chosen = [_find_dtype("dtypes", d) for d in dtypes]
             half = tuple(d for d in half if d in chosen)
         twice = double_backward and not forward_only
-        return cls(main, half, not forward_only, empty, batch_of_one, dtypes is None, twice)
+        double = dtypes is None
+        return cls(main, half, not forward_only, empty, batch_of_one, double, twice, tracked)
 
 
 def _find_dtype(argument: str, dtype: Any) -> torch.dtype:
@@ -101,6 +104,7 @@ class Trial:
     scope: Scope = Scope()
     weight_cast: str | None = None  #: the declared order of weight and cast
     momentum: float | None = None  #: the declared one
+    asked: tuple[int, ...] | None = None  #: the shape that the caller gave
 
     @property
     def norm(self) -> Norm:

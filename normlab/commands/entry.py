@@ -66,6 +66,7 @@ def in_flags(message: str) -> str:
     message = _FIRST.sub(lambda m: f"{flag(m[1])}: ", message)
     message = _ASKED.sub(lambda m: f"{m[1]} {flag(m[2], m[3])}", message)
     message = message.replace("example_input: ", "--shape or --example: ")
+    message = message.replace("pass track_running_stats=False", "pass --no-track-running-stats")
     message = message.replace("counts: wrap it", "counts: pass --select '[0]', or wrap it")
     if "Construct a class first" in message or "construct it first" in message:
         message += " (--init)"

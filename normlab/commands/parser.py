@@ -164,6 +164,12 @@ def _add_check(check: argparse.ArgumentParser, families: tuple[str, ...]) -> Non
     group.add_argument(
         "--no-batch-of-one", dest="batch_of_one", action="store_false", help="give no single sample"
     )
+    group.add_argument(
+        "--no-track-running-stats",
+        dest="track_running_stats",
+        action="store_false",
+        help="a batch norm keeps no running statistics",
+    )
     group.add_argument("--double-backward", action="store_true", help="also differentiate twice")
     group = check.add_argument_group("conventions, which do not count as mistakes")
     for name, allowed in CONVENTIONS.items():

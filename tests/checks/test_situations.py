@@ -180,7 +180,7 @@ WRONG = {
     "overwrites": ("used again", "added to that of another call"),
     "frozen input": ("frozen parameters", "where the input needs no gradient"),
     Counting: ("used again", "after 12 more calls"),
-    OneBuffer: ("used again", "into the output of the first"),
+    OneBuffer: ("evaluation", "into the output of the first"),
     FirstStatistics: ("evaluation", "still uses what it kept from before that step"),
     Double: ("float64 input", "the output is off"),
     AbsoluteWeight: ("weight of either sign", "the output is off"),
