@@ -466,6 +466,44 @@ def test_a_handle_is_dragged(desk):
     compare(tab, "bn-company")
 
 
+@pytest.fixture(scope="module")
+def phone(browser):
+    """A tab that knows fingers, and the same tab's way to send them."""
+    size = {"width": 390, "height": 844}
+    context = browser.new_context(viewport=size, has_touch=True, is_mobile=True)
+    tab = context.new_page()
+    yield tab, context.new_cdp_session(tab)
+    context.close()
+
+
+@pytest.mark.parametrize(
+    ("figure", "control", "way"),
+    [("bn-company", "x.1", (90, 20)), ("ln-gradient", "dy", (-70, 60))],
+)
+def test_a_handle_follows_a_finger(phone, figure, control, way):
+    tab, fingers = phone
+    tab.goto((site.BUILT / FIGURES[figure].page).as_uri())
+    tab.wait_for_selector(f"#fig-{figure}.touched")
+    handle = tab.locator(f"#fig-{figure} [data-control='{control}']")
+    handle.evaluate("node => node.scrollIntoView({block: 'center', behavior: 'instant'})")
+    tab.evaluate("() => new Promise(done => setTimeout(done, 300))")
+    box, before = handle.bounding_box(), tab.evaluate("scrollY")
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def send(kind: str, *points: dict[str, float]) -> None:
+        fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": list(points)})
+
+    send("touchStart", {"x": x, "y": y})
+    values = []
+    for part in (0.2, 0.4, 0.6, 0.8, 1.0):
+        send("touchMove", {"x": x + part * way[0], "y": y + part * way[1]})
+        values.append(float(handle.get_attribute("aria-valuenow")))
+    send("touchEnd")
+    assert len({*values}) == len(values)  # the finger is never lost
+    assert tab.evaluate("scrollY") == before
+    compare(tab, figure)
+
+
 def test_a_cell_of_the_map_is_chosen_by_a_click(desk):
     tab = visit(desk, "warmup-map")
     place = tab.locator("#fig-warmup-map")

@@ -116,10 +116,13 @@
         event.preventDefault();
         move(d, to);
       })
+      .each(function () { this.where = where; }) // the scale may change while a finger drags
+      .filter(function () { return !this.bound; })
+      .each(function () { this.bound = true; })
       .call(d3.drag()
         .subject((event) => ({ x: event.x, y: event.y }))
-        .on("start", (event) => event.sourceEvent.target.focus())
-        .on("drag", (event, d) => move(d, where(event.x, event.y))));
+        .on("start", function () { this.focus(); })
+        .on("drag", function (event, d) { move(d, this.where(event.x, event.y)); }));
   }
 
   function figure(name, { caption, controls, compute, height, draw, tell }) {
