@@ -515,6 +515,25 @@ def test_a_cell_of_the_map_is_chosen_by_a_click(desk):
     compare(tab, "warmup-map")
 
 
+def test_a_count_of_the_map_is_shown_once_its_cell_was_chosen_and_nothing_jumps(desk):
+    tab = visit(desk, "warmup-map")
+    place = tab.locator("#fig-warmup-map")
+    place.get_by_role("button", name="Start again").click()
+
+    def look() -> tuple[list[str], float]:
+        top = "e => e.querySelector('svg').getBoundingClientRect().top - e.offsetTop"
+        texts = place.locator("svg text").all_text_contents()
+        return [text for text in texts if text == "?"], place.evaluate(top)
+
+    hidden, top = look()
+    assert len(hidden) == 19
+    place.get_by_label("Warmup").fill("4")
+    assert look() == (hidden[1:], top)
+    place.get_by_label("Peak rate").fill("3")
+    assert look() == (hidden[2:], top)
+    assert place.get_by_text("4, 3 lost", exact=True).count() == 1
+
+
 def test_a_word_is_changed_by_a_click_and_changed_back(desk):
     tab = visit(desk, "ln-sentences")
     place = tab.locator("#fig-ln-sentences")

@@ -3,7 +3,7 @@
    The output of a hidden cell holds the data (normlab.book.sources.touch). A figure NAME stands in a
    file NAME.js, which calls touch.figure(NAME, {...}) with
      caption   of the drawing; that of the notebook stays with the picture, on paper;
-     controls  key -> {label, value} and options {value: text} of a choice, or min, max, step and
+     controls  key -> {label, value} and nothing but `drawn: true` (what the drawing itself remembers), or options {value: text} of a choice, or min, max, step and
                show(value) of a slider (value and options may be functions of data), or min, max, step alone with `drawn: true`, for values that
                handles in the drawing change (value may be a list, one handle each; `around: true`
                lets an angle go on behind max at min), or
@@ -74,9 +74,13 @@
       .attr("type", "range").attr("min", control.min).attr("max", control.max)
       .attr("step", control.step)
       .on("input", () => change({ [key]: Number(slider.node().value) }));
-    const shown = place.append("output").attr("for", id).attr("aria-live", "off");
+    const say = (value) => (control.show ? control.show(value, data) : String(value));
+    const { min, max, step } = control;
+    const all = range(Math.round((max - min) / step) + 1).map((k) => say(Number((min + k * step).toFixed(6))));
+    const shown = place.append("output").attr("for", id).attr("aria-live", "off")
+      .style("min-width", `${Math.max(...all.map((each) => each.length))}ch`); // the row keeps its places
     return () => {
-      const said = control.show ? control.show(state[key], data) : String(state[key]);
+      const said = say(state[key]);
       slider.node().value = state[key];
       slider.attr("aria-valuetext", said);
       shown.text(said);
