@@ -90,12 +90,12 @@
 
   const tell = ({ solved, lost }) => "{solved:0} of 5 seeds solve the task"
     + (solved ? ", in the median after {updates:0} updates" : "")
-    + (lost ? "; {lost:0} of these have lost it by update 300" : "")
-    + ". Medians: the token variance is lowest after {lowest:0} updates (10 to the {power:1}); the loss ends at {end:3}.";
+    + (lost ? "; {lost:0} of these lose it again by update 300" : "")
+    + ". Medians: the least token variance is 10 to the {power:1}, after {lowest:0} updates; the last loss is {end:3}.";
 
   touch.figure("warmup-map", {
-    caption: "Recorded, Post-LN: seeds of five that solve the task within 600 updates. Curves: the runs of the cell, up to "
-      + "update 300. Dotted: without warmup. Along the dashed line, the rate climbs about equally fast.",
+    caption: "Recorded, Post-LN: seeds of five that solve the task within 600 updates. Curves: the runs of the cell "
+      + "up to update 300. Dotted: without warmup. Dashed: equally fast climbs of the rate.",
     controls: {
       rate: { label: "Peak rate", value: 2, min: 0, max: 3, step: 1,
         show: (i, data) => String(data.rates[i]) },
