@@ -159,7 +159,7 @@ def balance(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
 
 
 def triangle(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
-    rate = (0.05, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 50.0)[int(setting["rate"])]
+    rate = (0.05, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 50.0, 100.0)[int(setting["rate"])]
     scale = (0.5, 1.0, 2.0, 4.0, 10.0)[int(setting["length"])]
     given = {"lr": rate, "weight_decay": 0.0, "unit_gradient": data["gradient"], "steps": 1}
     (old, new), (angle,) = follow_length(scale * data["length"], **given)
