@@ -534,6 +534,20 @@ def test_a_count_of_the_map_is_shown_once_its_cell_was_chosen_and_nothing_jumps(
     assert place.get_by_text("4, 3 lost", exact=True).count() == 1
 
 
+def test_the_cliff_shows_the_offsets_that_were_chosen_at_one_height(desk):
+    tab = visit(desk, "num-cliff")
+    tab.set_viewport_size({"width": 390, "height": 844})
+    place = tab.locator("#fig-num-cliff")
+    place.get_by_role("button", name="Start again").click()
+    heights, crosses = [], []
+    for at in (42, 0, 42):
+        place.get_by_label("Offset").fill(str(at))
+        heights.append(place.evaluate("e => e.clientHeight"))
+        crosses.append(place.locator("path.one").count())
+    assert len({*heights}) == 1
+    assert crosses == [2, 3, 3]
+
+
 def test_a_word_is_changed_by_a_click_and_changed_back(desk):
     tab = visit(desk, "ln-sentences")
     place = tab.locator("#fig-ln-sentences")
