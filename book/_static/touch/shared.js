@@ -8,6 +8,7 @@
                handles in the drawing change (value may be a list, one handle each; `around: true`
                lets an angle go on behind max at min), or
                press(state, data) of a button, which gives the changed part of the state;
+     ask       a question above the drawing, where there is one;
      compute   (state, data) -> numbers: what a test compares with normlab;
      height    of the drawing, a function of its width;
      draw      (svg, numbers, {state, data, width, change, part, write, handle, below}), called after
@@ -129,7 +130,7 @@
         .on("drag", function (event, d) { move(d, this.where(event.x, event.y)); }));
   }
 
-  function figure(name, { caption, controls, compute, height, draw, tell }) {
+  function figure(name, { caption, controls, ask, compute, height, draw, tell }) {
     const stored = document.querySelector(`script.touch[data-figure="${name}"]`);
     const place = document.getElementById(`fig-${name}`);
     const data = JSON.parse(stored.textContent);
@@ -143,6 +144,7 @@
     const writers = Object.entries({
       ...controls, reset: { label: "Start again", press: start },
     }).map(([key, control]) => addControl(row, key, control, state, data, change));
+    if (ask) panel.append("p").attr("class", "touch-ask").text(ask);
     const svg = panel.append("svg").attr("role", "group").attr("aria-label", "Drawing")
       .attr("aria-describedby", `fig-${name}-told`);
     const below = panel.append("div").attr("class", "touch-below");
