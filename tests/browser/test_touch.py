@@ -181,7 +181,7 @@ def valley(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
 
     stage, correlation = setting["stage"], setting["correlation"]
     first, other = np.array(data["first"]), np.array(data["other"])
-    rest = np.sqrt(1 - correlation**2)
+    rest, start = np.sqrt(1 - correlation**2), np.array([3.0, 0.1 if stage == "stored" else 1.0])
     x = np.stack([first, 2 + correlation * (first - 2) + rest * (other - 2)], 1)
     if stage == "stored":
         x = x * [1, 10]
@@ -189,7 +189,7 @@ def valley(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         x = standardize(x)
         white = whitening.whiten(torch.from_numpy(x), "pca").y.numpy()
     if stage in ("rotated", "whitened"):
-        x = x @ np.array([[1, -1], [1, 1]]) / np.sqrt(2)
+        x, start = (each @ np.array([[1, -1], [1, 1]]) / np.sqrt(2) for each in (x, start))
     if stage == "whitened":
         x = standardize(x)
         found = whitening.make_covariance(torch.from_numpy(x))
@@ -198,7 +198,7 @@ def valley(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
             np.testing.assert_allclose(abs(x), abs(white), atol=1e-6)
     bowl = x.T @ x / len(x)
     flat, steep = np.linalg.eigvalsh(bowl)
-    path = [np.array([3.0, 0.1 if stage == "stored" else 1.0])]
+    path = [start]
     losses = [path[0] @ bowl @ path[0]]
     while losses[-1] >= 1e-6 * losses[0]:
         path.append(path[-1] - bowl @ path[-1] / steep)
