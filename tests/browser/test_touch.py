@@ -347,6 +347,8 @@ def set_at_random(tab: Any, name: str, rng: np.random.Generator) -> None:
         low, high, step = (float(control.get_attribute(a) or 1) for a in ("min", "max", "step"))
         steps = rng.integers(0, round((high - low) / step) + 1)
         control.fill(f"{low + steps * step:.6g}")
+    if words := place.locator("[role=button]").all():
+        words[rng.integers(len(words))].press("Enter")
     handles = place.locator("[role=slider]").all()
     for i in rng.permutation(len(handles))[:4]:
         handles[i].focus()
@@ -420,7 +422,7 @@ def test_is_named_told_and_stands_in_the_figure(desk, figure):
     assert place.locator("img").is_hidden()
     assert place.locator(".caption-text:visible").evaluate_all(CLASSES) == [LIVE]
     assert place.locator("figcaption .caption-number").count() == 1
-    for control in place.locator("select, input, button, [role=slider]").all():
+    for control in place.locator("select, input, button, [role=slider], [role=button]").all():
         assert control.evaluate(
             "e => (e.ariaLabel ?? e.labels?.[0]?.innerText ?? e.innerText).trim()"
         )
@@ -442,6 +444,7 @@ def test_the_picture_stands_without_scripts(plain_tab, figure):
     plain_tab.goto((site.BUILT / FIGURES[figure].page).as_uri())
     assert plain_tab.locator(f"#fig-{figure} img").is_visible()
     assert plain_tab.locator(f"#fig-{figure} :is(select, input, button)").count() == 0
+    assert "\\" not in plain_tab.locator(f"#fig-{figure} figcaption").inner_text()  # no formula
 
 
 def test_fits_a_phone_and_keeps_its_controls_in_view(desk, figure):
@@ -552,12 +555,15 @@ def test_a_word_is_changed_by_a_click_and_changed_back(desk):
     tab = visit(desk, "ln-sentences")
     place = tab.locator("#fig-ln-sentences")
     place.get_by_role("button", name="Start again").click()
-    chosen = []
+    changed, chosen = place.locator("[aria-pressed=true]"), []
     for _ in range(2):
         place.locator("svg text").nth(7).click()  # the second word of the third sentence
         compare(tab, "ln-sentences")
-        chosen.append(place.get_by_label("Change").input_value())
-    assert chosen == ["sing", "none"]
+        chosen.append(changed.evaluate_all("all => all.map(e => e.ariaLabel)"))
+    assert chosen == [["sing → play"], []]
+    for key in ("Enter", "Space", "Tab", "Enter"):  # the word keeps the focus
+        tab.keyboard.press(key)
+    assert changed.evaluate_all("all => all.map(e => e.ariaLabel)") == ["well → here"]
 
 
 def test_all_figures_are_here_and_small():
