@@ -159,7 +159,7 @@ def balance(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
 
 
 def triangle(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
-    rate = (0.05, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 50.0)[int(setting["rate"])]
+    rate = (0.05, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 50.0, 100.0)[int(setting["rate"])]
     scale = (0.5, 1.0, 2.0, 4.0, 10.0)[int(setting["length"])]
     given = {"lr": rate, "weight_decay": 0.0, "unit_gradient": data["gradient"], "steps": 1}
     (old, new), (angle,) = follow_length(scale * data["length"], **given)
@@ -181,7 +181,7 @@ def valley(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
 
     stage, correlation = setting["stage"], setting["correlation"]
     first, other = np.array(data["first"]), np.array(data["other"])
-    rest = np.sqrt(1 - correlation**2)
+    rest, start = np.sqrt(1 - correlation**2), np.array([3.0, 0.1 if stage == "stored" else 1.0])
     x = np.stack([first, 2 + correlation * (first - 2) + rest * (other - 2)], 1)
     if stage == "stored":
         x = x * [1, 10]
@@ -189,7 +189,7 @@ def valley(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         x = standardize(x)
         white = whitening.whiten(torch.from_numpy(x), "pca").y.numpy()
     if stage in ("rotated", "whitened"):
-        x = x @ np.array([[1, -1], [1, 1]]) / np.sqrt(2)
+        x, start = (each @ np.array([[1, -1], [1, 1]]) / np.sqrt(2) for each in (x, start))
     if stage == "whitened":
         x = standardize(x)
         found = whitening.make_covariance(torch.from_numpy(x))
@@ -198,7 +198,7 @@ def valley(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
             np.testing.assert_allclose(abs(x), abs(white), atol=1e-6)
     bowl = x.T @ x / len(x)
     flat, steep = np.linalg.eigvalsh(bowl)
-    path = [np.array([3.0, 0.1 if stage == "stored" else 1.0])]
+    path = [start]
     losses = [path[0] @ bowl @ path[0]]
     while losses[-1] >= 1e-6 * losses[0]:
         path.append(path[-1] - bowl @ path[-1] / steep)
@@ -347,6 +347,8 @@ def set_at_random(tab: Any, name: str, rng: np.random.Generator) -> None:
         low, high, step = (float(control.get_attribute(a) or 1) for a in ("min", "max", "step"))
         steps = rng.integers(0, round((high - low) / step) + 1)
         control.fill(f"{low + steps * step:.6g}")
+    if words := place.locator("[role=button]").all():
+        words[rng.integers(len(words))].press("Enter")
     handles = place.locator("[role=slider]").all()
     for i in rng.permutation(len(handles))[:4]:
         handles[i].focus()
@@ -420,7 +422,7 @@ def test_is_named_told_and_stands_in_the_figure(desk, figure):
     assert place.locator("img").is_hidden()
     assert place.locator(".caption-text:visible").evaluate_all(CLASSES) == [LIVE]
     assert place.locator("figcaption .caption-number").count() == 1
-    for control in place.locator("select, input, button, [role=slider]").all():
+    for control in place.locator("select, input, button, [role=slider], [role=button]").all():
         assert control.evaluate(
             "e => (e.ariaLabel ?? e.labels?.[0]?.innerText ?? e.innerText).trim()"
         )
@@ -442,6 +444,7 @@ def test_the_picture_stands_without_scripts(plain_tab, figure):
     plain_tab.goto((site.BUILT / FIGURES[figure].page).as_uri())
     assert plain_tab.locator(f"#fig-{figure} img").is_visible()
     assert plain_tab.locator(f"#fig-{figure} :is(select, input, button)").count() == 0
+    assert "\\" not in plain_tab.locator(f"#fig-{figure} figcaption").inner_text()  # no formula
 
 
 def test_fits_a_phone_and_keeps_its_controls_in_view(desk, figure):
@@ -466,6 +469,44 @@ def test_a_handle_is_dragged(desk):
     compare(tab, "bn-company")
 
 
+@pytest.fixture(scope="module")
+def phone(browser):
+    """A tab that knows fingers, and the same tab's way to send them."""
+    size = {"width": 390, "height": 844}
+    context = browser.new_context(viewport=size, has_touch=True, is_mobile=True)
+    tab = context.new_page()
+    yield tab, context.new_cdp_session(tab)
+    context.close()
+
+
+@pytest.mark.parametrize(
+    ("figure", "control", "way"),
+    [("bn-company", "x.1", (90, 20)), ("ln-gradient", "dy", (-70, 60))],
+)
+def test_a_handle_follows_a_finger(phone, figure, control, way):
+    tab, fingers = phone
+    tab.goto((site.BUILT / FIGURES[figure].page).as_uri())
+    tab.wait_for_selector(f"#fig-{figure}.touched")
+    handle = tab.locator(f"#fig-{figure} [data-control='{control}']")
+    handle.evaluate("node => node.scrollIntoView({block: 'center', behavior: 'instant'})")
+    tab.evaluate("() => new Promise(done => setTimeout(done, 300))")
+    box, before = handle.bounding_box(), tab.evaluate("scrollY")
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def send(kind: str, *points: dict[str, float]) -> None:
+        fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": list(points)})
+
+    send("touchStart", {"x": x, "y": y})
+    values = []
+    for part in (0.2, 0.4, 0.6, 0.8, 1.0):
+        send("touchMove", {"x": x + part * way[0], "y": y + part * way[1]})
+        values.append(float(handle.get_attribute("aria-valuenow")))
+    send("touchEnd")
+    assert len({*values}) == len(values)  # the finger is never lost
+    assert tab.evaluate("scrollY") == before
+    compare(tab, figure)
+
+
 def test_a_cell_of_the_map_is_chosen_by_a_click(desk):
     tab = visit(desk, "warmup-map")
     place = tab.locator("#fig-warmup-map")
@@ -477,16 +518,52 @@ def test_a_cell_of_the_map_is_chosen_by_a_click(desk):
     compare(tab, "warmup-map")
 
 
+def test_a_count_of_the_map_is_shown_once_its_cell_was_chosen_and_nothing_jumps(desk):
+    tab = visit(desk, "warmup-map")
+    place = tab.locator("#fig-warmup-map")
+    place.get_by_role("button", name="Start again").click()
+
+    def look() -> tuple[list[str], float]:
+        top = "e => e.querySelector('svg').getBoundingClientRect().top - e.offsetTop"
+        texts = place.locator("svg text").all_text_contents()
+        return [text for text in texts if text == "?"], place.evaluate(top)
+
+    hidden, top = look()
+    assert len(hidden) == 19
+    place.get_by_label("Warmup").fill("4")
+    assert look() == (hidden[1:], top)
+    place.get_by_label("Peak rate").fill("3")
+    assert look() == (hidden[2:], top)
+    assert place.get_by_text("4, 3 lost", exact=True).count() == 1
+
+
+def test_the_cliff_shows_the_offsets_that_were_chosen_at_one_height(desk):
+    tab = visit(desk, "num-cliff")
+    tab.set_viewport_size({"width": 390, "height": 844})
+    place = tab.locator("#fig-num-cliff")
+    place.get_by_role("button", name="Start again").click()
+    heights, crosses = [], []
+    for at in (42, 0, 42):
+        place.get_by_label("Offset").fill(str(at))
+        heights.append(place.evaluate("e => e.clientHeight"))
+        crosses.append(place.locator("path.one").count())
+    assert len({*heights}) == 1
+    assert crosses == [2, 3, 3]
+
+
 def test_a_word_is_changed_by_a_click_and_changed_back(desk):
     tab = visit(desk, "ln-sentences")
     place = tab.locator("#fig-ln-sentences")
     place.get_by_role("button", name="Start again").click()
-    chosen = []
+    changed, chosen = place.locator("[aria-pressed=true]"), []
     for _ in range(2):
         place.locator("svg text").nth(7).click()  # the second word of the third sentence
         compare(tab, "ln-sentences")
-        chosen.append(place.get_by_label("Change").input_value())
-    assert chosen == ["sing", "none"]
+        chosen.append(changed.evaluate_all("all => all.map(e => e.ariaLabel)"))
+    assert chosen == [["sing → play"], []]
+    for key in ("Enter", "Space", "Tab", "Enter"):  # the word keeps the focus
+        tab.keyboard.press(key)
+    assert changed.evaluate_all("all => all.map(e => e.ariaLabel)") == ["well → here"]
 
 
 def test_all_figures_are_here_and_small():

@@ -1,6 +1,6 @@
 /* The company of a sample: inputs of one feature, their outputs, and the outputs before a move. */
 touch.figure("bn-company", {
-  caption: "One of eight samples was moved to 6. Drag any of them. Top: inputs. Middle: outputs. "
+  caption: "One sample can be moved, or several. Top: inputs. Middle: outputs. "
     + "Rings: outputs before anything moved. Orange: moved.",
   controls: {
     mode: { label: "Mode", options: { training: "training", evaluation: "evaluation" }, value: "training" },
@@ -39,7 +39,7 @@ touch.figure("bn-company", {
     part(svg, "line.mean").attr("x1", scale(mean)).attr("x2", scale(mean)).attr("y1", top - 34)
       .attr("y2", top).attr("stroke", data.color).attr("stroke-width", 2);
     part(svg, "text.of").attr("x", scale(mean)).attr("y", top - 40).attr("text-anchor", "middle")
-      .text("mean ± std");
+      .text(`${state.mode === "training" ? "" : "stored "}mean ± std`);
     const samples = y.map((value, index) => ({
       key: "x", index, value, old: before[index], moved: Math.abs(value - before[index]) > 1e-4 }));
     const color = (d) => (d.moved ? "#d55e00" : data.color);
@@ -60,6 +60,13 @@ touch.figure("bn-company", {
         said: (d) => `${state.x[d.index].toFixed(1)}, output ${d.value.toFixed(2)}`,
         where: scale.invert,
       });
+    // The samples that were moved have a ring; the one that is moved at first says what to do.
+    const away = samples.filter((d) => state.x[d.index] !== data.x[d.index]);
+    svg.selectAll("circle.away").data(away).join("circle").attr("class", "away").attr("r", 11)
+      .attr("cx", (d) => scale(state.x[d.index])).attr("cy", top).attr("fill", "none")
+      .attr("stroke", "#d55e00").attr("stroke-width", 2).style("pointer-events", "none");
+    part(svg, "text.drag").attr("x", width - 34).attr("y", top - 16).attr("text-anchor", "end")
+      .style("fill", "#d55e00").text(state.x[7] === 6 && y.length > 7 ? "← drag" : "");
   },
 
   tell({ touched, batch, y }, { mode }) {

@@ -7,6 +7,9 @@
     { title: "gradient", key: "gradients", domain: [0.001, 2], ticks: [0.001, 0.01, 0.1, 1] },
   ];
 
+  const write = (count) => count.toLocaleString("en-US");
+  const dash = (dashes) => dashes.map((far) => 2 * far).join(" ") || null;
+
   function compute({ group, depth }, data) {
     const layers = data.depths[depth];
     const { gradients, differ } = data.groups[group].curves[depth];
@@ -19,12 +22,12 @@
   /* Which line is whose: as many names in a row as it holds. */
   function drawNames(svg, groups, chosen, width) {
     let x = 8, y = 14;
-    groups.forEach(([name, { label, color }]) => {
-      const wide = 44 + 8 * label.length;
+    groups.forEach(([name, { label, color, dashes }]) => {
+      const wide = 48 + 8 * label.length;
       if (x + wide > width) [x, y] = [8, y + 20];
-      svg.append("line").attr("x1", x).attr("x2", x + 22).attr("y1", y - 4).attr("y2", y - 4)
-        .attr("stroke", color).attr("stroke-width", name === chosen ? 5 : 2);
-      svg.append("text").attr("x", x + 27).attr("y", y).text(label)
+      svg.append("line").attr("x1", x).attr("x2", x + 28).attr("y1", y - 4).attr("y2", y - 4)
+        .attr("stroke", color).attr("stroke-width", name === chosen ? 5 : 2).attr("stroke-dasharray", dash(dashes));
+      svg.append("text").attr("x", x + 32).attr("y", y).text(label)
         .attr("font-weight", name === chosen ? "bold" : null);
       x += wide;
     });
@@ -43,17 +46,18 @@
       const place = touch.panel(svg, {
         ...size, left: beside ? (i * width) / 2 + 46 : 50, top: beside ? 52 : 68 + i * 166,
         x, y, title, xTicks: [1, last / 2, last], yTicks: ticks, xLabel: "layer",
+        xNames: write,
       });
       const line = d3.line((_, step) => x(numbers.numbered[step]), (value) => y(Math.max(value, 1e-30)));
       place.selectAll("path").data([...groups, [state.group, data.groups[state.group]]]).join("path")
         .attr("d", ([, { curves }]) => line(curves[state.depth][key])).attr("fill", "none")
-        .attr("stroke", ([, { color }]) => color)
+        .attr("stroke", ([, { color }]) => color).attr("stroke-dasharray", ([, { dashes }]) => dash(dashes))
         .attr("stroke-width", ([name]) => (name === state.group ? 4 : 1.5));
     });
   }
 
   const tell = ({ layers, powers, percent }, { group }, data) =>
-    `${data.groups[group].label}, ${layers} layers, before training: `
+    `${data.groups[group].label}, ${write(layers)} layers, before training: `
     + (percent < 0.01 ? "of the last output, less than a hundredth of a percent differs between tokens. "
       : "of the last output, {percent:2} percent differ between tokens. ")
     + (powers > 3 ? "From the last layer to the first, the gradient shrinks by {powers:1} powers of ten."
@@ -61,14 +65,14 @@
 
   touch.figure("dn-inside", {
     caption: "Recorded, before training: which share of a layer's output differs between tokens, and the gradient at the layer's "
-      + "last matrix. Find a block that keeps both at every depth.",
+      + "last matrix. Which two blocks keep both at every depth?",
     controls: {
       group: { label: "Block", value: "post_norm", options: {
         post_norm: "Post-LN", pre_norm: "Pre-LN", deep_norm: "DeepNorm", "alpha only": "alpha only",
         "beta only": "beta only",
       } },
-      depth: { label: "Layers", value: ({ depths }) => depths.indexOf(100), min: 0, max: 5, step: 1,
-        show: (i, data) => String(data.depths[i]) },
+      depth: { label: "Layers", value: ({ depths }) => depths.indexOf(300), min: 0, max: 5, step: 1,
+        show: (i, data) => write(data.depths[i]) },
     },
     compute,
     height: (width) => (width > 560 ? 265 : 390),

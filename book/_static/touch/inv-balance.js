@@ -55,57 +55,67 @@
   }
 
   const PANELS = [
-    { title: "length", key: "lengths", balance: "length", domain: [0.3, 100], ticks: [1, 10, 100] },
+    { title: "length", key: "lengths", balance: "length", domain: [1, 20], ticks: [0.5, 1, 2, 5, 10, 20, 50] },
     { title: "angle of a step, °", key: "angles", balance: "angle", domain: [0.01, 100], ticks: [0.01, 0.1, 1, 10, 100] },
   ];
 
-  /* Root mean squares over blocks of steps, as the recorded dots are. */
+  /* Root mean squares over blocks of steps, as the recorded dots are; the last block may be short. */
   function average(angles, every) {
-    return touch.range(angles.length / every).map((block) => {
+    return touch.range(Math.ceil(angles.length / every)).map((block) => {
       const squares = angles.slice(block * every, (block + 1) * every).map((angle) => angle ** 2);
-      return [(block + 0.5) * every, Math.sqrt(touch.mean(squares))];
+      return [block * every + squares.length / 2, Math.sqrt(touch.mean(squares))];
     });
   }
+
+  /* An axis that holds the whole run, so that it stays while the steps move on. */
+  const stretch = ([low, high], values) => [Math.min(low, 0.8 * Math.min(...values)), Math.max(high, 1.25 * Math.max(...values))];
+
+  const findDots = ({ decay, scale }, { recorded }) =>
+    recorded.filter((each) => each.decay === decay && each.scale === scale);
 
   function draw(svg, numbers, { data, width }) {
     svg.selectAll("*").remove();
     const beside = width > 560;
     drawTurns(svg, numbers, beside ? { x0: 118, y0: 122, radius: 110 } : { x0: width / 2, y0: 100, radius: 94 }, data.rate);
     const size = { width: (beside ? (width - 250) / 2 : width / 2) - 48, height: beside ? 170 : 90 };
-    const dots = data.recorded.filter(({ decay, scale }) => decay === numbers.decay && scale === numbers.scale);
-    PANELS.forEach(({ title, key, balance, domain, ticks }, i) => {
+    const dots = findDots(numbers, data), { step } = numbers;
+    PANELS.forEach(({ title, key, balance, domain: usual, ticks }, i) => {
+      const domain = key === "angles" ? usual : stretch(usual, numbers.lengths);
       const x = d3.scaleLinear([0, data.steps], [0, size.width]);
       const y = d3.scaleLog(domain, [size.height, 0]);
       const place = touch.panel(svg, {
         ...size, left: (beside ? 292 : 38) + i * (size.width + 50), top: beside ? 28 : 228,
-        x, y, title, xTicks: [0, 400, 800], yTicks: ticks, xLabel: "step",
+        x, y, title, xTicks: [0, 400, 800], yTicks: ticks.filter((tick) => tick >= domain[0] && tick <= domain[1]), xLabel: "step",
       });
       const level = (at, color, thick) => place.append("line").attr("x2", size.width).attr("stroke", color)
         .attr("stroke-width", thick).attr("y1", y(at)).attr("y2", y(at));
       if (numbers[balance]) level(numbers[balance], BALANCE, 6);
-      const points = key === "angles" ? average(numbers[key], data.every) : numbers[key].map((value, k) => [k, value]);
+      const points = key === "angles" ? average(numbers[key].slice(0, step), data.every)
+        : numbers[key].slice(0, step + 1).map((value, k) => [k, value]);
       place.append("path").attr("d", d3.line(([k]) => x(k), ([, value]) => y(value))(points)).attr("fill", "none")
-        .attr("stroke", COLOR).attr("stroke-width", 2.5);
+        .attr("stroke", COLOR).attr("stroke-width", 2.5).attr("stroke-linecap", "round");
       const seen = dots.flatMap(({ lengths, turns }) => (key === "angles"
-        ? turns.map((turn, k) => [k + 0.5, turn]) : lengths.map((length, k) => [k, length])));
+        ? turns.map((turn, k) => [k + 0.5, turn]) : lengths.map((length, k) => [k, length])))
+        .filter(([k]) => k * data.every <= step);
       place.selectAll("circle").data(seen).join("circle").attr("cx", ([k]) => x(k * data.every))
         .attr("cy", ([, value]) => y(value)).attr("r", 3).attr("fill", "#fff").attr("stroke", COLOR);
-      place.append("line").attr("x1", x(numbers.step)).attr("x2", x(numbers.step)).attr("y2", size.height)
+      place.append("line").attr("x1", x(step)).attr("x2", x(step)).attr("y2", size.height)
         .attr("stroke", STEP);
     });
   }
 
-  function tell({ step, decay }) {
-    const now = step ? `Step {step:0} turned the weight by {last:2} degrees; it is {now:2} long. `
+  function tell({ step, decay, scale }, _, data) {
+    const now = step ? `In the computed run, step {step:0} turned the weight by {last:2} degrees; it is {now:2} long. `
       : "Before the first step, the weight is {now:2} long. The first will turn it by {last:2} degrees. ";
-    return now + (decay ? "At the balance it is {length:2} long, and each step turns it by {angle:2} degrees."
+    const measured = findDots({ decay, scale }, data).length ? "" : "Measured were only starts 0.3, 1, 3 and decays 0, 0.02. ";
+    return now + measured + (decay ? "At the balance it is {length:2} long, and each step turns it by {angle:2} degrees."
       : "Without decay there is no balance: it keeps growing.");
   }
 
   const shown = (values) => (i) => String(values[i]);
   touch.figure("inv-balance", {
-    caption: "A weight that starts short. Move the steps: it turns. Orange: the balance. Purple: the last step. All turns are "
-      + "drawn in one plane. Lines: computed, as if the gradient changed with the length alone. Circles: measured.",
+    caption: "Each step turns the weight, and changes its length. Orange: the balance. Purple: the last step. All turns are drawn "
+      + "in one plane. Lines: computed, as if the gradient changed with the length alone. Circles: measured.",
     controls: {
       step: { label: "Steps", value: 1, min: 0, max: STEPS.length - 1, step: 1, show: shown(STEPS) },
       start: { label: "Start, × usual", value: 1, min: 0, max: 4, step: 1, show: shown(STARTS) },

@@ -2,7 +2,7 @@
 (function () {
   "use strict";
 
-  const RATES = [0.05, 0.125, 0.25, 0.5, 1, 2, 4, 8, 20, 50];
+  const RATES = [0.05, 0.125, 0.25, 0.5, 1, 2, 4, 8, 20, 50, 100];
   const SCALES = [0.5, 1, 2, 4, 10];
   const DEGREES = 180 / Math.PI;
   const OLD = "#111", STEP = "#a020f0", NEW = "#332288", QUIET = "#767676";
@@ -31,28 +31,43 @@
 
   function draw(svg, numbers, { state, data, width, write }) {
     svg.selectAll("*").remove();
-    const [x0, y0, wide, high] = [8, 128, width - 118, 100];
+    const [y0, wide, high] = [128, width - 118, 100];
     const unit = Math.min(wide / numbers.old, high / numbers.step);
+    const leg = numbers.old * unit, turn = numbers.angle / DEGREES;
+    const steep = leg < 150, x0 = steep ? 90 : 8;
     const usual = take(data.length, 0.5, data.gradient);
     const same = (unit * numbers.old) / usual.old;
     drawTriangle(svg, usual, { x0, y0, unit: Math.min(same, high / usual.step) }, [QUIET, QUIET, QUIET], 1);
     const [x1, y1] = drawTriangle(svg, numbers, { x0, y0, unit }, [OLD, STEP, NEW], 2.5);
     const say = (x, y, anchor, color, sentence) => write(svg.append("text").attr("x", x).attr("y", y)
       .attr("text-anchor", anchor).style("fill", color), sentence);
-    say((x0 + x1) / 2, y0 + 20, x1 - x0 > 90 ? "middle" : "start", OLD, "old {old:3}");
+    // Each name stands beside its line; that of the angle stands below where the arc leaves it no room.
+    const flat = 0.52 * leg * Math.tan(turn) < 24 && !steep;
+    const radius = steep ? Math.min(0.5 * leg, 30) : (flat ? 0.35 : 0.52) * leg;
+    say(flat ? x0 + 0.8 * leg : (x0 + x1) / 2, y0 + 20, "middle", OLD, "old {old:3}");
     say(x1 + 12, (y0 + y1) / 2 + 5, "start", STEP, "step {step:3}");
-    const thin = x1 - x0 > 2 * (y0 - y1);
-    say(thin ? x0 : x1 + 12, thin ? 40 : 16, "start", NEW, "new {new:3}");
-    say(width - 8, 40, "end", OLD, "angle {angle:2}°");
-    const radius = Math.min(0.5 * (x1 - x0), 150), turn = numbers.angle / DEGREES;
-    svg.append("path").attr("fill", "none").attr("stroke", OLD)
+    const middle = [(x0 + x1) / 2, (y0 + y1) / 2];
+    if (steep) {
+      say(middle[0] - 10, middle[1] - 8, "end", NEW, "new {new:3}");
+      say(x0 - 8, y0 + 5, "end", OLD, "{angle:2}°");
+    } else {
+      svg.append("g").attr("transform", `translate(${middle}) rotate(${-numbers.angle})`).call((place) => write(
+        place.append("text").attr("y", -8).attr("text-anchor", "middle").style("fill", NEW), "new {new:3}"));
+      if (flat) say(x0 + radius, y0 + 20, "middle", OLD, "angle {angle:2}°");
+      else say(x0 + radius + 7, y0 - (radius * Math.tan(turn)) / 2 + 5, "start", OLD, "{angle:2}°");
+    }
+    const corner = Math.min(11, 0.4 * leg, 0.4 * (y0 - y1));
+    svg.append("path").attr("fill", "none").attr("stroke", QUIET)
+      .attr("d", `M${x1 - corner},${y0}v${-corner}h${corner}`);
+    svg.append("path").attr("fill", "none").attr("stroke", QUIET)
       .attr("d", `M${x0 + radius},${y0}A${radius},${radius} 0 0 0 `
         + `${x0 + radius * Math.cos(turn)},${y0 - radius * Math.sin(turn)}`);
   }
 
-  function tell({ rate, scale, angle }, _, data) {
+  function tell({ rate, scale, angle, growth }, _, data) {
     const usual = take(data.length, 0.5, data.gradient).angle;
-    const now = "The step turns the matrix by {angle:2} degrees and makes it {growth:2} percent longer. ";
+    const digits = Math.max(0, 1 - Math.floor(Math.log10(growth))); // two that count
+    const now = `The step turns the matrix by {angle:2} degrees and makes it {growth:${digits}} percent longer. `;
     if (Math.abs(angle / usual - 1) > 1e-6) {
       return `${now}At which rate does it turn by ${usual.toFixed(2)} degrees, as the original does?`;
     }

@@ -1,11 +1,12 @@
 /* What the gradient of layer norm may not contain: three features, so that x_hat lies on a circle
    in the plane of sum zero. A vector of this plane is given by its length and its angle. */
 touch.figure("ln-gradient", {
-  caption: "A token of three features. Turn x̂ and dy by their tips. Left: the plane of sum zero, in which dy is drawn "
+  caption: "A token of three features with σ = 1. Turn x̂ and dy by their tips. Left: the plane of sum zero, in which dy is drawn "
     + "without its mean. Dashed: what dx lacks.",
+  ask: "Make dx vanish while dy does not. There are two ways.",
   controls: {
     mean: { label: "Mean of dy", min: -0.8, max: 0.8, step: 0.1, value: 0.6, show: (v) => v.toFixed(1).replace("-", "−") },
-    rest: { label: "Rest of dy", min: 0, max: 1.4, step: 0.2, value: 1.4, show: (v) => v.toFixed(1) },
+    rest: { label: "dy − its mean", min: 0, max: 1.4, step: 0.2, value: 1.4, show: (v) => v.toFixed(1) },
     dy: { drawn: true, around: true, min: -180, max: 180, step: 5, value: 75 },
     token: { drawn: true, around: true, min: -180, max: 180, step: 5, value: 20 },
   },
@@ -63,7 +64,9 @@ touch.figure("ln-gradient", {
     put("dy", [x0, y0], tipDy, "currentColor");
     put("dx", [x0, y0], tipDx, rest, 4);
     label("xhat-name", at(2.05, state.token).map((v, i) => v + 5 * i), "x̂");
-    label("dy-name", [tipDy[0] + 13, tipDy[1] + 4], "dy", "start");
+    // beside its tip, where the dashed line does not go
+    const side = Math.sin(2 * (state.token - state.dy) * Math.PI / 180) > 0 ? 90 : -90;
+    label("dy-name", tipDy.map((v, i) => v + 19 * turn(state.dy + side)[i] + 4 * i), "dy");
     label("dx-name", tipDx.map((v, i) => v + 14 * Math.sign(v - [x0, y0][i]) + 4 * i), "dx")
       .attr("font-weight", "bold");
     const handles = [
@@ -88,7 +91,7 @@ touch.figure("ln-gradient", {
     put("side", [sx, sy], top, "currentColor");
     put("shadow", [sx, sy], foot, "currentColor", 3, "1 3");
     put("mean", top, foot, quiet, 2, "5 3");
-    label("mean-name", [foot[0] + 8, (sy + top[1]) / 2 + 4], "mean", "start");
+    label("mean-name", [foot[0] + 8, (sy + top[1]) / 2 + 4], Math.abs(mean) < 0.05 ? "" : "mean", "start");
 
     const rows = [["x̂", "xHat"], ["dy", "dy"], ["− its mean", "centered"],
       ["− its part along x̂ = dx", "dx"]];
@@ -102,10 +105,9 @@ touch.figure("ln-gradient", {
   },
 
   tell({ size, given }, { rest }) {
-    if (given < 0.005) return "dy is zero, so dx is, too. Make dx vanish while dy does not.";
+    if (given < 0.005) return "dy is zero, so dx is, too.";
     if (size > 0.005) {
-      return "Make dx vanish while dy does not: there are two ways. Taken away from dy so far: its mean, {mean:2}, "
-        + "and {along:2} x̂. dx is {size:2} long.";
+      return "Taken away from dy: its mean, {mean:2}, and {along:2} x̂. dx is {size:2} long.";
     }
     return `dx has vanished, and dy is {given:2} long. ${rest
       ? "Up to its mean, dy lies along x̂: it asks for another size, and layer norm takes the size away."

@@ -2,7 +2,7 @@
 (function () {
   "use strict";
 
-  const MOVED = "#d55e00", QUIET = "#767676";
+  const MOVED = "#d55e00", QUIET = "#767676", FULL = [244, 170, 105], MOST = 2;
 
   const { mean: average, range } = touch;
 
@@ -42,7 +42,11 @@
     };
   }
 
+  /* The further an output has moved, the darker. */
+  const shade = (far) => `rgb(${FULL.map((c) => Math.round(255 - (255 - c) * (0.15 + 0.85 * Math.min(1, far / MOST))))})`;
+
   function draw(svg, { far }, { state, data, width, change }) {
+    const chosen = svg.node().contains(document.activeElement) ? document.activeElement.dataset.word : null;
     svg.selectAll("*").remove();
     const [pads, word] = [state.padding, find(state.word, data)];
     const wide = Math.min(112, (width - 8) / (3 + pads)), high = 50, unit = Math.min(12, (wide - 8) / 5);
@@ -50,11 +54,19 @@
     const tokens = data.sentences.flatMap((sentence, i) => range(3 + pads).map((t) => ({
       i, t, n: 3 * i + t, said: t < 3 ? (word === 3 * i + t ? data.substitutes[t] : sentence[t]) : "–" })));
     const isChanged = (d) => d.t < 3 && d.n === word, moved = (d) => d.t < 3 && far[d.n] > 1e-4;
-    const places = svg.append("g").selectAll("g").data(tokens).join("g").style("cursor", "pointer")
-      .attr("transform", ({ i, t }) => `translate(${left + t * wide},${i * high + 4})`)
-      .on("click", (_, d) => d.t < 3 && change({ word: d.n === word ? "none" : data.sentences[d.i][d.t] }));
+    const places = svg.append("g").selectAll("g").data(tokens).join("g")
+      .attr("transform", ({ i, t }) => `translate(${left + t * wide},${i * high + 4})`);
+    const press = (_, d) => change({ word: d.n === word ? "none" : data.sentences[d.i][d.t] });
+    places.filter((d) => d.t < 3).attr("class", "touch-press").attr("data-word", (d) => d.n)
+      .attr("tabindex", 0).attr("role", "button").attr("aria-pressed", isChanged)
+      .attr("aria-label", (d) => `${data.sentences[d.i][d.t]} → ${data.substitutes[d.t]}`).on("click", press)
+      .on("keydown", (event, d) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        press(event, d);
+      });
     places.append("rect").attr("width", wide - 4).attr("height", high - 6).attr("rx", 4)
-      .attr("fill", (d) => (moved(d) ? "#fde0c5" : "#fff")).attr("stroke", (d) => (moved(d) ? MOVED : QUIET))
+      .attr("fill", (d) => (moved(d) ? shade(far[d.n]) : "#fff")).attr("stroke", (d) => (moved(d) ? MOVED : QUIET))
       .attr("stroke-width", (d) => (moved(d) ? 2 : 1)).attr("stroke-dasharray", (d) => (d.t < 3 ? null : "3 3"));
     places.append("text").attr("x", (wide - 4) / 2).attr("y", 18).attr("text-anchor", "middle").text((d) => d.said)
       .attr("font-weight", (d) => (isChanged(d) ? "bold" : null)).attr("text-decoration", (d) => (isChanged(d) ? "underline" : null));
@@ -65,24 +77,24 @@
       .attr("class", "feature").attr("width", unit - 2).attr("height", unit - 2).attr("y", 26)
       .attr("x", ({ c }) => (wide - 4 - 5 * unit) / 2 + c * unit + 1).attr("stroke", QUIET)
       .attr("fill", (d) => (shares(d, d.c) ? data.colors[state.norm] : "#fff"));
+    if (chosen) svg.select(`[data-word="${chosen}"]`).node().focus();
   }
 
   function tell({ moved, gap }, { norm, word, padding }) {
     const what = [word === "none" ? "" : "One word changed. ", padding ? "Padding was added. " : ""].join("");
-    const count = `${what || "Nothing changed: choose a word, or add padding. "}The outputs of {moved:0} of {of:0} words move. `;
+    const count = `${what || "Nothing changed: press a word, or add padding. "}The outputs of {moved:0} of {of:0} words move. `;
     if (norm === "layer") return `${count}Each word has a mean of its own, and training and evaluation are one function.`;
-    if (norm === "training") return `${count}All words${padding ? ", and the padding," : ""} share the mean of a feature (filled).`;
+    if (norm === "training") return `${count}All words${padding ? ", and the padding," : ""} share the mean of each feature (filled: the third).`;
     return `${count}The means are stored, but it is another function than in training: outputs differ by up to {gap:1}.`;
   }
 
   touch.figure("ln-sentences", {
-    caption: "Four sentences of three words with five features (squares). One word has changed. Orange: its output moves. "
-      + "Filled: features that share one mean.",
+    caption: "Four sentences of three words with five features (squares). Press a word to change it. Orange: its output moves, "
+      + "the darker, the further. Filled: features that share one mean; for batch norm the third, as an example.",
     controls: {
       norm: { label: "Norm", value: "training", options: { training: "batch norm, training",
         evaluation: "batch norm, evaluation", layer: "layer norm" } },
-      word: { label: "Change", value: (data) => data.sentences[0][2], options: ({ sentences, substitutes }) => ({ none: "no word",
-        ...Object.fromEntries(sentences.flatMap((words) => words.map((word, t) => [word, `${word} → ${substitutes[t]}`]))) }) },
+      word: { drawn: true, value: (data) => data.sentences[0][2] },
       padding: { label: "Padding", min: 0, max: 3, step: 1, value: 0 },
     },
     compute,

@@ -23,6 +23,10 @@
     whitened: (columns) => STAGES.standardized(STAGES.rotated(columns)),
   };
 
+  // Of the weights, minus the best: in decimeters a weight is a tenth, and a rotation turns the weights, too.
+  const ROTATED = [4 / Math.SQRT2, -2 / Math.SQRT2];
+  const START = { stored: [3, 0.1], rotated: ROTATED, whitened: ROTATED };
+
   function compute({ stage, correlation }, { first, other }) {
     const rest = Math.sqrt(1 - correlation ** 2);
     const second = first.map((v, i) => 2 + correlation * (v - 2) + rest * (other[i] - 2));
@@ -31,7 +35,7 @@
     const root = Math.hypot((p - r) / 2, q), steep = (p + r) / 2 + root;
     const flat = (p * r - q * q) / steep;
     const loss = ([u, v]) => (p * u * u + 2 * q * u * v + r * v * v) / 2;
-    let weights = [3, stage === "stored" ? 0.1 : 1];
+    let weights = START[stage] ?? [3, 1];
     const path = [weights], enough = 1e-6 * loss(weights);
     let steps = 0;
     while (loss(weights) >= enough) {
@@ -54,23 +58,24 @@
     const inside = place.append("svg").attr("width", side).attr("height", side);
     inside.append("rect").attr("width", side).attr("height", side).attr("fill", "#fff").attr("stroke", QUIET);
     inside.append("path").attr("d", `M0,${y(0)}H${side}M${x(0)},0V${side}`).attr("stroke", "#ccc");
-    const name = (at, up, anchor, said) => inside.append("text").attr("class", "quiet").attr("x", at).attr("y", up)
-      .attr("text-anchor", anchor).style("font-size", "11px").text(said);
-    const centered = least < -0.5 * far; // then the path comes from the right
-    name(centered ? 4 : side - 4, Math.min(y(0) + 12, side - 4), centered ? "start" : "end", names[0]);
-    name(x(0) + 4, 12, "start", names[1]);
+    const name = (said) => place.append("text").attr("class", "quiet").attr("text-anchor", "end")
+      .style("font-size", "11px").text(said);
+    name(names[0]).attr("x", side).attr("y", side + 13);
+    name(names[1]).attr("transform", "translate(-5,0) rotate(-90)");
     return { inside, x, y };
   }
 
+  const findSide = (width) => Math.min(250, width / 2 - 18);
+
   function draw(svg, { a, b, steep, flat, path }, { state, width }) {
     svg.selectAll("*").remove();
-    const side = Math.min(250, width / 2 - 8), left = (width - 2 * side - 16) / 2;
+    const side = findSide(width), left = (width - 2 * side - 20) / 2 + 8;
     const samples = a.map((v, i) => [v, b[i]]);
     const plot = drawSquare(svg, { left, side, points: samples, title: "samples", names: ["first", "second"] });
     plot.inside.selectAll("circle").data(samples).join("circle").attr("r", 2.5).attr("fill", COLOR)
       .attr("cx", ([u]) => plot.x(u)).attr("cy", ([, v]) => plot.y(v));
-    const bowl = drawSquare(svg, { left: left + side + 16, side, points: [[3.2, 3.2], [-3.2, 0]], title: "loss over the weights",
-      names: ["of first", "of second"] });
+    const bowl = drawSquare(svg, { left: left + side + 20, side, points: [[3.2, 3.2], [-3.2, 0]], title: "loss over the weights",
+      names: ["first weight − best", "second weight − best"] });
     // Rings of equal loss: an ellipse, whose long axis lies along the flattest direction.
     const [p, q, r] = [product(a, a), product(a, b), product(b, b)];
     const tilt = Math.atan2(2 * q, p - r) / 2, unit = bowl.x(1) - bowl.x(0);
@@ -79,17 +84,21 @@
       .attr("rx", (size) => (size / Math.sqrt(steep)) * unit).attr("ry", (size) => (size / Math.sqrt(flat)) * unit)
       .attr("transform", `translate(${bowl.x(0)},${bowl.y(0)}) rotate(${-tilt * 180 / Math.PI})`);
     bowl.inside.append("path").attr("d", d3.line(([u]) => bowl.x(u), ([, v]) => bowl.y(v))(path))
-      .attr("fill", "none").attr("stroke", PATH).attr("stroke-width", 2);
-    bowl.inside.selectAll("circle").data(path).join("circle").attr("r", 3).attr("fill", PATH)
+      .attr("fill", "none").attr("stroke", PATH).attr("stroke-width", 0.7);
+    bowl.inside.selectAll("circle").data(path).join("circle").attr("r", 3.5).attr("fill", PATH)
+      .attr("stroke", "#fff").attr("stroke-width", 0.8)
       .attr("cx", ([u]) => bowl.x(u)).attr("cy", ([, v]) => bowl.y(v));
   }
 
+  /* A fault is named once it is repaired; the correlation is one if it is not zero. */
   const WHY = {
-    stored: "Two faults: the second column has another unit, and both means are far from zero.",
-    meters: "The unit is repaired; both means are still far from zero.",
-    standardized: "Means and units are repaired; the correlation of {correlation:2} is left.",
-    rotated: "The columns no longer correlate, but a rotation does not change the shape of the bowl.",
-    whitened: "Each rotated column was divided by its standard deviation: the bowl is round.",
+    stored: (correlated) => `There are ${correlated ? "three" : "two"} faults.`,
+    meters: (correlated) => `Repaired: the unit. ${correlated ? "Two faults are" : "One fault is"} left.`,
+    standardized: (correlated) => `Repaired: the unit and both means. ${correlated ? "One fault is left." : "Now raise the correlation."}`,
+    rotated: (correlated) => (correlated ? "The columns no longer correlate. But a rotation does not change the shape of the bowl."
+      : "A rotation does not change the shape of the bowl. Now raise the correlation."),
+    whitened: (correlated) => (correlated ? "Repaired: the unit, both means and the correlation."
+      : "Nothing was left to repair. Now raise the correlation."),
   };
 
   touch.figure("mot-whitening", {
@@ -101,9 +110,9 @@
       correlation: { label: "Correlation", value: 0, min: 0, max: 0.9, step: 0.1, show: (v) => v.toFixed(1) },
     },
     compute,
-    height: (width) => Math.min(250, width / 2 - 8) + 32,
+    height: (width) => findSide(width) + 46,
     draw,
     tell: ({ steps }, { stage, correlation }) => `Condition number {condition:0}: {steps:0} step${steps === 1 ? "" : "s"} `
-      + "until a millionth of the excess loss is left. " + (stage === "standardized" && !correlation ? "Means and units are repaired. Now raise the correlation." : WHY[stage]),
+      + `until a millionth of the excess loss is left. ${WHY[stage](correlation > 0)}`,
   });
 })();

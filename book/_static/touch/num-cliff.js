@@ -2,10 +2,11 @@
    Products and sums of these dtypes are exact in float64 or rounded harmlessly before they are
    rounded again, so that one rounding of the float64 result is what the dtype gives. */
 touch.figure("num-cliff", {
-  caption: "The variance of two numbers, one below and one above an offset, with each step rounded. It should be 1. "
-    + "Orange: wrong digits. Move the offset back until one pass is right.",
+  caption: "The variance of two numbers, one below and one above an offset. It should be 1. Each step is rounded; sums are kept "
+    + "in float32. Orange: wrong digits. Move the offset back until one pass is right.",
   controls: {
     dtype: { label: "Dtype", options: { float32: "float32", bfloat16: "bfloat16", float16: "float16" }, value: "float32" },
+    seen: { drawn: true, value: () => ({}) },
     at: { label: "Offset", min: 0, max: 42, step: 1,
       value: ({ offsets }) => offsets.indexOf(10000), show: (i, data) => data.offsets[i].toLocaleString("en-US") },
   },
@@ -46,30 +47,33 @@ touch.figure("num-cliff", {
     };
   },
 
-  height: () => 210,
+  height: () => 220,
 
-  draw(svg, numbers, { data, width, below, part }) {
+  draw(svg, numbers, { state, data, width, below, part }) {
     const { offset } = numbers;
     const x = d3.scaleLog([1, data.offsets.at(-1)], [44, width - 34]);
-    const y = d3.scaleLinear([-2, 4], [170, 26]).clamp(true); // what lies beyond is drawn at the edge
+    const y = d3.scaleLinear([-2, 4], [158, 26]).clamp(true); // what lies beyond is drawn at the edge
+    const nothing = 178, bottom = 190;
     const decades = [1, 10, 100, 1000, 10000, 100000, 1000000].filter((v, i) => width > 560 || i % 2 === 0);
-    part(svg, "g.x").attr("transform", "translate(0,176)")
+    part(svg, "g.x").attr("transform", `translate(0,${bottom})`)
       .call(d3.axisBottom(x).tickValues(decades).tickFormat((v) => v.toLocaleString("en-US")));
     part(svg, "g.y").attr("transform", "translate(38,0)")
       .call(d3.axisLeft(y).tickValues([-2, 0, 1, 2, 4]).tickFormat((v) => (v === 4 ? "≥ 4" : v === -2 ? "≤ −2" : v)));
     part(svg, "text.name").attr("x", 48).attr("y", 10).text("variance:  × one pass   ○ two passes");
     part(svg, "line.true").attr("x1", 44).attr("x2", width - 34).attr("y1", y(1)).attr("y2", y(1))
       .attr("stroke", "var(--pst-color-text-muted)").attr("stroke-dasharray", "2 3");
-    part(svg, "line.now").attr("x1", x(offset)).attr("x2", x(offset)).attr("y1", 26).attr("y2", 176)
+    part(svg, "text.quiet").attr("x", 44).attr("y", nothing + 4).text("not a number");
+    part(svg, "line.now").attr("x1", x(offset)).attr("x2", x(offset)).attr("y1", 26).attr("y2", bottom)
       .attr("stroke", "var(--pst-color-primary)").attr("stroke-width", 2);
-    // Up to the offset that was chosen; what is no number lies at the lower edge.
-    const shown = (curve) => curve.map((v, i) => [data.offsets[i], Number.isNaN(v) ? -2 : v])
-      .filter(([o]) => o <= offset);
+    // The offsets that were chosen; what is no number has a row of its own.
+    state.seen[state.at] = true;
+    const shown = (curve) => curve.map((v, i) => [data.offsets[i], Number.isNaN(v) ? nothing : y(v)])
+      .filter((_, i) => state.seen[i]);
     svg.selectAll("path.one").data(shown(numbers.curveOne)).join("path").attr("class", "one")
-      .attr("d", ([o, v]) => `M${x(o) - 4},${y(v) - 4}l8,8m0,-8l-8,8`)
+      .attr("d", ([o, at]) => `M${x(o) - 4},${at - 4}l8,8m0,-8l-8,8`)
       .attr("stroke", "var(--pst-color-primary)").attr("stroke-width", 2);
     svg.selectAll("circle.two").data(shown(numbers.curveTwo)).join("circle").attr("class", "two")
-      .attr("cx", ([o]) => x(o)).attr("cy", ([, v]) => y(v)).attr("r", 5).attr("fill", "none")
+      .attr("cx", ([o]) => x(o)).attr("cy", ([, at]) => at).attr("r", 5).attr("fill", "none")
       .attr("stroke", "currentColor").attr("stroke-width", 1.5);
 
     const [a, b] = [offset - 1, offset + 1];
@@ -78,7 +82,7 @@ touch.figure("num-cliff", {
       ["first squared", a * a, "squares.0"], ["second squared", b * b, "squares.1"],
       ["mean of squares", offset ** 2 + 1, "meanSquare"], ["− squared mean", offset ** 2, "squaredMean"],
       ["= one pass", 1, "onePass"],
-      ["first difference", -1, "differences.0"], ["second difference", 1, "differences.1"],
+      ["first − mean", -1, "differences.0"], ["second − mean", 1, "differences.1"],
       ["two passes", 1, "twoPasses"],
     ];
     const find = (path) => path.split(".").reduce((value, key) => value[key], numbers);

@@ -3,11 +3,12 @@
    The output of a hidden cell holds the data (normlab.book.sources.touch). A figure NAME stands in a
    file NAME.js, which calls touch.figure(NAME, {...}) with
      caption   of the drawing; that of the notebook stays with the picture, on paper;
-     controls  key -> {label, value} and options {value: text} of a choice, or min, max, step and
+     controls  key -> {label, value} and nothing but `drawn: true` (what the drawing itself remembers), or options {value: text} of a choice, or min, max, step and
                show(value) of a slider (value and options may be functions of data), or min, max, step alone with `drawn: true`, for values that
                handles in the drawing change (value may be a list, one handle each; `around: true`
                lets an angle go on behind max at min), or
                press(state, data) of a button, which gives the changed part of the state;
+     ask       a question above the drawing, where there is one;
      compute   (state, data) -> numbers: what a test compares with normlab;
      height    of the drawing, a function of its width;
      draw      (svg, numbers, {state, data, width, change, part, write, handle, below}), called after
@@ -74,9 +75,13 @@
       .attr("type", "range").attr("min", control.min).attr("max", control.max)
       .attr("step", control.step)
       .on("input", () => change({ [key]: Number(slider.node().value) }));
-    const shown = place.append("output").attr("for", id).attr("aria-live", "off");
+    const say = (value) => (control.show ? control.show(value, data) : String(value));
+    const { min, max, step } = control;
+    const all = range(Math.round((max - min) / step) + 1).map((k) => say(Number((min + k * step).toFixed(6))));
+    const shown = place.append("output").attr("for", id).attr("aria-live", "off")
+      .style("min-width", `${Math.max(...all.map((each) => each.length))}ch`); // the row keeps its places
     return () => {
-      const said = control.show ? control.show(state[key], data) : String(state[key]);
+      const said = say(state[key]);
       slider.node().value = state[key];
       slider.attr("aria-valuetext", said);
       shown.text(said);
@@ -116,13 +121,16 @@
         event.preventDefault();
         move(d, to);
       })
+      .each(function () { this.where = where; }) // the scale may change while a finger drags
+      .filter(function () { return !this.bound; })
+      .each(function () { this.bound = true; })
       .call(d3.drag()
         .subject((event) => ({ x: event.x, y: event.y }))
-        .on("start", (event) => event.sourceEvent.target.focus())
-        .on("drag", (event, d) => move(d, where(event.x, event.y))));
+        .on("start", function () { this.focus(); })
+        .on("drag", function (event, d) { move(d, this.where(event.x, event.y)); }));
   }
 
-  function figure(name, { caption, controls, compute, height, draw, tell }) {
+  function figure(name, { caption, controls, ask, compute, height, draw, tell }) {
     const stored = document.querySelector(`script.touch[data-figure="${name}"]`);
     const place = document.getElementById(`fig-${name}`);
     const data = JSON.parse(stored.textContent);
@@ -136,6 +144,7 @@
     const writers = Object.entries({
       ...controls, reset: { label: "Start again", press: start },
     }).map(([key, control]) => addControl(row, key, control, state, data, change));
+    if (ask) panel.append("p").attr("class", "touch-ask").text(ask);
     const svg = panel.append("svg").attr("role", "group").attr("aria-label", "Drawing")
       .attr("aria-describedby", `fig-${name}-told`);
     const below = panel.append("div").attr("class", "touch-below");

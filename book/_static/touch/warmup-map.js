@@ -28,15 +28,18 @@
 
   function drawMap(svg, { state, data, width, change }) {
     const left = 60, top = 24, height = 30, wide = (width - left) / data.lengths.length;
-    svg.append("text").attr("x", left).attr("y", 14).text("seeds of 5 that solve it (−: lost again)");
+    svg.append("text").attr("x", left).attr("y", 14).text("seeds of 5 that solve it: choose a cell");
     const cells = data.rates.flatMap((rate, i) => data.lengths.map((length, j) => ({ i, j })));
     const y = (i) => top + (data.rates.length - 1 - i) * height;
-    const places = svg.append("g").selectAll("g").data(cells).join("g").style("cursor", "pointer")
+    const places = svg.append("g").selectAll("g").data(cells).join("g").attr("class", "touch-press")
       .attr("transform", ({ i, j }) => `translate(${left + j * wide},${y(i)})`)
       .on("click", (_, { i, j }) => change({ rate: i, length: j }));
-    const count = ({ i, j }) => data.cells[i][j].solved;
-    const shade = (d) => `rgb(${FULL.map((c) => Math.round(255 - (255 - c) * (count(d) / 5)))})`;
-    places.append("rect").attr("width", wide - 2).attr("height", height - 2).attr("fill", shade)
+    // A cell shows its count once it was chosen.
+    state.seen[[state.rate, state.length]] = true;
+    const cell = ({ i, j }) => (state.seen[[i, j]] ? data.cells[i][j] : { solved: 0 });
+    const shade = (d) => `rgb(${FULL.map((c) => Math.round(255 - (255 - c) * (cell(d).solved / 5)))})`;
+    const say = (d) => (state.seen[[d.i, d.j]] ? cell(d).solved + (cell(d).lost ? `, ${cell(d).lost} lost` : "") : "?");
+    places.append("rect").attr("width", wide - 3).attr("height", height - 3).attr("rx", 4).attr("fill", shade)
       .attr("stroke", "#767676");
     // along this line the rate grows by as much in each update
     const middle = ([i, j]) => [left + (j + 0.5) * wide - 1, y(i) + height / 2 - 1];
@@ -45,11 +48,11 @@
       .attr("stroke-dasharray", "6 4").style("pointer-events", "none");
     svg.append("g").attr("text-anchor", "middle").selectAll("text").data(cells).join("text")
       .attr("x", ({ i, j }) => middle([i, j])[0]).attr("y", ({ i, j }) => middle([i, j])[1] + 5)
-      .style("fill", (d) => (count(d) === 5 ? "#fff" : "#111")).style("paint-order", "stroke")
+      .style("fill", (d) => (cell(d).solved === 5 ? "#fff" : "#111")).style("paint-order", "stroke")
       .attr("stroke", shade).attr("stroke-width", 5).style("pointer-events", "none")
-      .text(({ i, j }) => data.cells[i][j].solved + (data.cells[i][j].lost ? ` − ${data.cells[i][j].lost}` : ""));
+      .style("font-size", width > 560 ? null : "11px").text(say);
     places.filter(({ i, j }) => i === state.rate && j === state.length).append("rect")
-      .attr("width", wide - 2).attr("height", height - 2).attr("fill", "none")
+      .attr("width", wide - 3).attr("height", height - 3).attr("rx", 4).attr("fill", "none")
       .attr("stroke", "#d55e00").attr("stroke-width", 4);
     svg.append("g").attr("text-anchor", "end").selectAll("text").data(data.rates).join("text")
       .attr("x", left - 8).attr("y", (_, i) => y(i) + height / 2 + 4).text(String);
@@ -87,16 +90,16 @@
 
   const tell = ({ solved, lost }) => "{solved:0} of 5 seeds solve the task"
     + (solved ? ", in the median after {updates:0} updates" : "")
-    + (lost ? "; by update 300, {lost:0} of them have lost it again" : "")
-    + ". Medians: the token variance is lowest after {lowest:0} updates, at 10 to the power of {power:1}; the loss "
-    + "ends at {end:3}.";
+    + (lost ? "; {lost:0} of these lose it again by update 300" : "")
+    + ". Medians: the least token variance is 10 to the {power:1}, after {lowest:0} updates; the last loss is {end:3}.";
 
   touch.figure("warmup-map", {
-    caption: "Recorded, Post-LN. Choose a cell and see its five runs. Dotted: without warmup. Along the dashed line, "
-      + "the rate climbs about equally fast.",
+    caption: "Recorded, Post-LN: seeds of five that solve the task within 600 updates. Curves: the runs of the cell "
+      + "up to update 300. Dotted: without warmup. Dashed: equally fast climbs of the rate.",
     controls: {
       rate: { label: "Peak rate", value: 2, min: 0, max: 3, step: 1,
         show: (i, data) => String(data.rates[i]) },
+      seen: { drawn: true, value: () => ({}) },
       length: { label: "Warmup", value: 0, min: 0, max: 4, step: 1,
         show: (i, data) => (data.lengths[i] ? `${data.lengths[i]} updates` : "none") },
     },
