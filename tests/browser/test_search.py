@@ -15,7 +15,7 @@ SEARCHES = [
     ("Expected more than 1 value per channel", "drop_last=True"),
     ("batch norm eval accuracy drops", "recompute the running statistics"),
     ("Given normalized_shape expected input with shape", "x.movedim(1, -1)"),
-    ("mixed dtype expect parameter to have scalar type of Float", "norm.weight.dtype"),
+    ("mixed dtype expect parameter to have scalar type of Float", "norm(x.float()).to(x.dtype)"),
     ("modified by an inplace operation batch norm DDP", "torch.cat"),
     ("batchnorm running_mean nan", "load the last good state, or recompute"),
     ("gradient accumulation batch norm", "a norm without batch statistics"),
