@@ -71,8 +71,9 @@ class Evidence:
 
     @property
     def has_bias(self) -> bool:
-        """Whether there are summands."""
-        return float(self.affine.summand.abs().max()) > self.tolerance
+        """Whether there are summands; one of a single number is still 0."""
+        moves = any(role.kind == "bias" for role in self.roles.values())
+        return moves or float(self.affine.summand.abs().max()) > self.tolerance
 
     @property
     def model(self) -> Model:

@@ -178,6 +178,18 @@ class ChannelsFirst(nn.Module):
         return y.movedim(-1, 1)
 
 
+@pytest.mark.parametrize(
+    ("layer", "shape", "text"),
+    [
+        (nn.BatchNorm1d(1), (16, 1), "BatchNorm1d(1)"),
+        (nn.BatchNorm2d(1), (4, 1, 5, 5), "BatchNorm2d(1)"),
+        (nn.InstanceNorm2d(1, affine=True), (4, 1, 5, 5), "InstanceNorm2d(1, affine=True)"),
+    ],
+)
+def test_a_bias_of_a_single_number_is_seen(layer, shape, text):
+    assert identify(layer, shape=shape).nearest_torch == text
+
+
 def test_layer_norm_over_channels_has_no_equal_in_torch():
     report = identify(ChannelsFirst(6), shape=(2, 6, 5, 4))
     assert (report.family, report.reduced_axes, report.eps) == ("layer_norm", (1,), 1e-6)
