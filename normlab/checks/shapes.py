@@ -15,7 +15,7 @@ from normlab.checks.trial import Trial
 from normlab.norms import Case
 
 _ENTRIES = 300_000
-_MOST = 2**22  # entries of the shape that the caller gives
+_MOST = 2**20  # entries of the shape that the caller gives
 _AXES = 5
 
 
