@@ -68,10 +68,10 @@
       + "last matrix. Which two blocks keep both at every depth?",
     controls: {
       group: { label: "Block", value: "post_norm", options: {
-        post_norm: "Post-LN", pre_norm: "Pre-LN", deep_norm: "DeepNorm", "alpha only": "alpha only",
-        "beta only": "beta only",
+        post_norm: "Post-LN", pre_norm: "Pre-LN", deep_norm: "DeepNorm", "alpha only": "α only",
+        "beta only": "β only",
       } },
-      depth: { label: "Layers", value: ({ depths }) => depths.indexOf(300), min: 0, max: 5, step: 1,
+      depth: { label: "Layers", value: ({ depths }) => depths.indexOf(50), min: 0, max: 5, step: 1,
         show: (i, data) => write(data.depths[i]) },
     },
     compute,
