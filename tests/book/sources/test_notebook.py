@@ -35,6 +35,16 @@ def test_setup_takes_the_number_of_threads_from_the_environment(
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_cell_without_a_seed_draws_the_same_in_each_process() -> None:
+    drawn = []
+    for other in (1, 2):
+        with torch.random.fork_rng():
+            torch.manual_seed(other)
+            setup()
+            drawn.append(torch.rand(3))
+    assert torch.equal(*drawn)
+
+
 @pytest.mark.parametrize("variable", ["NORMLAB_THREADS", "NORMLAB_NOISE"])
 @pytest.mark.parametrize("value", ["0", "two", "-1", "", "1.5"])
 def test_setup_refuses_what_is_no_positive_integer(
