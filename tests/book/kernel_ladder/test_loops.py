@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
 from normlab.book.bench import ladder as bench
 from normlab.book.bench.ladder import STEPS, Step, find_errors, make_rows
+from normlab.book.kernel_ladder import loops as ladder
 from normlab.kernels import vectorized
 from normlab.kernels.vectorized import compiling
 from normlab.kernels.vectorized import rows as loops
@@ -143,3 +148,14 @@ def test_a_record_has_a_control_and_all_steps() -> None:
 def test_arithmetic_in_the_cache_takes_less_than_a_call() -> None:
     found = bench.measure_in_cache("bfloat16", rounds=5)
     assert 0.01 < found["forward"] < 50 and 0.01 < found["backward"] < 50
+
+
+def test_the_differences_on_the_page_are_lines_of_the_steps() -> None:
+    page = Path(__file__).resolve().parents[3] / "book" / "fast_norms.ipynb"
+    cells = json.loads(page.read_text(encoding="utf-8"))["cells"]
+    text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    blocks = re.findall(r"```diff\n(.*?)```", text, re.DOTALL)
+    sources = (Path(module.__file__).read_text(encoding="utf-8") for module in (ladder, loops))
+    lines = {line.strip() for source in sources for line in source.splitlines()}
+    assert len(blocks) == 5  # one for each rung
+    assert {line[1:].strip() for block in blocks for line in block.splitlines()} <= lines
