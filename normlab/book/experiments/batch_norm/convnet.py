@@ -32,6 +32,8 @@ Partial = Literal[
     "mean without gradient, He init",
     "mean of the start, He init",
     "spread only",
+    "spread only, He init",
+    "batch norm, He init",
     "batch mean, image spread",
 ]
 Group = Literal[Whole, Ghosts, Partial]
@@ -54,6 +56,8 @@ PARTIAL: dict[Group, tuple[Init, Mean, Spread]] = {
     "mean without gradient, He init": ("he", "batch, no gradient", "none"),
     "mean of the start, He init": ("he", "start", "none"),
     "spread only": ("default", "none", "batch"),
+    "spread only, He init": ("he", "none", "batch"),
+    "batch norm, He init": ("he", "batch", "batch"),
     "batch mean, image spread": ("default", "batch", "image"),
 }
 CELLS = {"batch": (0, 2, 3), "image": (1, 2, 3)}  # of (N, C, H, W)
