@@ -68,12 +68,14 @@ def lines_of_rooms() -> dict[str, int]:
 
 
 def test_every_room_stays_below_its_ceiling() -> None:
-    """Who has to raise one lowers another; a ceiling follows a room that became smaller."""
+    """Who raises one says so; a ceiling follows a room that became smaller."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     ceilings, lines = project["tool"]["normlab"]["ceilings"], lines_of_rooms()
     assert lines.keys() == ceilings.keys()
-    assert {room: n for room, n in lines.items() if n > ceilings[room]} == {}
-    assert {room: n for room, n in lines.items() if n < 0.95 * ceilings[room] - 10} == {}
+    higher = {room: n for room, n in lines.items() if n > ceilings[room]}
+    assert higher == {}, "raise these in pyproject.toml, and say so in the pull request"
+    lower = {room: n for room, n in lines.items() if n < 0.95 * ceilings[room] - 10}
+    assert lower == {}, "lower these in pyproject.toml"
 
 
 def test_the_package_has_few_entries_with_names_of_their_own() -> None:

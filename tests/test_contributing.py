@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -26,14 +27,27 @@ COPIED = (
     "tests/conftest.py",
     "tests/test_every_norm.py",
     "tests/test_every_norm_is_complete.py",
+    "tests/test_plain.py",
+    "tests/loading.py",
+    "tests/book/experiments/test_command_line.py",
+    "tests/book/plotting/conftest.py",
+    "tests/book/plotting/test_png.py",
+    "tests/book/plotting/test_style.py",
     "tests/checks/test_mutants.py",
+    "tests/pages/conftest.py",
+    "tests/pages/test_hygiene.py",
     "book/_tools",
     "book/_static",
     "book/api",
     "book/cheat_sheet.md",
+    "book/index.md",
+    "book/pages.md",
     "book/references.bib",
+    "book/typed_numbers.yml",
 )
 GENERATED = {"book/_static/explorer.js", "book/api/norms.md", "book/cheat_sheet.md"}
+# What a new norm can turn red in the tests that see all norms at once.
+OF_ALL = "stand_alone or look_alike or of_its_own or small_palette or has_its_place"
 # In the order of the completeness test.
 PARTS = [
     "layer",
@@ -163,13 +177,23 @@ def test_a_norm_is_added_by_the_steps(tree: Path) -> None:
         else:
             write(tree, block)
 
-    done = run(tree, f"{last[0].code.strip()} -p no:cacheprovider -q")
+    commands = [block.code.replace("\\\n", " ").split() for block in last[:2]]
+    # one process for both; the glossary is asked about chapters, of which none is new
+    files = {word for words in commands for word in words if word.endswith(".py")}
+    files -= {"tests/pages/test_glossary.py"}
+    assert commands[0][-2:] == ["-k", "pixel_norm"]
+    chosen = f"pixel_norm or {OF_ALL}"
+    command = f"python -m pytest {' '.join(sorted(files))} -k '{chosen}' -p no:cacheprovider -q -rA"
+    done = run(tree, command)
     assert done.returncode == 0, done.stdout + done.stderr
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed and int(passed[1]) > 15
+    passed = re.findall(r"^PASSED (.*)", done.stdout, flags=re.MULTILINE)
+    for part in ("pixel_norm", *OF_ALL.split(" or ")):
+        assert any(part in name for name in passed), part
+    assert sum("pixel_norm" in name for name in passed) > 20
     touched = {name for name in changed(tree) - GENERATED if not name.startswith("tests/")}
     assert touched - {"book/pixel_norm.md"} == {
         "_toc.yml",
+        "book/pages.md",
         "book/references.bib",
         "normlab/book/plotting/norms.py",
         "normlab/layers/__init__.py",
@@ -177,6 +201,9 @@ def test_a_norm_is_added_by_the_steps(tree: Path) -> None:
         "normlab/norms.py",
         "normlab/plain.py",
     }
+    rooms = {found[1] for name in touched if (found := re.match(r"normlab/((book/)?\w+)", name))}
+    (grown,) = re.findall(r"^The rooms (.*) have grown", TEXT, flags=re.MULTILINE)
+    assert set(re.findall(r"`(.*?)`", grown)) == {room.replace("/", ".") for room in rooms}
 
 
 def blocks_before_the_steps() -> list[Block]:
@@ -184,21 +211,38 @@ def blocks_before_the_steps() -> list[Block]:
     return [Block(language, "", code) for _, language, code in BLOCK.findall(before)]
 
 
-# The steps say where the margin comes from: a scale of 1 changes nothing.
+# The steps say where the margin comes from: a scale of 1 changes nothing. A test that sees all
+# experiments runs in the process that has loaded this one.
 CONTROL = """
 assert set(scaled_input.sweep(scale=[1.0], seed=[0]).change) == {0.0}
+import runpy
+tests = runpy.run_path("../tests/book/experiments/test_command_line.py")
+tests["test_every_experiment_is_run_or_read_on_a_page"]()
 """
+
+
+def add_cell(notebook: Path, code: str) -> None:
+    """Put a code cell at the end, as the step asks."""
+    content = json.loads(notebook.read_text(encoding="utf-8"))
+    content["cells"].append({"cell_type": "code", "source": code.splitlines(keepends=True)})
+    notebook.write_text(json.dumps(content), encoding="utf-8")
 
 
 def test_an_experiment_is_added_by_the_steps(tree: Path) -> None:
     (tree / "book/_data").mkdir()
-    for blocks in read_steps("## How to add an experiment", "## How to publish"):
+    for path in (ROOT / "book").glob("*.ipynb"):
+        shutil.copy(path, tree / "book")
+    (name,) = set(re.findall(r"here it is the last one of `(.*?)`", TEXT))
+    *steps, (last,) = read_steps("## How to add an experiment", "## How to add a figure")
+    assert "tests/book/experiments/test_command_line.py" in last.code
+    for blocks in steps:
         for block in blocks:
             if block.language == "python":
                 write(tree, block)
                 continue
             if block.language == "py":
-                block.code = f"python - <<'END'\n{block.code}{CONTROL}END"
+                add_cell(tree / name, block.code)
+                block.code = f"cd book; python - <<'END'\n{block.code}{CONTROL}END"
             # two jobs are two more processes that import torch; `test_sweep` has them
             done = run(tree, block.code.replace(" --jobs 2", ""))
             assert done.returncode == 0, done.stdout + done.stderr

@@ -179,7 +179,7 @@ def find_page(name: str, norm: Norm, root: Path) -> str:
     page, _, target = SHOWN_NORMS[name].page.partition("#")
     toc = (root / "_toc.yml").read_text(encoding="utf-8")
     if f"file: book/{page}\n" not in toc:
-        return f"write book/{page}.md and list it in _toc.yml"
+        return f"write book/{page}.md, list it in _toc.yml and link it on book/pages.md"
     for text in read_page(root / "book" / page):
         if f"({target})=" in text:
             return ""

@@ -1,6 +1,7 @@
 """The plain norms against reference, autograd and finite differences; their form; wrong ones."""
 
 import ast
+import inspect
 import io
 import math
 import tokenize
@@ -16,6 +17,8 @@ from torch import nn
 from normlab import layers, plain, reference
 from normlab.book.experiments.networks.transformer import Attention, FeedForward
 from normlab.layers import LayerNorm
+from normlab.norms import NORMS as RECORDS
+from normlab.norms import Case
 from normlab.residual import DeepNorm, PreNorm, deep_norm_constants, deep_norm_init_
 
 EPS = 1e-5
@@ -24,7 +27,8 @@ TREE = ast.parse(SOURCE)
 NODES = {node.name: node for node in TREE.body if isinstance(node, ast.FunctionDef)}
 NORMS = [name for name in NODES if not name.endswith("_backward")]
 
-# norm -> shapes of x, with the axes of normalized_shape or the number of groups
+# norm -> shapes of x, with the axes of normalized_shape or the number of groups; a norm that is not
+# here has the cases of its record
 CASES = {
     "batch_norm": [
         ((5, 3), None),
@@ -43,34 +47,47 @@ CASES = {
     "global_response_norm": [((3, 4, 5), None), ((2, 3, 5, 4), None)],
     "filter_response_norm": [((3, 4, 5), None), ((2, 3, 5, 4), None)],
 }
-OF_SHAPES = ("layer_norm", "rms_norm", "zero_centered_rms_norm")
 RESULTS = ("y", "dx", "dweight", "dbias", "dthreshold")
 LEARNED = ("weight", "bias", "threshold")
+
+
+def record_of(name):
+    return RECORDS[name.removesuffix("_eval")]
+
+
+def option_of(name: str, case: Case) -> int | None:
+    norm = record_of(name)
+    if norm.grouped:
+        return case.num_groups
+    return case.normalized_ndim if "normalized_shape" in norm.signature else None
+
+
+CASES |= {
+    name: list(dict.fromkeys((case.shape, option_of(name, case)) for case in norm.cases))
+    for name, norm in RECORDS.items()
+    if name not in CASES and "plain" not in norm.absent
+}
 ALL = [(name, *case) for name, cases in CASES.items() for case in cases]
 
 
 def make_arrays(name, shape, option, seed=0):
     """Inputs, parameters and upstream gradient of ordinary size, in float64."""
     rng = np.random.default_rng(seed)
-    size = shape[-option:] if name in OF_SHAPES else shape[1:2]
-    size = () if name == "scale_norm" else size
+    size = record_of(name).parameter_shape(shape, option or 1)
     found = {"x": 0.5 + rng.normal(size=shape), "weight": 1.5 + 0.5 * rng.normal(size=size)}
-    if name not in ("rms_norm", "zero_centered_rms_norm", "scale_norm"):
-        found["bias"] = rng.normal(size=size)
-    if name == "filter_response_norm":
-        found["threshold"] = rng.normal(size=size)
-    if name in ("batch_norm_eval", "batch_renorm"):
-        found["running_mean"] = rng.normal(size=size)
-        found["running_var"] = 0.5 + rng.random(size)
-    return found, rng.normal(size=shape)
+    for key in ("bias", "threshold", "running_mean"):
+        found[key] = rng.normal(size=size)
+    found["running_var"] = 0.5 + rng.random(size)
+    taken = inspect.signature(getattr(plain, name)).parameters
+    return {k: v for k, v in found.items() if k in taken}, rng.normal(size=shape)
 
 
 def fixed_arguments(name, shape, option):
-    if name == "group_norm":
+    if record_of(name).grouped:
         return {"num_groups": option}
     if name == "batch_renorm":  # of the three channels some are within the bounds
         return {"r_max": 1.2, "d_max": 0.7}
-    if name in OF_SHAPES:
+    if "normalized_shape" in record_of(name).signature:
         return {"normalized_shape": shape[-option:]}
     return {}
 

@@ -10,9 +10,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from normlab.book.plotting.norms import SHOWN_NORMS
+
 # Pixels of a stored figure for each pixel of the page: 1 blurs on screens of high density, 2
 # takes twice the bytes of 1.5 and looks hardly sharper.
 DENSITY = 1.5
+# Colors of a stored figure. Half of them are exact: white, black, and for each norm, and for none,
+# the color of its line and that of a band around it.
+STORED_COLORS = 2 * (2 + 2 * (1 + len(SHOWN_NORMS)))
 
 
 def encode_png(
@@ -63,7 +68,7 @@ def reduce_colors(picture: Image.Image, num_colors: int) -> Image.Image:
 
 def encode_for_notebook(figure: Figure) -> tuple[bytes, dict[str, int]]:
     """A figure in `DENSITY`, and the size at which a notebook shows it."""
-    encoded = encode_png(figure, dpi=DENSITY * figure.dpi, tight=True, num_colors=48)
+    encoded = encode_png(figure, dpi=DENSITY * figure.dpi, tight=True, num_colors=STORED_COLORS)
     size = Image.open(io.BytesIO(encoded)).size
     return encoded, {k: round(v / DENSITY) for k, v in zip(("width", "height"), size, strict=True)}
 

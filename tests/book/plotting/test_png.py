@@ -15,7 +15,7 @@ from PIL import Image
 
 import normlab
 from normlab.book.plotting import plot_shared_cells, use_style
-from normlab.book.plotting.png import DENSITY, encode_png
+from normlab.book.plotting.png import DENSITY, STORED_COLORS, encode_png
 from normlab.book.plotting.style import NORM_COLORS
 
 
@@ -70,10 +70,11 @@ def test_a_small_palette_keeps_the_colors_of_many_norms(styled: bool, norms: int
         for height, (y, color) in enumerate(zip(noise, drawn, strict=True)):
             ax.plot(y + height, color=color, linewidth=2)
             ax.fill_between(range(60), y + height - 0.3, y + height + 0.3, color=color, alpha=0.2)
-        full, small = (encode_png(figure, num_colors=count) for count in (256, 48))
+        full, small = (encode_png(figure, num_colors=count) for count in (256, STORED_COLORS))
     wanted = {tuple(round(255 * c) for c in to_rgb(color)) for color in drawn}
     assert wanted <= colors_of(Image.open(io.BytesIO(small)))
-    assert not wanted <= colors_of(Image.open(io.BytesIO(full)).convert("RGB").quantize(48))
+    averages = Image.open(io.BytesIO(full)).convert("RGB").quantize(STORED_COLORS)
+    assert not wanted <= colors_of(averages)
 
 
 def test_a_notebook_stores_its_figures_with_a_palette(monkeypatch: pytest.MonkeyPatch) -> None:
