@@ -32,8 +32,8 @@ const stem = (word) => (stemmer ??= new Stemmer()).stemWord(word);
 const tokenize = (text) => cut(text).map(stem);
 
 // Without the words of a question that say nothing, unless there are no others.
-const telling = (words) => {
-  const rest = words.filter((word) => !SECTIONS.fillers.includes(stem(word)));
+const telling = (words, cutEnd = stem) => {
+  const rest = words.filter((word) => !SECTIONS.fillers.includes(cutEnd(word)));
   return rest.length ? rest : words;
 };
 
@@ -67,7 +67,7 @@ const prepare = () => {
   SECTIONS.anchors = SECTIONS.sections.map(([, anchor]) => tokenize(anchor.replaceAll("-", " ")));
   const words = SECTIONS.sections.flatMap(([, , title]) => cut(title));
   SECTIONS.named = new Set(words.filter((word) => SECTIONS.counts.has(stem(word))));
-  for (const section of SECTIONS.sections) section[5] = section[5].map(telling);
+  for (const section of SECTIONS.sections) section[5] = section[5].map((stems) => telling(stems, (token) => token));
   for (const document of SECTIONS.documents) document.tokens = tokenize(document[1]);
 };
 
