@@ -27,8 +27,13 @@ TERMS = yaml.safe_load((HERE / "search_terms.yml").read_text(encoding="utf-8"))
 SPELLINGS = [
     [r"\b(pre|post)[ -]?(?:ln|norm|layer ?norm)\b", "norm"],
     [
-        r"\b(layer|batch|rms|group|instance|deep|qk|weight|scale|power|sync(?:hronized)? ?batch)"
-        r"[ -]?norm(?:ali[sz]ation)?s?(?:[123]d)?\b",
+        r"\b(sync)(?:hroni[sz](?:e|ed|ing))?[ -]?(?:bn|batch[ -]?norm(?:ali[sz]ation)?)s?"
+        r"(?: ?[123]d)?\b",
+        "batchnorm",
+    ],
+    [
+        r"\b(layer|batch|rms|group|instance|deep|qk|weight|scale|power)"
+        r"[ -]?norm(?:ali[sz]ation)?s?(?: ?[123]d)?\b",
         "norm",
     ],
     [r"\b(rms|deep|scale)normalization\b", "norm"],
@@ -80,7 +85,7 @@ def weigh(docname: str) -> float:
 
 def tokenize(text: str) -> list[str]:
     """Stems of the words, without those that say nothing; pairs of letters of Chinese."""
-    text = text.lower()
+    text = text.lower().replace("_", " ")
     for pattern, tail in SPELLINGS:
         text = re.sub(pattern, lambda m, t=tail: re.sub(r"\W", "", m[1]) + t, text)
     tokens: list[str] = []

@@ -8,33 +8,38 @@ const SHOWN = 30;
 
 const CHINESE = /[\u3400-\u9fff]/u;
 
-const tokenize = (text) => {
-  stemmer ??= new Stemmer();
-  let line = text.toLowerCase();
+// "constructor" may be typed, and every object has one.
+const own = (table, key) => (Object.hasOwn(table, key) ? table[key] : undefined);
+
+// Words in one spelling, without those that say nothing; pairs of letters of Chinese.
+const cut = (text) => {
+  let line = text.toLowerCase().replaceAll("_", " ");
   for (const [pattern, tail] of SECTIONS.spellings)
     line = line.replace(new RegExp(pattern, "gu"), (_, start) => start.replace(/\W/gu, "") + tail);
-  const tokens = [];
+  const words = [];
   for (const word of line.match(/[\p{L}\p{N}]+/gu) || []) {
     if (CHINESE.test(word)) {
-      for (let k = 0; k < word.length - 1; k++) tokens.push(word.slice(k, k + 2));
+      for (let k = 0; k < word.length - 1; k++) words.push(word.slice(k, k + 2));
       continue;
     }
-    for (const part of SECTIONS.aliases[word] || [word])
-      if (!stopwords.includes(part) && (part.length > 1 || /^\d$/.test(part)))
-        tokens.push(stemmer.stemWord(part));
+    for (const part of own(SECTIONS.aliases, word) || [word])
+      if (!stopwords.includes(part) && (part.length > 1 || /^\d$/.test(part))) words.push(part);
   }
-  return tokens;
+  return words;
 };
+
+const stem = (word) => (stemmer ??= new Stemmer()).stemWord(word);
+const tokenize = (text) => cut(text).map(stem);
 
 // Without the words of a question that say nothing, unless there are no others.
-const telling = (tokens) => {
-  const rest = tokens.filter((token) => !SECTIONS.fillers.includes(token));
-  return rest.length ? rest : tokens;
+const telling = (words, cutEnd = stem) => {
+  const rest = words.filter((word) => !SECTIONS.fillers.includes(cutEnd(word)));
+  return rest.length ? rest : words;
 };
 
-// Whether one letter was changed, added, left out, or two neighbors changed places.
+// Whether behind the first letter one was changed, added, left out, or two neighbors changed places.
 const isSlip = (a, b) => {
-  if (Math.abs(a.length - b.length) > 1 || a.length < 4) return false;
+  if (Math.abs(a.length - b.length) > 1 || a.length < 5 || a[0] !== b[0]) return false;
   let k = 0;
   while (k < a.length && a[k] === b[k]) k++;
   const [x, y] = [a.slice(k), b.slice(k)];
@@ -58,17 +63,21 @@ const prepare = () => {
       if (!SECTIONS.counts.has(token)) SECTIONS.counts.set(token, new Map());
   SECTIONS.usual = SECTIONS.lengths.reduce((a, b) => a + b) / SECTIONS.lengths.length;
   // of "Warmup: the first ten updates", the length is that of "Warmup"
-  SECTIONS.heads = SECTIONS.sections.map(([, , title]) => Math.max(1, telling(tokenize(title.split(/[:：]/)[0])).length));
+  SECTIONS.heads = SECTIONS.sections.map(([, , title]) => Math.max(1, telling(cut(title.split(/[:：]/)[0])).length));
   SECTIONS.anchors = SECTIONS.sections.map(([, anchor]) => tokenize(anchor.replaceAll("-", " ")));
-  for (const section of SECTIONS.sections) section[5] = section[5].map(telling);
+  const words = SECTIONS.sections.flatMap(([, , title]) => cut(title));
+  SECTIONS.named = new Set(words.filter((word) => SECTIONS.counts.has(stem(word))));
+  for (const section of SECTIONS.sections) section[5] = section[5].map((stems) => telling(stems, (token) => token));
   for (const document of SECTIONS.documents) document.tokens = tokenize(document[1]);
 };
 
-// A token that no section has is read as one that differs by a slip; where there is none, it is dropped.
-const meant = (token) => {
-  if (SECTIONS.counts.has(token)) return [token];
-  const near = [...SECTIONS.counts].filter(([known]) => isSlip(token, known));
-  return near.sort((a, b) => b[1].size - a[1].size).slice(0, 1).map(([known]) => known);
+// A word that no section has is read as a word of a title that differs by a slip; where there is none, it is
+// dropped. Stems would not do: without their ends, "strangely" and "strong" differ by one letter.
+const meant = (word) => {
+  const count = (other) => SECTIONS.counts.get(stem(other)).size;
+  if (SECTIONS.counts.has(stem(word))) return [stem(word)];
+  const near = [...SECTIONS.named].filter((other) => isSlip(word, other));
+  return near.sort((a, b) => count(b) - count(a)).slice(0, 1).map(stem);
 };
 
 // By section: how much it has of a token.
@@ -92,13 +101,13 @@ const weigh = (token, tokens) => {
 
 const rank = (query) => {
   if (!SECTIONS.counts) prepare();
-  const tokens = [...new Set(telling(tokenize(query)).flatMap(meant))];
+  const tokens = [...new Set(telling(cut(query)).flatMap(meant))];
   const total = SECTIONS.sections.length;
   const found = new Map();
   let all = 0;
   for (const token of tokens) {
     const hits = weigh(token, tokens);
-    for (const other of SECTIONS.synonyms[token] || [])
+    for (const other of own(SECTIONS.synonyms, token) || [])
       weigh(other, tokens).forEach((hit, k) => { hits[k] = Math.max(hits[k], WEIGHTS.synonym * hit); });
     const having = hits.filter((hit) => hit > 0).length;
     if (!having) continue;

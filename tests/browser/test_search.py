@@ -126,7 +126,32 @@ QUESTIONS = {
         "layer_norm_further#layer-norm-convnet",
     ],
     "pytorch": ["pytorch_source#pytorch-source"],
+    # plain names of what a title says in other words
+    "What momentum should I use for batch norm": ["batch_norm#bn-running"],
+    "SyncBatchNorm is very slow": ["many_devices_further#many-devices-measured"],
+    "DDP broadcast_buffers": ["many_devices#many-devices-rank-0"],
+    "tensor parallel RMSNorm": ["many_devices#many-devices-features"],
+    "gradient checkpointing with batchnorm": [
+        "debugging_further#debugging-checkpoint",
+        "many_devices_further#many-devices-checkpoint",
+    ],
+    "LayerNorm normalized_shape which dims": ["layer_norm#layer-norm-axes"],
+    "fused layernorm residual add": ["fast_norms#fast-norms-fused"],
+    "activation memory of layer norm": ["fast_norms#fast-norms-saved"],
+    "how many warmup steps": ["warmup#warmup-length"],
+    "effective learning rate": ["invariance#inv-effective"],
+    "torch.compile layer norm": ["pytorch_source_further#pytorch-source-compiler"],
+    "rms_norm default eps": ["rms_norm_further#rms-norm-eps-none"],
+    "The problem of batch norm strangely affects implementation": ["batch_norm#batch-norm"],
 }
+# Names of one thing, whatever the library calls it.
+ALIKE = [
+    ["syncbn", "sync_bn", "Sync-BN", "SyncBatchNorm", "sync batch norm", "synchronized batch norm"],
+    ["BN", "batch_norm", "batchnorm1d", "BatchNorm2d", "batchnorm 3d", "batch normalization"],
+    ["LN", "layer_norm", "LayerNorm", "layer norm"],
+    ["rms_norm", "RMSNorm", "rms norm"],
+    ["GN", "group_norm", "GroupNorm", "group norm"],
+]
 # The line above the results counts them when all are there.
 ALL_ARE_THERE = "/\\d/.test(document.querySelector('#search-results .search-summary')?.innerText)"
 
@@ -169,6 +194,35 @@ def test_a_word_that_nothing_has_is_dropped_and_the_others_count(desk):
     with_it = pages_of(find_links(desk, "warmup zzyzx"))
     assert with_it == pages_of(find_links(desk, "warmup"))
     assert pages_of(find_links(desk, "zzyzx")) == []
+
+
+@pytest.mark.parametrize("names", ALIKE, ids=lambda names: names[0])
+def test_names_of_one_thing_are_read_alike(desk, names):
+    search = desk.open("search.html", "?q=norm")
+    read = [search.evaluate("tokenize", name) for name in names]
+    assert read == [read[0]] * len(names)
+    assert read == [load(site.ROOT / "book/_ext/searching.py").tokenize(name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("slip", "read"), [("warmpu", ["warmup"]), ("normalizaton", ["normal"]), ("nrom", [])]
+)
+def test_a_slip_is_one_of_a_word_in_a_title(desk, slip, read):
+    search = desk.open("search.html", "?q=norm")
+    assert search.evaluate("meant", slip) == read
+
+
+@pytest.mark.parametrize(
+    ("word", "other"), [("strangely", "strong"), ("affect", "effect"), ("location", "local")]
+)
+def test_an_ordinary_word_is_no_slip_of_another(desk, word, other):
+    search = desk.open("search.html", "?q=norm")
+    assert other not in search.evaluate("meant", word)
+
+
+def test_the_name_of_what_every_object_has_may_be_typed(desk):
+    """Neither aliases nor synonyms have it, but a table in JavaScript does."""
+    assert find_links(desk, "constructor").count() > 0
 
 
 @pytest.mark.parametrize(
