@@ -191,7 +191,7 @@ def test_other_starts_change_the_weights_that_their_authors_say():
     assert deep.blocks[0].sublayer[1].init == 1e-6
 
 
-def test_first_update_is_the_step_that_its_name_says(monkeypatch):
+def test_first_update_is_the_step_that_its_name_says():
     run = first_update.first_update
     found = run("deep_norm", 2, 0)
     changes = {(one["subset"], one["step"]): one["change"] for one in found}
@@ -204,9 +204,13 @@ def test_first_update_is_the_step_that_its_name_says(monkeypatch):
     (last,) = run("deep_norm", 2, 0, subsets=("all",), steps=("sign",))
     assert last["change"] == changes["all", "sign"]
     # ten times the rate, ten times the movement
-    monkeypatch.setattr(first_update, "RATES", {"gradient": 1e-3, "sign": 1e-5})
-    again = run("deep_norm", 2, 0)
-    assert [b["change"] for b in again] == pytest.approx([*changes.values()], rel=0.02)
+    for step, rate in (("gradient", 1e-3), ("sign", 1e-5)):
+        again = run("deep_norm", 2, 0, steps=(step,), rate=rate)
+        small = [changes[subset, step] for subset in subsets]
+        assert [b["change"] for b in again] == pytest.approx(small, rel=0.02)
+    # at a rate of 1, normalized vectors do not move farther than they lie apart
+    (large,) = run("deep_norm", 2, 0, subsets=("all",), steps=("sign",), rate=1.0)
+    assert large["change"] < 3 < changes["all", "sign"]
 
 
 def test_a_warmup_of_deep_training_makes_its_first_steps_smaller():

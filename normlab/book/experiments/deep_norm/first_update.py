@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 import torch
-from pydantic import PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import nn
 
 from normlab.book.experiments.deep_norm.groups import Group, Size, make_batches, make_model
@@ -61,6 +61,7 @@ def first_update(
     size: Size = "small",
     subsets: tuple[Subset, ...] = get_args(Subset),
     steps: tuple[Step, ...] = get_args(Step),
+    rate: PositiveFloat | None = None,
 ) -> list[dict[str, Any]]:
     """Take every step on every subset, each from the same initial weights, in float64.
 
@@ -70,6 +71,7 @@ def first_update(
         subsets: which parameters move: "branch matrices" (value, attention output and both
             feed-forward matrices), "norm parameters" (weights and biases of all norms), "all".
         steps: "gradient" (SGD) or "sign" (the first step of Adam).
+        rate: None takes one so small that twice the rate moves the output twice as far.
 
     Returns:
         subset: which parameters moved.
@@ -87,7 +89,7 @@ def first_update(
             moved = [p for p in _subset(model, subset) if p.grad is not None]
             kept = [p.clone() for p in moved]
             for step in steps:
-                lr = RATES[step]
+                lr = rate or RATES[step]
                 for p in moved:
                     assert p.grad is not None
                     p.sub_(lr * (p.grad if step == "gradient" else p.grad.sign()))
