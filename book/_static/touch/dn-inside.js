@@ -65,7 +65,7 @@
 
   touch.figure("dn-inside", {
     caption: "Recorded, before training: which share of a layer's output differs between tokens, and the gradient at the layer's "
-      + "last matrix. Which two blocks keep both at every depth?",
+      + "last matrix. Which two blocks keep the share at every depth?",
     controls: {
       group: { label: "Block", value: "post_norm", options: {
         post_norm: "Post-LN", pre_norm: "Pre-LN", deep_norm: "DeepNorm", "alpha only": "α only",
