@@ -79,11 +79,11 @@ touch.figure("ln-gradient", {
       .call(handle, {
         label: (d) => d.name,
         said: (d) => `${state[d.key]} degrees`,
-        // Close to the line of the other arrow, a finger gets that line: within 0.1 radians.
+        // Next to the line of the other arrow, a finger gets that line, so that dx vanishes.
         where(x, y) {
           const degrees = Math.atan2(y0 - y, x - x0) * 180 / Math.PI;
           const off = (degrees - state[this.__data__.key === "dy" ? "token" : "dy"] + 450) % 180 - 90;
-          return Math.abs(off) < 0.1 * 180 / Math.PI ? degrees - off : degrees;
+          return Math.abs(off) < 7.5 ? degrees - off : degrees;
         },
       });
 
@@ -92,7 +92,7 @@ touch.figure("ln-gradient", {
     const wide = width < 560 ? 100 : 170;
     const foot = [sx + state.rest * unit, sy];
     const top = [foot[0], sy - mean * Math.sqrt(3) * unit];
-    put("plane", [sx - 16, sy], [sx + wide, sy], quiet, 1, "0");
+    put("plane", [sx - (wide > 100 ? 16 : 4), sy], [sx + wide, sy], quiet, 1, "0");
     label("plane-name", [sx + wide, sy + (mean < 0 ? -8 : 16)], wide > 100 ? "the same plane, seen from the side" : "from the side", "end");
     put("side", [sx, sy], top, "currentColor");
     put("shadow", [sx, sy], foot, "currentColor", 3, "1 3");
