@@ -469,6 +469,29 @@ def test_a_handle_is_dragged(desk):
     compare(tab, "bn-company")
 
 
+def test_a_drag_beside_the_line_makes_the_gradient_vanish(desk):
+    tab = visit(desk, "ln-gradient")
+    place = tab.locator("#fig-ln-gradient")
+    place.get_by_role("button", name="Start again").click()
+    place.scroll_into_view_if_needed()
+    dy, x_hat = (place.locator(f"[data-control='{key}']").bounding_box() for key in ("dy", "token"))
+    half = dy["width"] / 2
+    tab.mouse.move(dy["x"] + half, dy["y"] + half)
+    tab.mouse.down()
+    tab.mouse.move(x_hat["x"] + half - 3, x_hat["y"] + half - 8)  # five degrees away
+    tab.mouse.up()
+    assert place.locator("[aria-live=polite]").inner_text().startswith("dx has vanished")
+    assert place.locator("text.dx-name").text_content() == ""
+    compare(tab, "ln-gradient")
+
+
+def test_nothing_has_moved_before_the_reader_moves_it(desk):
+    for name in ("bn-company", "ln-sentences"):
+        tab = visit(desk, name)
+        tab.locator(f"#fig-{name}").get_by_role("button", name="Start again").click()
+        assert tab.evaluate(f"touch.figures['{name}'].numbers.moved") == 0
+
+
 @pytest.fixture(scope="module")
 def phone(browser):
     """A tab that knows fingers, and the same tab's way to send them."""

@@ -1,11 +1,11 @@
 /* The company of a sample: inputs of one feature, their outputs, and the outputs before a move. */
 touch.figure("bn-company", {
   caption: "One sample can be moved, or several. Top: inputs. Middle: outputs. "
-    + "Rings: outputs before anything moved. Orange: moved.",
+    + "Rings: outputs before anything moved. Orange: outputs that moved, and rings around moved inputs.",
   controls: {
     mode: { label: "Mode", options: { training: "training", evaluation: "evaluation" }, value: "training" },
     batch: { label: "Samples", min: 2, max: 32, step: 1, value: 8 },
-    x: { drawn: true, min: -6, max: 6, step: 0.1, value: ({ x }) => x.map((v, i) => (i === 7 ? 6 : v)) },
+    x: { drawn: true, min: -6, max: 6, step: 0.1, value: ({ x }) => x },
   },
 
   compute({ mode, batch, x }, { eps, x: start, running_mean, running_var }) {
@@ -60,21 +60,22 @@ touch.figure("bn-company", {
         said: (d) => `${state.x[d.index].toFixed(1)}, output ${d.value.toFixed(2)}`,
         where: scale.invert,
       });
-    // The samples that were moved have a ring; the one that is moved at first says what to do.
+    // The samples that were moved have a ring; before, the eighth says what to do.
     const away = samples.filter((d) => state.x[d.index] !== data.x[d.index]);
     svg.selectAll("circle.away").data(away).join("circle").attr("class", "away").attr("r", 11)
       .attr("cx", (d) => scale(state.x[d.index])).attr("cy", top).attr("fill", "none")
       .attr("stroke", "#d55e00").attr("stroke-width", 2).style("pointer-events", "none");
-    part(svg, "text.drag").attr("x", width - 34).attr("y", top - 16).attr("text-anchor", "end")
-      .style("fill", "#d55e00").text(state.x[7] === 6 && y.length > 7 ? "← drag" : "");
+    part(svg, "text.drag").attr("x", scale(state.x[7])).attr("y", top - 16)
+      .style("fill", "#d55e00").text(away.length || y.length < 8 ? "" : "drag →");
   },
 
-  tell({ touched, batch, y }, { mode }) {
-    const count = touched ? "Outputs that moved: {moved:0} of {batch:0}. "
+  tell({ touched, moved, batch, y }, { mode }) {
+    const chance = mode === "training" && moved && moved < batch ? " (by chance, the rest stayed)" : "";
+    const count = touched ? `Outputs that moved: {moved:0} of {batch:0}${chance}. `
       : "Nothing has moved yet: drag a sample, or select it and press the arrow keys. ";
     if (mode === "training" && batch === 2 && Math.abs(y[0]) > 0.9) {
       return `${count}Two samples give {y.0:2} and {y.1:2}, wherever they lie: only their order is left.`;
     }
-    return `${count}In ${mode}, the mean is {mean:2} and the standard deviation {std:2}.`;
+    return `${count}In ${mode}, the ${mode === "training" ? "" : "stored "}mean is {mean:2} and the standard deviation {std:2}.`;
   },
 });

@@ -3,8 +3,8 @@
   "use strict";
 
   const PANELS = [
-    { title: "share that differs", key: "differ", domain: [0.001, 1.3], ticks: [0.001, 0.01, 0.1, 1] },
-    { title: "gradient", key: "gradients", domain: [0.001, 2], ticks: [0.001, 0.01, 0.1, 1] },
+    { title: "percent that differ", key: "differ", unit: 100, domain: [0.1, 130], ticks: [0.1, 1, 10, 100] },
+    { title: "gradient", key: "gradients", unit: 1, domain: [0.001, 4], ticks: [0.001, 0.01, 0.1, 1] },
   ];
 
   const write = (count) => count.toLocaleString("en-US");
@@ -40,7 +40,7 @@
     const last = numbers.layers;
     const groups = Object.entries(data.groups).filter(([name]) => name !== state.group);
     drawNames(svg, Object.entries(data.groups), state.group, width);
-    PANELS.forEach(({ title, key, domain, ticks }, i) => {
+    PANELS.forEach(({ title, key, unit, domain, ticks }, i) => {
       const x = d3.scaleLinear([1, last], [4, size.width - 4]);
       const y = d3.scaleLog(domain, [size.height, 0]);
       const place = touch.panel(svg, {
@@ -48,7 +48,7 @@
         x, y, title, xTicks: [1, last / 2, last], yTicks: ticks, xLabel: "layer",
         xNames: write,
       });
-      const line = d3.line((_, step) => x(numbers.numbered[step]), (value) => y(Math.max(value, 1e-30)));
+      const line = d3.line((_, step) => x(numbers.numbered[step]), (value) => y(Math.max(unit * value, 1e-30)));
       place.selectAll("path").data([...groups, [state.group, data.groups[state.group]]]).join("path")
         .attr("d", ([, { curves }]) => line(curves[state.depth][key])).attr("fill", "none")
         .attr("stroke", ([, { color }]) => color).attr("stroke-dasharray", ([, { dashes }]) => dash(dashes))
@@ -64,8 +64,8 @@
       : "The gradient is {first:3} at the first layer and {last:3} at the last.");
 
   touch.figure("dn-inside", {
-    caption: "Recorded, before training: which share of a layer's output differs between tokens, and the gradient at the layer's "
-      + "last matrix. Which two blocks keep the share at every depth?",
+    caption: "Recorded, before training: which percent of a layer's output differ between tokens, and the gradient at the layer's "
+      + "last matrix. Which two blocks keep the percent high and the gradient level at every depth?",
     controls: {
       group: { label: "Block", value: "post_norm", options: {
         post_norm: "Post-LN", pre_norm: "Pre-LN", deep_norm: "DeepNorm", "alpha only": "α only",

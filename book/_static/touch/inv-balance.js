@@ -41,12 +41,12 @@
         .attr("d", `M${x1},${y1}L${x2},${y2}M${x2 - dx + dy / 2},${y2 - dy - dx / 2}L${x2},${y2}`
           + `L${x2 - dx - dy / 2},${y2 - dy + dx / 2}`);
     };
+    svg.append("g").selectAll("circle").data(tips).join("circle").attr("r", 2).attr("fill", COLOR)
+      .attr("cx", ([x]) => x).attr("cy", ([, y]) => y).attr("opacity", 0.5);
     if (length) {
       svg.append("circle").attr("cx", x0).attr("cy", y0).attr("r", length * unit).attr("fill", "none")
         .attr("stroke", BALANCE).attr("stroke-width", 6);
     }
-    svg.append("g").selectAll("circle").data(tips).join("circle").attr("r", 2).attr("fill", COLOR)
-      .attr("cx", ([x]) => x).attr("cy", ([, y]) => y).attr("opacity", 0.5);
     if (step) {
       arrow([x0, y0], tips[step - 1], QUIET, 1.5);
       arrow(at((1 - rate * decay) * lengths[step - 1], directions[step - 1]), tips[step], STEP, 2);
@@ -81,7 +81,7 @@
     const dots = findDots(numbers, data), { step } = numbers;
     PANELS.forEach(({ title, key, balance, domain: usual, ticks }, i) => {
       const domain = key === "angles" ? usual : stretch(usual, numbers.lengths);
-      const x = d3.scaleLinear([0, data.steps], [0, size.width]);
+      const x = d3.scaleLinear([-0.04 * data.steps, data.steps], [0, size.width]);
       const y = d3.scaleLog(domain, [size.height, 0]);
       const place = touch.panel(svg, {
         ...size, left: (beside ? 292 : 38) + i * (size.width + 50), top: beside ? 28 : 228,
@@ -89,6 +89,8 @@
       });
       const level = (at, color, thick) => place.append("line").attr("x2", size.width).attr("stroke", color)
         .attr("stroke-width", thick).attr("y1", y(at)).attr("y2", y(at));
+      place.append("line").attr("x1", x(step)).attr("x2", x(step)).attr("y2", size.height)
+        .attr("stroke", STEP).attr("opacity", 0.4);
       if (numbers[balance]) level(numbers[balance], BALANCE, 6);
       const points = key === "angles" ? average(numbers[key].slice(0, step), data.every)
         : numbers[key].slice(0, step + 1).map((value, k) => [k, value]);
@@ -99,26 +101,23 @@
         .filter(([k]) => k * data.every <= step);
       place.selectAll("circle").data(seen).join("circle").attr("cx", ([k]) => x(k * data.every))
         .attr("cy", ([, value]) => y(value)).attr("r", 3).attr("fill", "#fff").attr("stroke", COLOR);
-      place.append("line").attr("x1", x(step)).attr("x2", x(step)).attr("y2", size.height)
-        .attr("stroke", STEP);
     });
   }
 
-  function tell({ step, decay, scale }, _, data) {
+  function tell({ step, decay }) {
     const now = step ? `In the computed run, step {step:0} turned the weight by {last:2} degrees; it is {now:2} long. `
       : "Before the first step, the weight is {now:2} long. The first will turn it by {last:2} degrees. ";
-    const measured = findDots({ decay, scale }, data).length ? "" : "Measured were only starts 0.3, 1, 3 and decays 0, 0.02. ";
-    return now + measured + (decay ? "At the balance it is {length:2} long, and each step turns it by {angle:2} degrees."
+    return now + (decay ? "At the balance it is {length:2} long, and each step turns it by {angle:2} degrees."
       : "Without decay there is no balance: it keeps growing.");
   }
 
   const shown = (values) => (i) => String(values[i]);
   touch.figure("inv-balance", {
     caption: "Each step turns the weight, and changes its length. Orange: the balance. Purple: the last step. All turns are drawn "
-      + "in one plane. Lines: computed, as if the gradient changed with the length alone. Circles: measured.",
+      + "in one plane. Lines: computed, as if the gradient changed with the length alone. Circles: measured, at starts 0.3, 1 and 3 and decays 0 and 0.02 only.",
     controls: {
       step: { label: "Steps", value: 1, min: 0, max: STEPS.length - 1, step: 1, show: shown(STEPS) },
-      start: { label: "Start, × usual", value: 1, min: 0, max: 4, step: 1, show: shown(STARTS) },
+      start: { label: "Start: usual length ×", value: 1, min: 0, max: 4, step: 1, show: shown(STARTS) },
       decay: { label: "Weight decay", value: 4, min: 0, max: 7, step: 1, show: shown(DECAYS) },
     },
     compute,

@@ -69,7 +69,8 @@
     const digits = Math.max(0, 1 - Math.floor(Math.log10(growth))); // two that count
     const now = `The step turns the matrix by {angle:2} degrees and makes it {growth:${digits}} percent longer. `;
     if (Math.abs(angle / usual - 1) > 1e-6) {
-      return `${now}At which rate does it turn by ${usual.toFixed(2)} degrees, as the original does?`;
+      const far = angle > 45 ? "That is too much. " : angle < 1 ? "That is too little. " : "";
+      return `${now}${far}At which rate does it turn by ${usual.toFixed(2)} degrees, as the original does?`;
     }
     return now + (scale === 1 ? "This is the original. Now make it ten times as long, and find the rate that turns it as far."
       : `It is the original's triangle, ${scale} times as large, at ${(rate / 0.5).toLocaleString("en-US")} times the rate.`);

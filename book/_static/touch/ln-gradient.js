@@ -33,7 +33,7 @@ touch.figure("ln-gradient", {
 
   height: (width) => (width < 560 ? 215 : 290),
 
-  draw(svg, { along, mean }, { state, data, width, below, part, write, handle }) {
+  draw(svg, { along, mean, size }, { state, data, width, below, part, write, handle }) {
     const [x0, y0, unit] = width < 560 ? [128, 112, 42] : [190, 150, 60];
     const radius = Math.sqrt(3) * unit;
     const turn = (degrees) => [Math.cos(degrees * Math.PI / 180), -Math.sin(degrees * Math.PI / 180)];
@@ -66,8 +66,9 @@ touch.figure("ln-gradient", {
     label("xhat-name", at(2.05, state.token).map((v, i) => v + 5 * i), "x̂");
     // beside its tip, where the dashed line does not go
     const side = Math.sin(2 * (state.token - state.dy) * Math.PI / 180) > 0 ? 90 : -90;
-    label("dy-name", tipDy.map((v, i) => v + 19 * turn(state.dy + side)[i] + 4 * i), "dy");
-    label("dx-name", tipDx.map((v, i) => v + 14 * Math.sign(v - [x0, y0][i]) + 4 * i), "dx")
+    const [out, up] = turn(state.dy + side);
+    label("dy-name", [tipDy[0] + 15 * out, tipDy[1] + 19 * up + 4], "dy − mean", out > 0.3 ? "start" : out < -0.3 ? "end" : "middle");
+    label("dx-name", tipDx.map((v, i) => v + 14 * Math.sign(v - [x0, y0][i]) + 4 * i), size > 0.005 ? "dx" : "")
       .attr("font-weight", "bold");
     const handles = [
       { key: "token", name: "Direction of x̂", tip: tipToken },
@@ -78,16 +79,21 @@ touch.figure("ln-gradient", {
       .call(handle, {
         label: (d) => d.name,
         said: (d) => `${state[d.key]} degrees`,
-        where: (x, y) => Math.atan2(y0 - y, x - x0) * 180 / Math.PI,
+        // Next to the line of the other arrow, a finger gets that line, so that dx vanishes.
+        where(x, y) {
+          const degrees = Math.atan2(y0 - y, x - x0) * 180 / Math.PI;
+          const off = (degrees - state[this.__data__.key === "dy" ? "token" : "dy"] + 450) % 180 - 90;
+          return Math.abs(off) < 7.5 ? degrees - off : degrees;
+        },
       });
 
-    // The same dy beside the plane, which is seen from its edge.
+    // The same dy beside the plane, which is seen from the side.
     const [sx, sy] = width < 560 ? [width - 106, 66] : [width - 190, 160];
     const wide = width < 560 ? 100 : 170;
     const foot = [sx + state.rest * unit, sy];
     const top = [foot[0], sy - mean * Math.sqrt(3) * unit];
-    put("plane", [sx - 16, sy], [sx + wide, sy], quiet, 1, "0");
-    label("plane-name", [sx + wide, sy + (mean < 0 ? -8 : 16)], wide > 100 ? "the plane, from its edge" : "from its edge", "end");
+    put("plane", [sx - (wide > 100 ? 16 : 4), sy], [sx + wide, sy], quiet, 1, "0");
+    label("plane-name", [sx + wide, sy + (mean < 0 ? -8 : 16)], wide > 100 ? "the same plane, seen from the side" : "from the side", "end");
     put("side", [sx, sy], top, "currentColor");
     put("shadow", [sx, sy], foot, "currentColor", 3, "1 3");
     put("mean", top, foot, quiet, 2, "5 3");

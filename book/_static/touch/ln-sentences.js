@@ -42,7 +42,7 @@
     };
   }
 
-  /* The further an output has moved, the darker. */
+  /* The further an output has moved, the stronger the color. */
   const shade = (far) => `rgb(${FULL.map((c) => Math.round(255 - (255 - c) * (0.15 + 0.85 * Math.min(1, far / MOST))))})`;
 
   function draw(svg, { far }, { state, data, width, change }) {
@@ -51,8 +51,9 @@
     const [pads, word] = [state.padding, find(state.word, data)];
     const wide = Math.min(112, (width - 8) / (3 + pads)), high = 50, unit = Math.min(12, (wide - 8) / 5);
     const left = (width - wide * (3 + pads)) / 2;
+    const say = (n, old, other) => (n !== word ? old : wide > 95 ? `${old} → ${other}` : other);
     const tokens = data.sentences.flatMap((sentence, i) => range(3 + pads).map((t) => ({
-      i, t, n: 3 * i + t, said: t < 3 ? (word === 3 * i + t ? data.substitutes[t] : sentence[t]) : "–" })));
+      i, t, n: 3 * i + t, said: t < 3 ? say(3 * i + t, sentence[t], data.substitutes[t]) : "–" })));
     const isChanged = (d) => d.t < 3 && d.n === word, moved = (d) => d.t < 3 && far[d.n] > 1e-4;
     const places = svg.append("g").selectAll("g").data(tokens).join("g")
       .attr("transform", ({ i, t }) => `translate(${left + t * wide},${i * high + 4})`);
@@ -85,16 +86,16 @@
     const count = `${what || "Nothing changed: press a word, or add padding. "}The outputs of {moved:0} of {of:0} words move. `;
     if (norm === "layer") return `${count}Each word has a mean of its own, and training and evaluation are one function.`;
     if (norm === "training") return `${count}All words${padding ? ", and the padding," : ""} share the mean of each feature (filled: the third).`;
-    return `${count}The means are stored, but it is another function than in training: outputs differ by up to {gap:1}.`;
+    return `${count}The means are stored, but it is another function than in training: for the same words, outputs of the two differ by up to {gap:1}.`;
   }
 
   touch.figure("ln-sentences", {
     caption: "Four sentences of three words with five features (squares). Press a word to change it. Orange: its output moves, "
-      + "the darker, the further. Filled: features that share one mean; for batch norm the third, as an example.",
+      + "the stronger the color, the further. Filled: features that share one mean; for batch norm the third, as an example.",
     controls: {
       norm: { label: "Norm", value: "training", options: { training: "batch norm, training",
         evaluation: "batch norm, evaluation", layer: "layer norm" } },
-      word: { drawn: true, value: (data) => data.sentences[0][2] },
+      word: { drawn: true, value: "none" },
       padding: { label: "Padding", min: 0, max: 3, step: 1, value: 0 },
     },
     compute,

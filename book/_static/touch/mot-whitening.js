@@ -58,23 +58,27 @@
     const inside = place.append("svg").attr("width", side).attr("height", side);
     inside.append("rect").attr("width", side).attr("height", side).attr("fill", "#fff").attr("stroke", QUIET);
     inside.append("path").attr("d", `M0,${y(0)}H${side}M${x(0)},0V${side}`).attr("stroke", "#ccc");
+    const ticks = (axis, far) => place.append("g").attr("transform", `translate(0,${far})`)
+      .call(axis.ticks(4).tickSize(3)).selectAll("text").style("font-size", "11px");
+    ticks(d3.axisBottom(x), side);
+    ticks(d3.axisLeft(y), 0);
     const name = (said) => place.append("text").attr("class", "quiet").attr("text-anchor", "end")
       .style("font-size", "11px").text(said);
-    name(names[0]).attr("x", side).attr("y", side + 13);
-    name(names[1]).attr("transform", "translate(-5,0) rotate(-90)");
+    name(names[0]).attr("x", side).attr("y", side + 29);
+    name(names[1]).attr("transform", "translate(-24,0) rotate(-90)");
     return { inside, x, y };
   }
 
-  const findSide = (width) => Math.min(250, width / 2 - 18);
+  const findSide = (width) => Math.min(240, width / 2 - 37);
 
   function draw(svg, { a, b, steep, flat, path }, { state, width }) {
     svg.selectAll("*").remove();
-    const side = findSide(width), left = (width - 2 * side - 20) / 2 + 8;
+    const side = findSide(width), gap = 37, left = width / 2 - side;
     const samples = a.map((v, i) => [v, b[i]]);
     const plot = drawSquare(svg, { left, side, points: samples, title: "samples", names: ["first", "second"] });
     plot.inside.selectAll("circle").data(samples).join("circle").attr("r", 2.5).attr("fill", COLOR)
       .attr("cx", ([u]) => plot.x(u)).attr("cy", ([, v]) => plot.y(v));
-    const bowl = drawSquare(svg, { left: left + side + 20, side, points: [[3.2, 3.2], [-3.2, 0]], title: "loss over the weights",
+    const bowl = drawSquare(svg, { left: left + side + gap, side, points: [[3.2, 3.2], [-3.2, 0]], title: "loss over the weights",
       names: ["first weight − best", "second weight − best"] });
     // Rings of equal loss: an ellipse, whose long axis lies along the flattest direction.
     const [p, q, r] = [product(a, a), product(a, b), product(b, b)];
@@ -106,11 +110,11 @@
       + "30 steps of gradient descent at the largest safe rate. Prepare the columns; then let them correlate.",
     controls: {
       stage: { label: "Columns", value: "stored", options: { stored: "meters, decimeters", meters: "both in meters",
-        standardized: "standardized", rotated: "and rotated", whitened: "and divided: white" } },
+        standardized: "standardized", rotated: "rotated", whitened: "rotated and divided (white)" } },
       correlation: { label: "Correlation", value: 0, min: 0, max: 0.9, step: 0.1, show: (v) => v.toFixed(1) },
     },
     compute,
-    height: (width) => findSide(width) + 46,
+    height: (width) => findSide(width) + 60,
     draw,
     tell: ({ steps }, { stage, correlation }) => `Condition number {condition:0}: {steps:0} step${steps === 1 ? "" : "s"} `
       + `until a millionth of the excess loss is left. ${WHY[stage](correlation > 0)}`,

@@ -52,13 +52,13 @@ touch.figure("num-cliff", {
   draw(svg, numbers, { state, data, width, below, part }) {
     const { offset } = numbers;
     const x = d3.scaleLog([1, data.offsets.at(-1)], [44, width - 34]);
-    const y = d3.scaleLinear([-2, 4], [158, 26]).clamp(true); // what lies beyond is drawn at the edge
+    const y = d3.scaleLinear([-0.3, 4], [158, 26]).clamp(true); // what lies beyond is drawn at the edge
     const nothing = 178, bottom = 190;
     const decades = [1, 10, 100, 1000, 10000, 100000, 1000000].filter((v, i) => width > 560 || i % 2 === 0);
     part(svg, "g.x").attr("transform", `translate(0,${bottom})`)
       .call(d3.axisBottom(x).tickValues(decades).tickFormat((v) => v.toLocaleString("en-US")));
     part(svg, "g.y").attr("transform", "translate(38,0)")
-      .call(d3.axisLeft(y).tickValues([-2, 0, 1, 2, 4]).tickFormat((v) => (v === 4 ? "≥ 4" : v === -2 ? "≤ −2" : v)));
+      .call(d3.axisLeft(y).tickValues([0, 1, 2, 4]).tickFormat((v) => (v === 4 ? "≥ 4" : v)));
     part(svg, "text.name").attr("x", 48).attr("y", 10).text("variance:  × one pass   ○ two passes");
     part(svg, "line.true").attr("x1", 44).attr("x2", width - 34).attr("y1", y(1)).attr("y2", y(1))
       .attr("stroke", "var(--pst-color-text-muted)").attr("stroke-dasharray", "2 3");
@@ -103,9 +103,12 @@ touch.figure("num-cliff", {
       }).join("span").attr("class", ([, right]) => (right ? null : "touch-wrong")).text(([digit]) => digit);
   },
 
-  tell({ offset, onePass, twoPasses }, { dtype }) {
+  tell({ offset, x, squares, onePass, twoPasses }, { dtype }) {
     const [one, two] = [onePass, twoPasses].map((v) => (Number.isInteger(v) ? 0 : 2));
+    const why = x.includes(Infinity) ? " The inputs overflow already."
+      : (x[0] === offset - 1 && x[1] === offset + 1 ? "" : " The inputs are rounded already.")
+        + (squares.includes(Infinity) ? " The squares overflow." : "");
     return `Around ${offset.toLocaleString("en-US")} in ${dtype}, one pass gives {onePass:${one}} and two passes give `
-      + `{twoPasses:${two}}. The variance is 1.`;
+      + `{twoPasses:${two}}. The variance is 1.${why}`;
   },
 });

@@ -41,10 +41,10 @@
     const say = (d) => (state.seen[[d.i, d.j]] ? cell(d).solved + (cell(d).lost ? `, ${cell(d).lost} lost` : "") : "?");
     places.append("rect").attr("width", wide - 3).attr("height", height - 3).attr("rx", 4).attr("fill", shade)
       .attr("stroke", "#767676");
-    // along this line the rate grows by as much in each update
+    // along this line the rate grows by as much in each update; it leaves the counts free
     const middle = ([i, j]) => [left + (j + 0.5) * wide - 1, y(i) + height / 2 - 1];
-    svg.append("g").selectAll("path").data([[[1, 1], [3, 3]]]).join("path")
-      .attr("d", (ends) => d3.line()(ends.map(middle))).attr("stroke", "#e08214").attr("stroke-width", 2)
+    svg.append("g").selectAll("path").data([1.22, 2.22]).join("path")
+      .attr("d", (k) => d3.line()([[k, k], [k + 0.56, k + 0.56]].map(middle))).attr("stroke", "#e08214").attr("stroke-width", 2)
       .attr("stroke-dasharray", "6 4").style("pointer-events", "none");
     svg.append("g").attr("text-anchor", "middle").selectAll("text").data(cells).join("text")
       .attr("x", ({ i, j }) => middle([i, j])[0]).attr("y", ({ i, j }) => middle([i, j])[1] + 5)
@@ -91,11 +91,11 @@
   const tell = ({ solved, lost }) => "{solved:0} of 5 seeds solve the task"
     + (solved ? ", in the median after {updates:0} updates" : "")
     + (lost ? "; {lost:0} of these lose it again by update 300" : "")
-    + ". Medians: the least token variance is 10 to the {power:1}, after {lowest:0} updates; the last loss is {end:3}.";
+    + ". Medians: the least token variance is 10 to the {power:1}, after {lowest:0} updates; the loss at update 300 is {end:3}.";
 
   touch.figure("warmup-map", {
-    caption: "Recorded, Post-LN: seeds of five that solve the task within 600 updates. Curves: the runs of the cell "
-      + "up to update 300. Dotted: without warmup. Dashed: equally fast climbs of the rate.",
+    caption: "Recorded, Post-LN: seeds of five that solve the task within 600 updates. They are not the runs of the table, so "
+      + "medians differ a little. Curves: the runs of the cell, up to update 300. Dotted: without warmup. Dashed: the rate rises equally fast.",
     controls: {
       rate: { label: "Peak rate", value: 2, min: 0, max: 3, step: 1,
         show: (i, data) => String(data.rates[i]) },
