@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import sys
 import tomllib
 from collections.abc import Generator, Sequence
 from importlib.metadata import version
@@ -52,8 +53,26 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.nbval_current_env = True  # "python3" may be another environment's kernel
     if float(config.option.nbval_cell_timeout) == NBVAL_TIMEOUT:
         config.option.nbval_cell_timeout = CELL_TIMEOUT
+    fork_kernels()
     # nbval leaves the files that it reads to the garbage collector.
     config.addinivalue_line("filterwarnings", r"ignore:unclosed file.*\.ipynb:ResourceWarning")
+
+
+def fork_kernels() -> None:
+    """Start kernels by a fork, without an import of torch and matplotlib in each.
+
+    On other systems than Linux the libraries below numpy need not survive a fork.
+    """
+    if sys.platform != "linux":
+        return
+    from jupyter_client.provisioning import local_provisioner
+
+    def launch(command: Sequence[str], **options: Any) -> Any:
+        from normlab.book.sources.kernels import ForkedKernel
+
+        return ForkedKernel(command, **options)
+
+    local_provisioner.launch_kernel = launch  # type: ignore[assignment]
 
 
 def is_cell(item: object) -> bool:

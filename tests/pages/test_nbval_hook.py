@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -129,14 +130,15 @@ def code(source: str, *outputs: dict[str, Any], count: int | None) -> dict[str, 
     }
 
 
-def run_nbval(folder: Path, cells: list[dict[str, Any]], torch: str) -> str:
+def run_nbval(folder: Path, *notebooks: list[dict[str, Any]], torch: str) -> str:
     book = folder / "book"
     book.mkdir()
     (folder / "pyproject.toml").write_text(PROJECT.format(version=torch), encoding="utf-8")
     hook = (ROOT / "book" / "conftest.py").read_text(encoding="utf-8")
     (book / "conftest.py").write_text(hook, encoding="utf-8")
-    notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-    (book / "chapter.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
+    for i, cells in enumerate(notebooks):
+        notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+        (book / f"chapter_{i}.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "--nbval", "-rA", "-p", "no:cacheprovider", "book"]
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
@@ -160,10 +162,10 @@ def test_nbval_fails_where_alone_it_would_pass(tmp_path: Path) -> None:
         code(DRAWING, stored, count=2),
     ]
     report = run_nbval(tmp_path, cells, torch=installed_torch())
-    assert "PASSED book/chapter.ipynb::Cell 0" in report
-    assert "FAILED book/chapter.ipynb::Cell 1" in report
+    assert "PASSED book/chapter_0.ipynb::Cell 0" in report
+    assert "FAILED book/chapter_0.ipynb::Cell 1" in report
     assert "the stored cell was never run" in report
-    assert "FAILED book/chapter.ipynb::Cell 2" in report
+    assert "FAILED book/chapter_0.ipynb::Cell 2" in report
     assert "figure 1 of the cell has" in report
 
 
@@ -172,3 +174,34 @@ def test_notebooks_are_skipped_on_another_torch(tmp_path: Path) -> None:
     report = run_nbval(tmp_path, [code("1 / 0", count=1)], torch="9.9.9")
     assert f"belong to torch 9.9.9; this is torch {installed_torch()}" in report
     assert "1 skipped" in report
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")
+def test_a_forked_kernel_leaves_nothing_to_the_next(tmp_path: Path) -> None:
+    pytest.importorskip("nbval")
+    # The word is said before the import: the process it was forked from has imported torch.
+    said = {"output_type": "stream", "name": "stdout", "text": "True\n"}
+    here = f"import os\n\nprint(os.getcwd() == {str(tmp_path / 'book')!r})"
+    first = [
+        code("import sys\n\nprint('torch' in sys.modules)", said, count=1),
+        code("import torch\n\ntorch.left_behind = True\nos = torch.manual_seed(1)", count=2),
+    ]
+    second = [
+        code("import torch\n\nprint(not hasattr(torch, 'left_behind'))", said, count=1),
+        code("print('os' not in globals())", said, count=2),
+        code(here, said, count=3),
+    ]
+    report = run_nbval(tmp_path, first, second, torch=installed_torch())
+    assert report.count("PASSED") == 5, report
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")
+def test_a_forked_kernel_has_a_group_of_its_own_and_may_be_dead(tmp_path: Path) -> None:
+    from normlab.book.sources.kernels import ForkedKernel
+
+    kernel = ForkedKernel(["-f", str(tmp_path / "connection.json")], str(tmp_path), os.environ)
+    assert os.getpgid(kernel.pid) == kernel.pid != os.getpgid(0)
+    assert kernel.poll() is None
+    kernel.send_signal(signal.SIGKILL)
+    assert kernel.wait() == -signal.SIGKILL
+    kernel.send_signal(signal.SIGKILL)  # Popen's passes a process that is gone, too
