@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -79,6 +80,12 @@ def run_points(run, wanted, *, others):
             sys.setprofile(None)
 
 
+def names_any(run, wanted):
+    """Whether the file of an experiment names something of this; then it is likely to call it."""
+    source = inspect.getsource(sys.modules[run.__module__])
+    return any(code.co_qualname.partition(".")[0] in source for code in wanted)
+
+
 def not_called(shown, drawn, elsewhere):
     """The words that show what neither a cell nor an experiment calls; loops the latter."""
     loops = "normlab.book.experiments.training"
@@ -87,11 +94,10 @@ def not_called(shown, drawn, elsewhere):
         for words, thing in shown.items()
         if thing.__module__ == loops or words.removesuffix(".forward") not in elsewhere
     }
-    files = {thing.__module__ for thing in asked.values()}
     left = {code for thing in asked.values() for code in codes_of(thing)}
-    for others in (False, True):
-        for run in sorted(drawn, key=lambda run: run.__module__ not in files):
-            if left:
+    for near in (True, False):
+        for run, others in itertools.product(drawn, (False, True)):
+            if left and names_any(run, left) == near:
                 run_points(run, left, others=others)
     return {words for words, thing in asked.items() if codes_of(thing) <= left}
 
