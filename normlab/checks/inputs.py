@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 import torch
@@ -152,15 +153,34 @@ class Evidence:
     budget: float = 0.0  #: largest error allowed
     probe: bool = False  #: a call made only to see eps; its error is judged by the diagnosis
 
-    @property
+    @functools.cached_property
     def output(self) -> Tensor:
         """What the right formula gives."""
         return self.formula(*self.inputs.given)
 
-    @property
+    def within(self, budget: float) -> Evidence:
+        """The same with another budget; the output is not computed again."""
+        other = replace(self, budget=budget)
+        other.__dict__["output"] = self.output
+        return other
+
+    @functools.cached_property
     def excess(self) -> float:
         """Error of an output in units of what is allowed."""
         return 0.0 if self.probe else max_error(self.got, self.output) / self.budget
+
+
+def _torch_errors(like: str, inputs: Inputs, backward: bool) -> dict[str, float]:
+    theirs = torch_baseline(like, inputs, backward=backward)
+    right = oracle(Formula.of(like), inputs, backward=backward)
+    return {key: max_error(theirs[key], right[key]) for key in right}
+
+
+@functools.lru_cache(4096)  # they are the same for every layer
+def _torch_errors_of_seed(
+    like: str, case: Case, scale: Scale, dtype: torch.dtype, seed: int, backward: bool
+) -> dict[str, float]:
+    return _torch_errors(like, make_inputs(case, scale, dtype, seed=seed), backward)
 
 
 @dataclass(frozen=True)
@@ -174,16 +194,22 @@ class Comparison:
     @classmethod
     def of(cls, inputs: Inputs, got: Results, like: str, *, backward: bool = True) -> Comparison:
         """What the layer gave, beside torch's norm of that name."""
-        theirs = torch_baseline(like, inputs, backward=backward)
-        right = oracle(Formula.of(like), inputs, backward=backward)
-        return cls(inputs, got, {key: max_error(theirs[key], right[key]) for key in right})
+        return cls(inputs, got, _torch_errors(like, inputs, backward))
+
+    @classmethod
+    def of_seed(
+        cls, inputs: Inputs, got: Results, like: str, seed: int, *, backward: bool = True
+    ) -> Comparison:
+        """The same for inputs as :func:`make_inputs` gives them."""
+        drawn = inputs.case, inputs.scale, inputs.x.dtype, seed
+        return cls(inputs, got, _torch_errors_of_seed(like, *drawn, backward))
 
     def budget(self, key: str, expected: Tensor, *, ulps: int = ULPS) -> float:
         """Largest error allowed to one of the layer's results."""
         error, factor = self.torch_errors[key], self.inputs.scale.factor
         return error_budget(expected, self.inputs.x.dtype, error, factor=factor, ulps=ulps)
 
-    def evidence(self, formula: Formula, got: Tensor, budget: float) -> Evidence:
+    def evidence(self, formula: Formula, got: Tensor, budget: float = 0.0) -> Evidence:
         """One of its results, for a diagnosis."""
         wide = self.inputs.to(torch.float64)
         return Evidence(formula.at(wide.case), wide, got.double(), budget)

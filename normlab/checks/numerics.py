@@ -22,7 +22,6 @@ from normlab.checks.inputs import (
     Results,
     Scale,
     make_inputs,
-    oracle,
 )
 from normlab.checks.mistakes import MISTAKES
 from normlab.checks.probing import ForeignFunction
@@ -130,13 +129,14 @@ def _compare(
             others = [d for d in kinds if d != main]
             taken_by = [d for d in others if takes(case, functools.partial(call, dtype=d))]
             raise ValueError(f"layer: could not be tested: {_explain(trial, case, text, taken_by)}")
-    found = []
-    for inputs, got in (each for calls in taken.values() for each in calls):
+    found, like, backward = [], trial.layer.like, trial.scope.backward
+    drawn = ((s, *c) for calls in taken.values() for s, c in zip(seeds, calls, strict=True))
+    for seed, inputs, got in drawn:
         failure = _malformed(inputs, got)
         if failure is not None:
             yield failure
             return []
-        found.append(Comparison.of(inputs, got, trial.layer.like, backward=trial.scope.backward))
+        found.append(Comparison.of_seed(inputs, got, like, seed, backward=backward))
     return found
 
 
@@ -184,8 +184,8 @@ def _output_evidence(results: Sequence[Comparison], formula: Formula) -> list[Ev
     """What each call says about the output."""
     found = []
     for r in results:
-        expected = oracle(formula, r.inputs, backward=False)["y"]
-        found.append(r.evidence(formula, r.got["y"], r.budget("y", expected)))
+        e = r.evidence(formula, r.got["y"])
+        found.append(e.within(r.budget("y", e.output)))
     return found
 
 
