@@ -19,6 +19,7 @@ import torch
 from normlab import reference, whitening
 from normlab.book.experiments.deep_norm.depth_profiles import depth_profiles
 from normlab.book.experiments.invariance.effective_learning_rate import (
+    effective_learning_rate,
     equilibrium_norm,
     equilibrium_rotation,
 )
@@ -82,18 +83,18 @@ def gradient(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
 
     x_hat, cache = reference.layer_norm(in_plane(np.sqrt(3), setting["token"]), (3,), eps=0.0)
     dy = in_plane(setting["rest"], setting["dy"]) + setting["mean"]
-    dx = reference.layer_norm_backward(dy, cache).dx
+    dx, along = reference.layer_norm_backward(dy, cache).dx, (dy * x_hat).mean()
     return {
         "xHat": x_hat,
         "dy": dy,
         "centered": dy - dy.mean(),
         "dx": dx,
-        "along": (dy * x_hat).mean(),
+        "along": along,
         "mean": dy.mean(),
         "leftMean": 0.0,
         "leftAlong": 0.0,
-        "size": np.linalg.norm(dx),
-        "given": np.linalg.norm(dy),
+        "lengths": [np.linalg.norm(each) for each in (x_hat, dy, dy - dy.mean(), dx)],
+        "gone": [np.linalg.norm(each) for each in (dy.mean() * np.ones(3), along * x_hat)],
     }
 
 
@@ -135,9 +136,9 @@ def cliff(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
 
 
 def balance(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
-    decay = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)[int(setting["decay"])]
+    decay = (0.0, 0.002, 0.004, 0.01, 0.02, 0.05, 0.1, 0.2)[int(setting["decay"])]
     scale = (0.1, 0.3, 1.0, 3.0, 10.0)[int(setting["start"])]
-    steps = (*range(7), 8, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 400, 800)
+    steps = (*range(6), 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 400, 600, 800)
     step = steps[int(setting["step"])]
     given = {"lr": data["rate"], "weight_decay": decay, "unit_gradient": data["gradient"]}
     lengths, angles = follow_length(scale * data["length"], **given, steps=data["steps"])
@@ -150,6 +151,15 @@ def balance(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         "now": lengths[step],
         "last": np.degrees(angles[max(step - 1, 0)]),
     }
+    runs = effective_learning_rate.read(RECORDS / "effective_learning_rate.jsonl")
+    measured = decay in {0.0, 0.02} and scale in {0.3, 1.0, 3.0}
+    if measured and step and step % 50 == 0:
+        same = {"weight_decay": decay, "start_scale": scale}
+        runs = where(runs, norm="layer_norm", schedule="fixed", **same)
+        seen = np.sqrt(data["rate"] / np.median(runs.effective_lrs.tolist(), 0)[step // 10])
+        assert decay or seen < lengths[step]  # the gradient fades
+        turned = np.degrees(np.median(runs.rotations.tolist(), 0)[step // 50 - 1])
+        numbers |= {"seen": seen, "turned": turned}
     if not decay:
         return numbers
     return numbers | {
@@ -483,6 +493,62 @@ def test_a_drag_beside_the_line_makes_the_gradient_vanish(desk):
     assert place.locator("[aria-live=polite]").inner_text().startswith("dx has vanished")
     assert place.locator("text.dx-name").text_content() == ""
     compare(tab, "ln-gradient")
+
+
+def test_the_task_keeps_the_ways_that_were_found(desk):
+    tab = visit(desk, "ln-gradient")
+    place = tab.locator("#fig-ln-gradient")
+    place.get_by_role("button", name="Start again").click()
+    found, told = [], place.locator("p.touch-ask")
+    for values in ({"token": 15}, {"rest": 0}, {"mean": 0}, {"mean": 0.5, "rest": 1, "dy": 15}):
+        for key, value in values.items():
+            control = place.locator(f"[data-control='{key}']")
+            if key in {"mean", "rest"}:
+                control.fill(str(value))
+            while key in {"token", "dy"} and control.get_attribute("aria-valuenow") != str(value):
+                control.press("ArrowDown")
+        found.append(told.inner_text().partition("Found: ")[2])
+    assert found == ["none yet.", "mean ✓.", "mean ✓.", "mean ✓, size ✓."]
+    place.get_by_role("button", name="Start again").click()
+    assert told.inner_text().endswith("none yet.")
+
+
+def test_the_tip_of_dy_is_dragged_inward(desk):
+    tab = visit(desk, "ln-gradient")
+    place = tab.locator("#fig-ln-gradient")
+    place.get_by_role("button", name="Start again").click()
+    place.scroll_into_view_if_needed()
+    dy, circle = (place.locator(each).bounding_box() for each in ("[data-control=dy]", ".circle"))
+    tip, center = ((b["x"] + b["width"] / 2, b["y"] + b["height"] / 2) for b in (dy, circle))
+    tab.mouse.move(*tip)
+    tab.mouse.down()
+    tab.mouse.move(*((a + b) / 2 for a, b in zip(tip, center, strict=True)))
+    tab.mouse.up()
+    assert place.get_by_label("Length of dy − mean").input_value() == "0.5"
+    assert place.locator("[data-control=dy]").get_attribute("aria-valuenow") == "75"
+    compare(tab, "ln-gradient")
+
+
+def test_the_last_two_runs_stay_on_axes_that_do_not_move(desk):
+    tab = visit(desk, "inv-balance")
+    place = tab.locator("#fig-inv-balance")
+
+    def look() -> tuple[list[int], list[str]]:
+        parts = place.locator("svg > svg, g > svg")
+        former = "e => e.querySelectorAll('path[stroke=\"#aaa\"]').length"
+        return parts.evaluate_all(f"all => all.map({former})"), place.locator(".tick").evaluate_all(
+            "all => all.map(e => e.textContent + e.getAttribute('transform'))"
+        )
+
+    place.get_by_role("button", name="Start again").click()
+    (none, axes), former = look(), []
+    assert none == [0, 0]
+    for start in (3, 4, 0):
+        place.get_by_label("Start").fill(str(start))
+        former.append(look())
+    assert former == [([1, 1], axes), ([2, 2], axes), ([2, 2], axes)]
+    place.get_by_role("button", name="Start again").click()
+    assert look() == (none, axes)
 
 
 def test_nothing_has_moved_before_the_reader_moves_it(desk):

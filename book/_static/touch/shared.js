@@ -8,7 +8,7 @@
                handles in the drawing change (value may be a list, one handle each; `around: true`
                lets an angle go on behind max at min), or
                press(state, data) of a button, which gives the changed part of the state;
-     ask       a question above the drawing, where there is one;
+     ask       a question above the drawing, where there is one (a text, or state -> text);
      compute   (state, data) -> numbers: what a test compares with normlab;
      height    of the drawing, a function of its width;
      draw      (svg, numbers, {state, data, width, change, part, write, handle, below}), called after
@@ -89,20 +89,26 @@
   }
 
   /* Let nodes of the drawing be moved by mouse, finger and keyboard. A node's datum d has `key` and,
-     in a list, `index`; `where(x, y)` gives the value at a place of the drawing. */
+     in a list, `index`; `where(x, y)` gives the value at a place of the drawing, or
+     the values of several controls, {key: value}. */
   function handle(nodes, { controls, state, change }, { label, said, where }) {
-    const limit = (d, value) => {
-      const { min, max, step, around } = controls[d.key];
+    const limit = (key, value) => {
+      const { min, max, step, around } = controls[key];
       const rounded = min + Math.round((value - min) / step) * step;
       if (around && rounded > max) return rounded - (max - min);
       if (around && rounded < min) return rounded + (max - min);
       return Number(Math.min(max, Math.max(min, rounded)).toFixed(6));
     };
     const value = (d) => (d.index === undefined ? state[d.key] : state[d.key][d.index]);
-    const move = (d, to) => change({
-      [d.key]: d.index === undefined ? limit(d, to)
-        : state[d.key].map((old, i) => (i === d.index ? limit(d, to) : old)),
-    });
+    const move = (d, to) => {
+      if (typeof to === "object") {
+        return change(Object.fromEntries(Object.entries(to).map(([key, each]) => [key, limit(key, each)])));
+      }
+      return change({
+        [d.key]: d.index === undefined ? limit(d.key, to)
+          : state[d.key].map((old, i) => (i === d.index ? limit(d.key, to) : old)),
+      });
+    };
     nodes.classed("touch-handle", true).attr("tabindex", 0).attr("role", "slider")
       .attr("data-control", (d) => (d.index === undefined ? d.key : `${d.key}.${d.index}`))
       .attr("aria-label", label)
@@ -144,7 +150,7 @@
     const writers = Object.entries({
       ...controls, reset: { label: "Start again", press: start },
     }).map(([key, control]) => addControl(row, key, control, state, data, change));
-    if (ask) panel.append("p").attr("class", "touch-ask").text(ask);
+    const asked = ask && panel.append("p").attr("class", "touch-ask");
     const svg = panel.append("svg").attr("role", "group").attr("aria-label", "Drawing")
       .attr("aria-describedby", `fig-${name}-told`);
     const below = panel.append("div").attr("class", "touch-below");
@@ -164,6 +170,7 @@
         }),
         handle: (nodes, described) => handle(nodes, { controls, state, change }, described),
       });
+      if (ask) asked.text(typeof ask === "function" ? ask(state) : ask);
       write(told.node(), tell(numbers, state, data), numbers);
     }
 
