@@ -7,6 +7,7 @@ the script and those written in the figure with what `expected` computes by norm
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -18,16 +19,19 @@ import torch
 
 from normlab import reference, whitening
 from normlab.book.experiments.deep_norm.depth_profiles import depth_profiles
+from normlab.book.experiments.deep_norm.groups import make_batches, make_model
 from normlab.book.experiments.invariance.effective_learning_rate import (
     effective_learning_rate,
     equilibrium_norm,
     equilibrium_rotation,
 )
 from normlab.book.experiments.invariance.length_recurrence import follow_length
+from normlab.book.experiments.sequence_training import token_variance
 from normlab.book.experiments.tables import where
 from normlab.book.experiments.warmup.warmup_inside import warmup_inside
 from normlab.book.experiments.warmup.warmup_length import warmup_length
 from normlab.reference import moments
+from normlab.residual import deep_norm_constants
 
 SETTINGS = 8
 RECORDS = site.ROOT / "book/_data"
@@ -270,16 +274,15 @@ def warmup_map(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         "length": length,
         "losses": runs.losses.tolist(),
         "variances": runs.token_variances.tolist(),
-        "gradients": runs.gradients.tolist(),
-        "coldLosses": cold.losses.tolist(),
-        "coldVariances": cold.token_variances.tolist(),
-        "coldGradients": cold.gradients.tolist(),
+        "ends": both.solved.tolist(),
+        "least": [min(run) for run in both.token_variances],
+        "coldLosses": np.median(cold.losses.tolist(), 0),
+        "coldVariances": np.median(cold.token_variances.tolist(), 0),
         "solved": ends.solved.sum(),
         "lost": lost.sum(),
         "updates": ends.steps[ends.solved].median() if ends.solved.any() else 0,
         "lowest": steps[middle.argmin()],
         "power": np.log10(middle.min()),
-        "end": runs.losses.str[-1].median(),
     }
 
 
@@ -289,17 +292,43 @@ def stream(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
     runs = where(runs, group=setting["group"], depth=depth)
     names = ("gradient_norms", "token_variances")
     gradients, differ = (np.median(runs[name].tolist(), 0) for name in names)
+    spread = runs.gradient_spread.median()
+    rule = []
+    if setting["group"] != "pre_norm":
+        r = branch_by_rule(setting["group"], depth)
+        rule = [first_share() * (1 + r**2) ** (-2 * layer) for layer in runs.layers.iloc[0]]
     return {
         "group": setting["group"],
         "layers": depth,
         "numbered": runs.layers.iloc[0],
         "gradients": gradients,
         "differ": differ,
-        "first": gradients[0],
-        "last": gradients[-1],
-        "powers": np.log10(gradients[-1] / gradients[0]),
-        "percent": 100 * differ[-1],
+        "rule": rule,
+        "spread": spread,
+        "powers": np.log10(spread),
+        "share": differ[-1],
+        "ruled": rule[-1] if rule else 0,
     }
+
+
+def branch_by_rule(group: str, layers: int) -> float:
+    """How long a branch is beside its skip, if its matrices keep lengths."""
+    alpha, beta, _, _ = deep_norm_constants(encoder_layers=layers)
+    if group == "post_norm":
+        return 1.0
+    return (1 if group == "alpha only" else beta**2) / (1 if group == "beta only" else alpha)
+
+
+@functools.cache
+def first_share() -> float:
+    """The share of the embeddings that differs between tokens."""
+    shares = []
+    for seed in range(3):
+        model = make_model("deep_norm", "large", layers=50, seed=seed).double()
+        with torch.no_grad():
+            h = model.hidden_states(next(make_batches("large", seed=seed))[0])[0]
+        shares.append(token_variance(h))
+    return sorted(shares)[1]
 
 
 CLIFF = ("x", "squares", "meanSquare", "mean", "squaredMean", "differences", "onePass", "twoPasses")
@@ -624,6 +653,46 @@ def test_a_count_of_the_map_is_shown_once_its_cell_was_chosen_and_nothing_jumps(
     place.get_by_label("Peak rate").fill("3")
     assert look() == (hidden[2:], top)
     assert place.get_by_text("4, 3 lost", exact=True).count() == 1
+
+
+def test_the_map_takes_the_arrow_keys_and_its_dots_part_at_a_millionth(desk):
+    tab = visit(desk, "warmup-map")
+    place = tab.locator("#fig-warmup-map")
+    place.get_by_role("button", name="Start again").click()
+    place.locator(".touch-press").nth(0).click()  # the lowest rate, no warmup
+    for keys in ("UUU", "R", "DDD", "R", "UUU", "R", "DDD", "R", "UUU"):
+        for key in keys:
+            tab.keyboard.press({"U": "ArrowUp", "D": "ArrowDown", "R": "ArrowRight"}[key])
+            compare(tab, "warmup-map")
+    assert place.locator("output").all_inner_texts() == ["0.03", "300 updates"]
+    dots = """place => [...place.querySelectorAll('circle')].map(dot => [
+      dot.getAttribute('fill') !== '#fff',
+      dot.getAttribute('cx') - dot.parentNode.querySelector('line').getAttribute('x1') < 0,
+    ])"""
+    solved, deep = np.array(place.evaluate(dots)).T
+    assert (len(solved), deep.sum(), solved[deep].any()) == (100, 28, False)
+    assert (~solved[~deep]).sum() < 6
+
+
+def test_a_line_of_the_stream_is_drawn_once_its_block_was_chosen_at_one_height(desk):
+    tab = visit(desk, "dn-inside")
+    place = tab.locator("#fig-dn-inside")
+    for width in (1280, 390):
+        tab.set_viewport_size({"width": width, "height": 844})
+        place.get_by_role("button", name="Start again").click()
+        drawn, ruled, heights = [], [], []
+        for name in ("Post-LN", "Pre-LN", "DeepNorm", "α only", "β only"):
+            place.get_by_role("button", name=name).press("Enter")
+            assert place.locator("[aria-pressed=true]").text_content() == name
+            drawn.append(place.locator("path.line").count())
+            ruled.append(bool(place.locator("path.rule").get_attribute("d")))
+            for depth in range(6):
+                place.get_by_label("Layers").fill(str(depth))
+                heights.append(place.evaluate("e => e.clientHeight"))
+            compare(tab, "dn-inside")
+        assert drawn == [2, 4, 6, 8, 10]
+        assert ruled == [True, False, True, True, True]
+        assert len({*heights}) == 1
 
 
 def test_the_cliff_shows_the_offsets_that_were_chosen_at_one_height(desk):

@@ -3,79 +3,110 @@
   "use strict";
 
   const PANELS = [
-    { title: "percent that differ", key: "differ", unit: 100, domain: [0.1, 130], ticks: [0.1, 1, 10, 100] },
-    { title: "gradient", key: "gradients", unit: 1, domain: [0.001, 4], ticks: [0.001, 0.01, 0.1, 1] },
+    { title: "share that differs between tokens", key: "differ", domain: [1e-5, 1.6], ticks: [1e-4, 0.001, 0.01, 0.1, 1] },
+    { title: "gradient", key: "gradients", domain: [0.001, 4], ticks: [0.001, 0.01, 0.1, 1] },
   ];
+  const LEAST = 1e-5;
 
   const write = (count) => count.toLocaleString("en-US");
   const dash = (dashes) => dashes.map((far) => 2 * far).join(" ") || null;
 
+  /* By the rule, how long a branch is beside its skip; the skip of Pre-LN is not normed, and grows. */
+  function length(group, layers) {
+    const alpha = (2 * layers) ** 0.25, beta = (8 * layers) ** -0.25;
+    return { post_norm: 1, "alpha only": 1 / alpha, "beta only": beta ** 2, deep_norm: beta ** 2 / alpha }[group];
+  }
+
   function compute({ group, depth }, data) {
-    const layers = data.depths[depth];
-    const { gradients, differ } = data.groups[group].curves[depth];
+    const layers = data.depths[depth], numbered = data.layers[depth], r = length(group, layers);
+    const { gradients, differ, spread } = data.groups[group].curves[depth];
+    const rule = r ? numbered.map((layer) => data.start * (1 + r * r) ** (-2 * layer)) : [];
     return {
-      group, layers, numbered: data.layers[depth], gradients, differ, first: gradients[0], last: gradients.at(-1),
-      powers: Math.log10(gradients.at(-1) / gradients[0]), percent: 100 * differ.at(-1),
+      group, layers, numbered, gradients, differ, rule, spread, powers: Math.log10(spread), share: differ.at(-1),
+      ruled: rule.length ? rule.at(-1) : 0,
     };
   }
 
-  /* Which line is whose: as many names in a row as it holds. */
-  function drawNames(svg, groups, chosen, width) {
-    let x = 8, y = 14;
-    groups.forEach(([name, { label, color, dashes }]) => {
-      const wide = 48 + 8 * label.length;
-      if (x + wide > width) [x, y] = [8, y + 20];
-      svg.append("line").attr("x1", x).attr("x2", x + 28).attr("y1", y - 4).attr("y2", y - 4)
-        .attr("stroke", color).attr("stroke-width", name === chosen ? 5 : 2).attr("stroke-dasharray", dash(dashes));
-      svg.append("text").attr("x", x + 32).attr("y", y).text(label)
-        .attr("font-weight", name === chosen ? "bold" : null);
-      x += wide;
+  /* The names of the blocks are the buttons that choose one: as many in a row as it holds. */
+  function drawNames(svg, groups, { state, width, change, part }) {
+    const names = groups.map(([name, { label, color, dashes }]) => ({ name, label, color, dashes }));
+    const choose = (_, { name }) => change({ group: name, seen: { ...state.seen, [name]: true } });
+    const places = part(svg, "g.names").selectAll("g").data(names).join((enter) => {
+      const added = enter.append("g").attr("class", "touch-press").attr("tabindex", 0).attr("role", "button");
+      added.append("rect").attr("height", 26).attr("rx", 4).attr("fill", "#fff");
+      added.append("line").attr("x1", 6).attr("x2", 32).attr("y1", 13).attr("y2", 13).attr("stroke-width", 2.5);
+      added.append("text").attr("x", 37).attr("y", 18).text((d) => d.label);
+      return added;
     });
+    let x = 2, y = 2;
+    places.attr("transform", function (d) {
+      d.wide = d3.select(this).select("text").node().getComputedTextLength() + 43;
+      if (x + d.wide > width) [x, y] = [2, y + 30];
+      x += d.wide + 6;
+      return `translate(${x - d.wide - 6},${y})`;
+    }).attr("aria-label", (d) => d.label)
+      .attr("aria-pressed", (d) => d.name === state.group)
+      .on("click", choose).on("keydown", (event, d) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        choose(event, d);
+      });
+    places.select("rect").attr("width", (d) => d.wide).attr("stroke", (d) => (d.name === state.group ? "#111" : "#999"))
+      .attr("stroke-width", (d) => (d.name === state.group ? 3 : 1));
+    places.select("line").attr("stroke", (d) => d.color).attr("stroke-dasharray", (d) => dash(d.dashes));
   }
 
-  function draw(svg, numbers, { state, data, width }) {
-    svg.selectAll("*").remove();
+  function draw(svg, numbers, given) {
+    const { state, data, width, part } = given;
     const beside = width > 560;
     const size = { width: beside ? width / 2 - 56 : width - 60, height: beside ? 170 : 110 };
-    const last = numbers.layers;
-    const groups = Object.entries(data.groups).filter(([name]) => name !== state.group);
-    drawNames(svg, Object.entries(data.groups), state.group, width);
-    PANELS.forEach(({ title, key, unit, domain, ticks }, i) => {
+    const groups = Object.entries(data.groups), last = numbers.layers;
+    drawNames(svg, groups, given);
+    const panels = part(svg, "g.panels");
+    panels.selectAll("*").remove();
+    const seen = groups.filter(([name]) => state.seen[name] && name !== state.group);
+    PANELS.forEach(({ title, key, domain, ticks }, i) => {
       const x = d3.scaleLinear([1, last], [4, size.width - 4]);
       const y = d3.scaleLog(domain, [size.height, 0]);
-      const place = touch.panel(svg, {
-        ...size, left: beside ? (i * width) / 2 + 46 : 50, top: beside ? 52 : 68 + i * 166,
+      const place = touch.panel(panels, {
+        ...size, left: beside ? (i * width) / 2 + 46 : 50, top: beside ? 62 : 90 + i * 166,
         x, y, title, xTicks: [1, last / 2, last], yTicks: ticks, xLabel: "layer",
         xNames: write,
       });
-      const line = d3.line((_, step) => x(numbers.numbered[step]), (value) => y(Math.max(unit * value, 1e-30)));
-      place.selectAll("path").data([...groups, [state.group, data.groups[state.group]]]).join("path")
+      const line = d3.line((_, step) => x(numbers.numbered[step]), (value) => y(Math.max(value, 1e-30)));
+      place.selectAll("path.line").data([...seen, [state.group, data.groups[state.group]]]).join("path")
+        .attr("class", "line")
         .attr("d", ([, { curves }]) => line(curves[state.depth][key])).attr("fill", "none")
         .attr("stroke", ([, { color }]) => color).attr("stroke-dasharray", ([, { dashes }]) => dash(dashes))
         .attr("stroke-width", ([name]) => (name === state.group ? 4 : 1.5));
+      if (key !== "differ") return;
+      place.append("path").attr("class", "rule").attr("d", line(numbers.rule)).attr("fill", "none")
+        .attr("stroke", "#111").attr("stroke-width", 2).attr("stroke-dasharray", "1 5").attr("stroke-linecap", "round");
     });
   }
 
-  const tell = ({ layers, powers, percent }, { group }, data) =>
-    `${data.groups[group].label}, ${write(layers)} layers, before training: `
-    + (percent < 0.01 ? "of the last output, less than a hundredth of a percent differs between tokens. "
-      : "of the last output, {percent:2} percent differ between tokens. ")
-    + (powers > 3 ? "From the last layer to the first, the gradient shrinks by {powers:1} powers of ten."
-      : "The gradient is {first:3} at the first layer and {last:3} at the last.");
+  /* Two digits that count; below LEAST the number says no more. */
+  const digits = (key, value) => (value < LEAST ? "less than 0.00001"
+    : `{${key}:${Math.max(2, 1 - Math.floor(Math.log10(value)))}}`);
+
+  const tell = ({ layers, share, ruled, rule, powers }, { group }, data) =>
+    `${data.groups[group].label}, ${write(layers)} layers: of the last output, ${digits("share", share)} differs between tokens; `
+    + (rule.length ? `by the rule, ${digits("ruled", ruled)}. ` : "the rule is not for Pre-LN, whose skip grows. ")
+    + `Largest over smallest gradient: ${powers > 3 ? "10 to the {powers:1}" : "{spread:1}"}.`;
 
   touch.figure("dn-inside", {
-    caption: "Recorded, before training: which percent of a layer's output differ between tokens, and the gradient at the layer's "
-      + "last matrix. Which two blocks keep the percent high and the gradient level at every depth?",
+    caption: "Before training, medians of three seeds of the networks of the table. Left: the share that differs in each layer's output; "
+      + "dotted: the rule, by which each of a layer's two blocks keeps 1/(1 + r²). Right: the gradient at the layer's last matrix; "
+      + "Adam divides it by its usual size, so its height does not count.",
+    ask: "Go to 1,000 layers. Which blocks keep their differences? (Press their names.)",
     controls: {
-      group: { label: "Block", value: "post_norm", options: {
-        post_norm: "Post-LN", pre_norm: "Pre-LN", deep_norm: "DeepNorm", "alpha only": "α only",
-        "beta only": "β only",
-      } },
-      depth: { label: "Layers", value: ({ depths }) => depths.indexOf(50), min: 0, max: 5, step: 1,
+      depth: { label: "Layers", value: ({ depths }) => depths.indexOf(10), min: 0, max: 5, step: 1,
         show: (i, data) => write(data.depths[i]) },
+      group: { drawn: true, value: "post_norm" },
+      seen: { drawn: true, value: () => ({ post_norm: true }) },
     },
     compute,
-    height: (width) => (width > 560 ? 265 : 390),
+    height: (width) => (width > 560 ? 275 : 412),
     draw,
     tell,
   });

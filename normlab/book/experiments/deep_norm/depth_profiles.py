@@ -27,7 +27,7 @@ def _shown(depth: int, most: int = 41) -> list[int]:
 def depth_profiles(group: Group, depth: PositiveInt, seed: Seed) -> dict[str, Any]:
     """Measure a Transformer at its initial weights on one batch of reversal.
 
-    It does so in float64: post-norm gradients underflow float32 at 1000 layers.
+    It does so in float64: float32 rounds away how far the tokens of post-norm merge.
 
     Args:
         group: placement, or one of DeepNorm's halves.
@@ -39,8 +39,8 @@ def depth_profiles(group: Group, depth: PositiveInt, seed: Seed) -> dict[str, An
         sizes: root mean square of these layers' outputs.
         gradient_spread: largest over smallest gradient norm, of all layers.
     """
-    model = make_model(group, "small", layers=depth, seed=seed).double()
-    batch = next(make_batches("small", seed=seed))
+    model = make_model(group, "large", layers=depth, seed=seed).double()
+    batch = next(make_batches("large", seed=seed))
     norms = gradient_norms(model, batch)
     with torch.no_grad():
         states = model.hidden_states(batch[0])
