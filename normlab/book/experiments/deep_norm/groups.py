@@ -11,7 +11,7 @@ from normlab.book.experiments.networks.transformer import Placement, Transformer
 # of "beta only" made by alpha, and those of "alpha only" made by beta, and at 50 layers the pile
 # of "pre_norm" made by alpha
 Group = Literal[Placement, "alpha only", "beta only", "larger alpha", "larger beta", "alpha of 4"]
-# of the network that is only looked at, at up to 1000 layers, and of the one that is trained
+# of the network whose first updates are looked at, and of the one that trains or is looked at whole
 Size = Literal["small", "large"]
 WIDTHS = {"small": {"width": 16, "heads": 2}, "large": {"width": 32, "heads": 4}}
 LETTERS = {"small": 8, "large": 6}  # of the alphabet, and of a sequence
