@@ -290,8 +290,7 @@ def stream(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
     depth = depth_profiles.grid["depth"][int(setting["depth"])]
     runs = depth_profiles.read(RECORDS / "depth_profiles.jsonl")
     runs = where(runs, group=setting["group"], depth=depth)
-    names = ("gradient_norms", "token_variances")
-    gradients, differ = (np.median(runs[name].tolist(), 0) for name in names)
+    differ = np.median(runs.token_variances.tolist(), 0)
     spread = runs.gradient_spread.median()
     rule = []
     if setting["group"] != "pre_norm":
@@ -301,7 +300,6 @@ def stream(setting: dict[str, Any], data: dict[str, Any]) -> Numbers:
         "group": setting["group"],
         "layers": depth,
         "numbered": runs.layers.iloc[0],
-        "gradients": gradients,
         "differ": differ,
         "rule": rule,
         "spread": spread,

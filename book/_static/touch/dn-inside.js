@@ -2,10 +2,7 @@
 (function () {
   "use strict";
 
-  const PANELS = [
-    { title: "share that differs between tokens", key: "differ", domain: [1e-5, 1.6], ticks: [1e-4, 0.001, 0.01, 0.1, 1] },
-    { title: "gradient", key: "gradients", domain: [0.001, 4], ticks: [0.001, 0.01, 0.1, 1] },
-  ];
+  const SHARES = { domain: [1e-5, 1.6], ticks: [1e-4, 0.001, 0.01, 0.1, 1] };
   const LEAST = 1e-5;
 
   const write = (count) => count.toLocaleString("en-US");
@@ -19,10 +16,10 @@
 
   function compute({ group, depth }, data) {
     const layers = data.depths[depth], numbered = data.layers[depth], r = length(group, layers);
-    const { gradients, differ, spread } = data.groups[group].curves[depth];
+    const { differ, spread } = data.groups[group].curves[depth];
     const rule = r ? numbered.map((layer) => data.start * (1 + r * r) ** (-2 * layer)) : [];
     return {
-      group, layers, numbered, gradients, differ, rule, spread, powers: Math.log10(spread), share: differ.at(-1),
+      group, layers, numbered, differ, rule, spread, powers: Math.log10(spread), share: differ.at(-1),
       ruled: rule.length ? rule.at(-1) : 0,
     };
   }
@@ -64,25 +61,29 @@
     drawNames(svg, groups, given);
     const panels = part(svg, "g.panels");
     panels.selectAll("*").remove();
-    const seen = groups.filter(([name]) => state.seen[name] && name !== state.group);
-    PANELS.forEach(({ title, key, domain, ticks }, i) => {
-      const x = d3.scaleLinear([1, last], [4, size.width - 4]);
-      const y = d3.scaleLog(domain, [size.height, 0]);
-      const place = touch.panel(panels, {
-        ...size, left: beside ? (i * width) / 2 + 46 : 50, top: beside ? 62 : 90 + i * 166,
-        x, y, title, xTicks: [1, last / 2, last], yTicks: ticks, xLabel: "layer",
-        xNames: write,
-      });
-      const line = d3.line((_, step) => x(numbers.numbered[step]), (value) => y(Math.max(value, 1e-30)));
-      place.selectAll("path.line").data([...seen, [state.group, data.groups[state.group]]]).join("path")
-        .attr("class", "line")
-        .attr("d", ([, { curves }]) => line(curves[state.depth][key])).attr("fill", "none")
-        .attr("stroke", ([, { color }]) => color).attr("stroke-dasharray", ([, { dashes }]) => dash(dashes))
-        .attr("stroke-width", ([name]) => (name === state.group ? 4 : 1.5));
-      if (key !== "differ") return;
-      place.append("path").attr("class", "rule").attr("d", line(numbers.rule)).attr("fill", "none")
-        .attr("stroke", "#111").attr("stroke-width", 2).attr("stroke-dasharray", "1 5").attr("stroke-linecap", "round");
+    const chosen = [...groups.filter(([name]) => state.seen[name] && name !== state.group), [state.group, data.groups[state.group]]];
+    const y = d3.scaleLog(SHARES.domain, [size.height, 0]);
+    const panel = (i, x, options) => touch.panel(panels, {
+      ...size, left: beside ? (i * width) / 2 + 46 : 50, top: beside ? 62 : 90 + i * 166, x, y, yTicks: SHARES.ticks,
+      xNames: write, ...options,
     });
+    const thick = ([name]) => (name === state.group ? 4 : 1.5);
+    const addLines = (place, path) => place.selectAll("path.line").data(chosen).join("path").attr("class", "line").attr("d", path)
+      .attr("fill", "none").attr("stroke", ([, { color }]) => color).attr("stroke-dasharray", ([, { dashes }]) => dash(dashes))
+      .attr("stroke-width", thick);
+    const layer = d3.scaleLinear([1, last], [4, size.width - 4]), height = (value) => y(Math.max(value, 1e-30));
+    const within = panel(0, layer, { title: "share that differs between tokens", xTicks: [1, last / 2, last], xLabel: "layer" });
+    const line = d3.line((_, step) => layer(numbers.numbered[step]), height);
+    addLines(within, ([, { curves }]) => line(curves[state.depth].differ));
+    within.append("path").attr("class", "rule").attr("d", line(numbers.rule)).attr("fill", "none")
+      .attr("stroke", "#111").attr("stroke-width", 2).attr("stroke-dasharray", "1 5").attr("stroke-linecap", "round");
+    // The last output's share, at the depths up to the chosen one.
+    const deep = d3.scaleLog([data.depths[0], data.depths.at(-1)], [8, size.width - 8]);
+    const ends = panel(1, deep, { title: "the same at the last layer", xTicks: [10, 100, 1000], xLabel: "layers in all" });
+    const reached = data.depths.slice(0, state.depth + 1);
+    addLines(ends, ([, { curves }]) => d3.line((depth) => deep(depth), (_, i) => height(curves[i].differ.at(-1)))(reached));
+    ends.selectAll("circle").data(chosen.flatMap(([name, { color, curves }]) => reached.map((depth, i) => ({ name, color, depth, share: curves[i].differ.at(-1) }))))
+      .join("circle").attr("cx", ({ depth }) => deep(depth)).attr("cy", ({ share }) => height(share)).attr("r", 4).attr("fill", ({ color }) => color);
   }
 
   /* Two digits that count; below LEAST the number says no more. */
@@ -96,8 +97,8 @@
 
   touch.figure("dn-inside", {
     caption: "Before training, medians of three seeds of the networks of the table. Left: the share that differs in each layer's output; "
-      + "dotted: the rule, by which each of a layer's two blocks keeps 1/(1 + r²). Right: the gradient at the layer's last matrix; "
-      + "Adam divides it by its usual size, so its height does not count.",
+      + "dotted: the rule, by which each of a layer's two blocks keeps 1/(1 + r²); it is too low, since r is shorter than by the rule. "
+      + "Right: the share in the last output, at the depths that the slider has passed.",
     ask: "Go to 1,000 layers. Which blocks keep their differences? (Press their names.)",
     controls: {
       depth: { label: "Layers", value: ({ depths }) => depths.indexOf(10), min: 0, max: 5, step: 1,

@@ -38,11 +38,12 @@
     };
   }
 
-  /* The run that is shown and the two before it, the newest first. */
-  function remember(state, data) {
+  /* The run that is shown and the two before it, the newest first; what a slider passes is none. */
+  function remember(state, data, moving) {
     const run = [state.start, state.decay];
-    state.runs = [run, ...state.runs.filter((each) => `${each}` !== `${run}`)].slice(0, 3);
-    return state.runs.map((each) => follow(each, data));
+    const runs = [run, ...state.runs.filter((each) => `${each}` !== `${run}`)].slice(0, 3);
+    if (!moving) state.runs = runs;
+    return runs.map((each) => follow(each, data));
   }
 
   /* The weight in one plane, to scale: its tips after all steps so far, and the triangle of the last. */
@@ -83,10 +84,10 @@
     { title: "angle of a step, °", key: "angles", balance: "angle", domain: [0.05, 100], ticks: [0.1, 1, 10, 100], first: 1 },
   ];
 
-  function draw(svg, numbers, { state, data, width, write }) {
+  function draw(svg, numbers, { state, data, width, moving, write }) {
     svg.selectAll("*").remove();
     const beside = width > 560, { step } = numbers, { every } = data;
-    const runs = remember(state, data);
+    const runs = remember(state, data, moving);
     drawTurns(svg, runs, numbers, beside ? { x0: 118, y0: 122, radius: 110 } : { x0: width / 2, y0: 100, radius: 94 }, data.rate, write);
     const size = { width: (beside ? (width - 250) / 2 : width / 2) - 48, height: beside ? 170 : 90 };
     const dots = findDots(numbers, data);
@@ -101,7 +102,8 @@
       place.append("path").attr("d", `M${across(step)},0V${size.height}`).attr("stroke", STEP).attr("opacity", 0.4);
       const stroke = (d, color, thick) => place.append("path").attr("d", d).attr("fill", "none").attr("stroke", color)
         .attr("stroke-width", thick).attr("stroke-linecap", "round");
-      const [now, ...last] = runs.map((run) => d3.line((each, j) => across(j + first), y)(run[key].slice(0, step + 1 - first)));
+      const path = d3.line((each, j) => across(j + first), y);
+      const now = path(runs[0][key].slice(0, step + 1 - first)), last = runs.slice(1).map((run) => path(run[key]));
       last.forEach((d) => stroke(d, BEFORE, 1.5));
       if (numbers[balance]) stroke(`M0,${y(numbers[balance])}H${size.width}`, BALANCE, 6);
       stroke(now, COLOR, 2.5);
@@ -124,10 +126,10 @@
   const shown = (values) => (i) => String(values[i]);
   touch.figure("inv-balance", {
     caption: "Each step turns the weight (black; gray: before the last step; purple: that step) and changes its length. Dots: its tips so far, drawn "
-      + "in one plane. Orange: the balance. Thin gray: your last two runs. Lines: computed, as if the gradient at length 1 kept its size, that of the end of the runs with decay. "
+      + "in one plane. Orange: the balance. Thin gray: your last two runs, whole. Lines: computed, as if the gradient at length 1 kept its size, that of the end of the runs with decay. "
       + "Circles: measured, at starts 0.3, 1 and 3 and decays 0 and 0.02 only; angles are root mean squares over 50 steps.",
     controls: {
-      step: { label: "Steps", value: STEPS.length - 1, min: 0, max: STEPS.length - 1, step: 1, show: shown(STEPS) },
+      step: { label: "Steps", value: STEPS.indexOf(7), min: 0, max: STEPS.length - 1, step: 1, show: shown(STEPS) },
       start: {
         label: "Start × usual", value: 1, min: 0, max: 4, step: 1,
         show: (i, { length }) => `${STARTS[i]} × ${length.toFixed(1)}`,

@@ -35,8 +35,8 @@ touch.figure("ln-gradient", {
 
   height: (width) => (width < 560 ? 358 : 300),
 
-  draw(svg, { along, mean, lengths }, { state, data, width, below, part, write, handle }) {
-    if (lengths[1] > 0.005 && lengths[3] < 0.005) state.found = [...new Set([...state.found, state.rest ? "size" : "mean"])];
+  draw(svg, { along, mean, lengths }, { state, data, width, moving, below, part, write, handle }) {
+    if (!moving && lengths[1] > 0.005 && lengths[3] < 0.005) state.found = [...new Set([...state.found, state.rest ? "size" : "mean"])];
     const small = width < 560;
     const [x0, y0, unit] = small ? [width / 2, 116, 44] : [210, 158, 60];
     const radius = Math.sqrt(3) * unit;

@@ -11,9 +11,10 @@
      ask       a question above the drawing, where there is one (a text, or state -> text);
      compute   (state, data) -> numbers: what a test compares with normlab;
      height    of the drawing, a function of its width;
-     draw      (svg, numbers, {state, data, width, change, part, write, handle, below}), called after
+     draw      (svg, numbers, {state, data, width, moving, change, part, write, handle, below}), called after
                each change: svg and below (a place for a table) are selections of D3; part(svg,
                "g.name") is the one such part of svg, made at first; change({key: value}) sets a control;
+               moving is true while a finger or a mouse has not let go;
      tell      (numbers, state) -> the sentence below, in which {key:2} is a number with 2 decimals.
    The drawing takes the place of the picture in its <figure>, which keeps its number, and the picture
    stands there on paper. The state and the numbers are in touch.figures[NAME]. */
@@ -52,7 +53,7 @@
   let numbered = 0;
 
   /* One control in the row above the drawing; what it gives writes the state into it. */
-  function addControl(row, key, control, state, data, change) {
+  function addControl(row, key, control, state, data, change, hold) {
     if (control.drawn) return () => {};
     const place = row.append("span").attr("class", "touch-control");
     if (control.press) {
@@ -74,6 +75,7 @@
     const slider = place.append("input").attr("id", id).attr("data-control", key)
       .attr("type", "range").attr("min", control.min).attr("max", control.max)
       .attr("step", control.step)
+      .on("pointerdown", () => hold(true)).on("change pointerup pointercancel", () => hold(false))
       .on("input", () => change({ [key]: Number(slider.node().value) }));
     const say = (value) => (control.show ? control.show(value, data) : String(value));
     const { min, max, step } = control;
@@ -91,7 +93,7 @@
   /* Let nodes of the drawing be moved by mouse, finger and keyboard. A node's datum d has `key` and,
      in a list, `index`; `where(x, y)` gives the value at a place of the drawing, or
      the values of several controls, {key: value}. */
-  function handle(nodes, { controls, state, change }, { label, said, where }) {
+  function handle(nodes, { controls, state, change, hold }, { label, said, where }) {
     const limit = (key, value) => {
       const { min, max, step, around } = controls[key];
       const rounded = min + Math.round((value - min) / step) * step;
@@ -132,8 +134,9 @@
       .each(function () { this.bound = true; })
       .call(d3.drag()
         .subject((event) => ({ x: event.x, y: event.y }))
-        .on("start", function () { this.focus(); })
-        .on("drag", function (event, d) { move(d, this.where(event.x, event.y)); }));
+        .on("start", function () { this.focus(); hold(true); })
+        .on("drag", function (event, d) { move(d, this.where(event.x, event.y)); })
+        .on("end", () => hold(false)));
   }
 
   function figure(name, { caption, controls, ask, compute, height, draw, tell }) {
@@ -147,9 +150,11 @@
     const panel = d3.create("div").attr("class", "touch-panel");
     const row = panel.append("div").attr("class", "touch-controls");
     const change = (part) => { Object.assign(state, part); update(); };
+    let moving = false;
+    const hold = (held) => { if (held !== moving) { moving = held; if (!held) update(); } };
     const writers = Object.entries({
       ...controls, reset: { label: "Start again", press: start },
-    }).map(([key, control]) => addControl(row, key, control, state, data, change));
+    }).map(([key, control]) => addControl(row, key, control, state, data, change, hold));
     const asked = ask && panel.append("p").attr("class", "touch-ask");
     const svg = panel.append("svg").attr("role", "group").attr("aria-label", "Drawing")
       .attr("aria-describedby", `fig-${name}-told`);
@@ -164,11 +169,11 @@
       const width = Math.min(row.node().clientWidth || 640, 680);
       svg.attr("width", width).attr("height", height(width));
       draw(svg, numbers, {
-        state, data, width, change, part, below,
+        state, data, width, moving, change, part, below,
         write: (nodes, sentence) => nodes.each(function (d, i) {
           write(this, typeof sentence === "function" ? sentence(d, i) : sentence, numbers);
         }),
-        handle: (nodes, described) => handle(nodes, { controls, state, change }, described),
+        handle: (nodes, described) => handle(nodes, { controls, state, change, hold }, described),
       });
       if (ask) asked.text(typeof ask === "function" ? ask(state) : ask);
       write(told.node(), tell(numbers, state, data), numbers);

@@ -26,7 +26,7 @@
 
   const KEYS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, 0], ArrowDown: [-1, 0] };
 
-  function drawMap(svg, { state, data, width, change }) {
+  function drawMap(svg, { state, data, width, moving, change }) {
     const left = 60, top = 24, height = 30, wide = (width - left) / data.lengths.length;
     svg.append("text").attr("x", left).attr("y", 14).text("seeds of 5 that solve it: choose a cell");
     const cells = data.rates.flatMap((rate, i) => data.lengths.map((length, j) => ({ i, j })));
@@ -41,8 +41,8 @@
       event.preventDefault();
       choose(state.rate + way[0], state.length + way[1]);
     });
-    // A cell shows its count once it was chosen.
-    state.seen[[state.rate, state.length]] = true;
+    // A cell shows its count once it was chosen, and not while a slider passes it.
+    if (!moving) state.seen[[state.rate, state.length]] = true;
     const solved = ({ i, j }) => (state.seen[[i, j]] ? data.cells[i][j].ends.filter(Boolean).length : 0);
     const shade = (d) => `rgb(${FULL.map((c) => Math.round(255 - (255 - c) * (solved(d) / 5)))})`;
     const lost = ({ i, j }) => data.cells[i][j].lost;
