@@ -67,7 +67,11 @@ def fork_kernels() -> None:
         return
     from jupyter_client.provisioning import local_provisioner
 
+    start = local_provisioner.launch_kernel
+
     def launch(command: Sequence[str], **options: Any) -> Any:
+        if command[0] != sys.executable:  # a kernel of another environment was asked for
+            return start(command, **options)
         from normlab.book.sources.kernels import ForkedKernel
 
         return ForkedKernel(command, **options)
