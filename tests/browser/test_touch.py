@@ -540,6 +540,51 @@ def test_the_task_keeps_the_ways_that_were_found(desk):
     assert told.inner_text().endswith("none yet.")
 
 
+def test_what_a_drag_only_passes_is_not_found(desk):
+    tab = visit(desk, "ln-gradient")
+    place = tab.locator("#fig-ln-gradient")
+    place.get_by_role("button", name="Start again").click()
+    place.scroll_into_view_if_needed()
+    token, dy, circle = (
+        place.locator(each).bounding_box()
+        for each in ("[data-control=token]", "[data-control=dy]", ".circle")
+    )
+    along, tip, center = (
+        np.array([b["x"] + b["width"] / 2, b["y"] + b["height"] / 2]) for b in (token, dy, circle)
+    )
+    told = place.locator("p.touch-ask")
+    tab.mouse.move(*tip)
+    tab.mouse.down()
+    tab.mouse.move(*(center + 0.6 * (along - center)))
+    assert place.locator("[data-control=dy]").get_attribute("aria-valuenow") == "20"
+    assert told.inner_text().endswith("none yet.")
+    tab.mouse.move(*tip)
+    tab.mouse.up()
+    assert told.inner_text().endswith("none yet.")
+    tab.mouse.down()
+    tab.mouse.move(*(center + 0.6 * (along - center)))
+    tab.mouse.up()
+    assert told.inner_text().endswith("size ✓.")
+
+
+def test_a_cell_that_a_slider_passes_stays_closed(desk):
+    tab = visit(desk, "warmup-map")
+    place = tab.locator("#fig-warmup-map")
+    place.get_by_role("button", name="Start again").click()
+    place.scroll_into_view_if_needed()
+    box = place.get_by_label("Warmup").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    tab.mouse.move(box["x"] + 8, middle)
+    tab.mouse.down()
+    for share in (0.3, 0.5, 0.8, 1.0):
+        tab.mouse.move(box["x"] + share * box["width"] - 4, middle)
+    count = "e => [...e.querySelectorAll('svg text')].filter(t => t.textContent === '?').length"
+    closed = [place.evaluate(count)]
+    tab.mouse.up()
+    closed.append(place.evaluate(count))
+    assert closed == [19, 18]
+
+
 def test_the_tip_of_dy_is_dragged_inward(desk):
     tab = visit(desk, "ln-gradient")
     place = tab.locator("#fig-ln-gradient")
@@ -689,6 +734,7 @@ def test_a_line_of_the_stream_is_drawn_once_its_block_was_chosen_at_one_height(d
                 heights.append(place.evaluate("e => e.clientHeight"))
             compare(tab, "dn-inside")
         assert drawn == [2, 4, 6, 8, 10]
+        assert place.locator("circle").count() == 5 * 6  # each block, at each depth up to the last
         assert ruled == [True, False, True, True, True]
         assert len({*heights}) == 1
 
