@@ -11,7 +11,7 @@ from torch import Tensor
 from normlab.checks.diagnosis import Diagnosis
 from normlab.checks.frozen import WORDS
 from normlab.checks.gradient_diagnosis import explain_gradient, explain_parameter
-from normlab.checks.inputs import SHIFTED, SMALL, ULPS, Comparison, Inputs, Results
+from normlab.checks.inputs import SHIFTED, SMALL, Comparison, Inputs, Results, roundings
 from normlab.checks.report import Failure, Finding, Note, excess_failure
 from normlab.checks.tolerances import max_error
 from normlab.checks.trial import Trial
@@ -74,9 +74,9 @@ def _measure(
     trial: Trial, c: Comparison, want: Tensor, got: Tensor, key: str
 ) -> tuple[float, float]:
     """The error of a gradient, and what is allowed."""
-    budget = c.budget(key, want, ulps=4 * ULPS)
+    budget = c.budget(key, want)
     if key == "dx":
-        budget = max(budget, 4 * ULPS * _subtracted(trial, c.inputs))
+        budget = max(budget, roundings(torch.float32, key) * _subtracted(trial, c.inputs))
     return max_error(got, want), budget
 
 

@@ -21,6 +21,7 @@ from normlab.checks.probing.measurements import eps_in_root, shortest
 from normlab.checks.tolerances import max_error
 from normlab.norms import NORMS
 
+_ROUNDINGS = 4  # of a result in 16 bits: those that the right formula is allowed
 _SINGLE = 1e-5  # relative error that a few roundings to float32 may leave
 _HALF = 0.02  # relative error that a few roundings to 16 bits may leave
 _ROUNDING = 32 * torch.finfo(torch.float32).eps  # of a wrong output that may be large
@@ -134,11 +135,17 @@ def explains(changes: dict[str, Any], evidence: Sequence[Evidence]) -> bool:
     """Whether the formula with these changes gives every observed output."""
     for e in evidence:
         value = e.formula.replace(**changes)(*e.inputs.given)
-        scale = float(value.abs().max())
-        allowed = _PROBE * scale if e.probe else 4 * max(e.budget, _ROUNDING * scale)
-        if value.shape != e.got.shape or not max_error(e.got, value) <= allowed:
+        if value.shape != e.got.shape or not max_error(e.got, value) <= _may_leave(e, value):
             return False
     return True
+
+
+def _may_leave(e: Evidence, value: Tensor) -> float:
+    """The error that a diagnosis may leave which gives this value."""
+    scale = float(value.abs().max())
+    if torch.finfo(e.dtype).bits == 16:  # a diagnosis fits as closely as the right formula
+        return max(e.budget, _ROUNDINGS * torch.finfo(e.dtype).eps * scale)
+    return _PROBE * scale if e.probe else 4 * max(e.budget, _ROUNDING * scale)
 
 
 def _estimate_eps(changes: dict[str, Any], evidence: Sequence[Evidence]) -> float | None:

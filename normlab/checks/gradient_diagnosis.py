@@ -17,8 +17,11 @@ from normlab.norms import NORMS
 
 def explain_gradient(e: Evidence) -> Diagnosis:
     """Name the mistake whose formula gives the observed gradient by the input."""
+    if not e.got.isfinite().all():
+        return Diagnosis(None, "it has entries that are not finite")
     for name, sentence, value in _wrong_gradients(e):
-        if max_error(e.got, value) <= min(4 * e.budget, 0.1 * float(value.abs().max())):
+        slack = 1 if torch.finfo(e.dtype).bits == 16 else 4
+        if max_error(e.got, value) <= min(slack * e.budget, 0.1 * float(value.abs().max())):
             return Diagnosis(name, sentence)
     if float(e.got.abs().max()) == 0:
         return Diagnosis("zero_gradient", "it is zero")
@@ -74,7 +77,8 @@ def _decode(e: Evidence) -> Diagnosis | None:
     if matrix.shape[0] < 2 * matrix.shape[1]:
         return None
     solved = torch.linalg.lstsq(matrix, e.got.flatten()[:, None], driver="gelsd").solution
-    allowed = min(8 * e.budget, 1e-3 * float(e.got.abs().max()))
+    relative = max(1e-3, torch.finfo(e.dtype).eps)
+    allowed = min(8 * e.budget, relative * float(e.got.abs().max()))
     if max_error((matrix @ solved).flatten(), e.got.flatten()) > allowed:
         return None
     _, _, count = f.statistics(e.inputs.x)
@@ -114,8 +118,10 @@ def explain_parameter(e: Evidence, key: str, expected: Tensor) -> Diagnosis:
     got, scale = e.got, float(expected.abs().max())
 
     def same(value: Tensor) -> bool:
-        return max_error(got, value) <= 1e-4 * scale
+        return max_error(got, value) <= max(1e-4, 2 * torch.finfo(e.dtype).eps) * scale
 
+    if not got.isfinite().all():
+        return Diagnosis(None, "it has entries that are not finite")
     if float(got.abs().max()) == 0:
         return Diagnosis("zero_gradient", "it is zero")
     ratio = float((got * expected).sum() / expected.square().sum())

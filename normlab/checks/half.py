@@ -130,7 +130,7 @@ def _judge(
     # either order of weight and cast is within what is allowed
     expected = _expected(trial, inputs, trial.weight_cast or "before", rounded=False)
     # one rounding of the output, and one more for each of weight and bias in 16 bits
-    budget = compared.budget("y", expected, ulps=4)
+    budget = compared.budget("y", expected)
     difference = max_error(got, expected)
     if difference <= budget:
         return None

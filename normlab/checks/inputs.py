@@ -12,7 +12,8 @@ from normlab.checks.formula import Formula
 from normlab.checks.tolerances import error_budget, max_error
 from normlab.norms import NORMS, Case
 
-ULPS = 32  # a few roundings per operation, in any order of summation, for up to 1e3 terms
+_ULPS = 32  # a few roundings per operation, in any order of summation, for up to 1e3 terms
+_HALF_ULPS = 4  # sums are wide there: one rounding of the result, and of weight and bias
 #: what one call gave: "y", "dx", "dweight", "dbias", as far as there are such
 Results = dict[str, Tensor]
 
@@ -85,6 +86,13 @@ def make_inputs(
     return Inputs(case, scale, x, weight, bias, normal(case.shape)).to(dtype)
 
 
+def roundings(dtype: torch.dtype, key: str = "y") -> int:
+    """How many units in the last place one of the results may be off."""
+    if torch.finfo(dtype).bits == 16:
+        return _HALF_ULPS * (1 if key == "y" else 2)
+    return _ULPS * (1 if key == "y" else 4)
+
+
 def results_of(y: Tensor, *leaves: Tensor | None) -> Results:
     """An output, and the gradients by input, weight and bias that a backward pass has left."""
     grads = (None if leaf is None else leaf.grad for leaf in leaves)
@@ -152,6 +160,7 @@ class Evidence:
     got: Tensor  #: what the layer returned: its output, or one of its gradients
     budget: float = 0.0  #: largest error allowed
     probe: bool = False  #: a call made only to see eps; its error is judged by the diagnosis
+    dtype: torch.dtype = torch.float32  #: that the call was made in
 
     @functools.cached_property
     def output(self) -> Tensor:
@@ -204,12 +213,13 @@ class Comparison:
         drawn = inputs.case, inputs.scale, inputs.x.dtype, seed
         return cls(inputs, got, _torch_errors_of_seed(like, *drawn, backward))
 
-    def budget(self, key: str, expected: Tensor, *, ulps: int = ULPS) -> float:
+    def budget(self, key: str, expected: Tensor) -> float:
         """Largest error allowed to one of the layer's results."""
-        error, factor = self.torch_errors[key], self.inputs.scale.factor
-        return error_budget(expected, self.inputs.x.dtype, error, factor=factor, ulps=ulps)
+        error, factor, dtype = self.torch_errors[key], self.inputs.scale.factor, self.inputs.x.dtype
+        return error_budget(expected, dtype, error, factor=factor, ulps=roundings(dtype, key))
 
     def evidence(self, formula: Formula, got: Tensor, budget: float = 0.0) -> Evidence:
         """One of its results, for a diagnosis."""
         wide = self.inputs.to(torch.float64)
-        return Evidence(formula.at(wide.case), wide, got.double(), budget)
+        dtype = self.inputs.x.dtype
+        return Evidence(formula.at(wide.case), wide, got.double(), budget, dtype=dtype)

@@ -198,7 +198,8 @@ def _probes(trial: Trial) -> list[Evidence]:
             inputs.bias.zero_()
         got = trial.observe(inputs, backward=False)["y"].double()
         wide = inputs.to(torch.float64)
-        found.append(Evidence(trial.declared.at(inputs.case), wide, got, probe=True))
+        formula, dtype = trial.declared.at(inputs.case), trial.scope.dtype
+        found.append(Evidence(formula, wide, got, probe=True, dtype=dtype))
     return found
 
 
@@ -255,6 +256,10 @@ def _judge_outputs(
         if not explained:
             return None, failures
     if cancels:
-        says = MISTAKES["one_pass"].message
-        failures.append(excess_failure(SHIFTED.name, says, "one_pass", beyond))
+        mistake, says = "one_pass", MISTAKES["one_pass"].message
+        if torch.finfo(trial.scope.dtype).bits == 16:
+            says += "; or the mean is rounded to 16 bits before it is subtracted"
+            if not trial.norm.centered:
+                mistake, says = "half_precision_statistics", "squares look computed in 16 bits"
+        failures.append(excess_failure(SHIFTED.name, says, mistake, beyond))
     return actual, failures

@@ -38,7 +38,7 @@ def describe_smallest(trial: Trial, wrong: Sequence[Comparison]) -> str:
     for axis in (a for a in range(inputs.x.dim()) if a != 1 or not trial.norm.grouped):
         sizes, case = range(1, inputs.x.shape[axis]), inputs.case
         cases = (trial.layer.resized(case, axis, size) for size in sizes)
-        several = (make_inputs(c, inputs.scale, seed=0) for c in cases)
+        several = (make_inputs(c, inputs.scale, inputs.x.dtype, seed=0) for c in cases)
         inputs = next((s for s in several if _is_wrong(trial, s, limit)), inputs)
     weight, bias = (None if p is None else torch.zeros_like(p) for p in inputs.given[1:])
     weight = None if weight is None else weight + 1 - trial.declared.weight_offset

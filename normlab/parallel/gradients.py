@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,6 +78,10 @@ def find_partial_gradients(model: nn.Module, group: Group = None) -> tuple[str, 
     Returns:
         Names, in the order of the model, equal on all processes.
 
+    Warns:
+        UserWarning: a gradient is zero on all processes, as behind a branch that starts at zero,
+            and does not tell whether it is partial.
+
     Example:
         >>> norm = nn.LayerNorm(3)
         >>> norm(torch.randn(2, 3)).square().sum().backward()
@@ -89,7 +94,7 @@ def find_partial_gradients(model: nn.Module, group: Group = None) -> tuple[str, 
     mine = {n: (tuple(p.shape), p.grad is not None) for n, p in parameters.items()}
     everyone: list[Any] = [None] * group_size(group)
     dist.all_gather_object(everyone, mine, group=group)
-    found = []
+    found, silent = [], []
     for name, p in parameters.items():
         seen = {other.get(name) for other in everyone}
         if seen != {(tuple(p.shape), True)}:
@@ -98,8 +103,19 @@ def find_partial_gradients(model: nn.Module, group: Group = None) -> tuple[str, 
             continue
         assert p.grad is not None
         values, gradients = gather_from_group(torch.stack([p.detach(), p.grad]), group).unbind(1)
-        if bool((values == values[0]).all()) and not bool((gradients == gradients[0]).all()):
+        if not bool((values == values[0]).all()):
+            continue
+        if not bool((gradients == gradients[0]).all()):
             found.append(name)
+        elif not bool(gradients.any()):
+            silent.append(name)
+    if silent:
+        warnings.warn(
+            f"{', '.join(silent[:4])}{', …' if len(silent) > 4 else ''}: the gradient is zero on "
+            "all processes, which does not tell whether it is partial; call again after a backward "
+            "pass in which it is not zero",
+            stacklevel=2,
+        )
     return tuple(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -126,6 +127,19 @@ def unused_on_one(x):
     partial = parallel.find_partial_gradients(model)
     reduced = parallel.reduce_norm_gradients(model)
     return partial, reduced, model[0].weight.grad, model[1].weight.grad
+
+
+def closed_branch(x, scale):
+    """What is told of a norm behind a branch whose last weight is `scale` times the usual one."""
+    model = Block(nn.LayerNorm)
+    with torch.no_grad():
+        model.linear.weight *= scale
+    x = x[dist.get_rank() :: 2]
+    (x + model.linear(model.norm_1(x))).square().sum().backward()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        partial = parallel.find_partial_gradients(model)
+    return partial, [str(w.message) for w in caught]
 
 
 def copied_groups():

@@ -65,6 +65,17 @@ def test_a_parameter_that_one_process_did_not_use(two):
         assert unused is None
 
 
+def test_a_gradient_of_zeros_tells_nothing_and_says_so(two):
+    x = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
+    for partial, said in two.run(models.closed_branch, x, 0.0):
+        assert set(partial) == set(LINEAR)
+        (message,) = said
+        assert message.startswith("norm_1.weight, norm_1.bias: the gradient is zero on all")
+    for partial, said in two.run(models.closed_branch, x, 1.0):
+        assert set(partial) == {"norm_1.weight", "norm_1.bias", *LINEAR}
+        assert said == []
+
+
 def test_one_process_has_everything():
     model = models.Block(torch.nn.LayerNorm)
     assert models.parallel.reduce_norm_gradients(model) == ()
