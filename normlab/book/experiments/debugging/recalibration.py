@@ -20,8 +20,8 @@ _BATCH_NORMS = (BatchNorm1d, BatchNorm2d, nn.modules.batchnorm._BatchNorm)
 def recompute_statistics_(model: nn.Module, batches: Iterable[Tensor]) -> None:
     """Replace all running statistics by plain averages over batches; all else stays.
 
-    Layers see what they receive in training, since each batch norm uses the statistics of the batch
-    meanwhile.
+    Each batch norm uses the statistics of the batch meanwhile. Dropout is off, so a norm behind it
+    does not see what it received in training.
 
     Raises:
         ValueError: the model has no batch norm that keeps running statistics.
