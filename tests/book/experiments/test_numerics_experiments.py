@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from normlab.book.experiments import tables
 from normlab.book.experiments.numerics import (
@@ -276,6 +277,20 @@ def test_momentum_is_translated():
     assert rows["keras", "BatchNormalization"] == 0.01
     assert rows["torch", "BatchNorm2d"] == rows["onnx", "BatchNormalization"] == 0.1
     assert rows["torch", "LayerNorm"] is None
+
+
+def test_a_line_for_torch_has_the_conventions():
+    lines = {
+        (c.library, c.layer): c.in_torch for c in library_conventions.read_conventions(CONVENTIONS)
+    }
+    keras = eval(lines["keras", "BatchNormalization"], {"nn": nn, "C": 4})
+    assert (keras.eps, keras.momentum) == (1e-3, 0.01)
+    flax = eval(lines["flax", "LayerNorm"], {"nn": nn, "D": 4})
+    assert isinstance(flax, nn.LayerNorm) and flax.eps == 1e-6
+    assert lines["dm-haiku", "BatchNorm"].endswith("momentum=1 - decay_rate)")
+    assert lines["transformers", "Gemma"] == "nn.RMSNorm(D, eps=1e-06), weight 1 + w"
+    assert lines["torch", "RMSNorm"] == "nn.RMSNorm(D)"
+    assert lines["x-transformers", "RMSNorm"] == ""  # a floor under the length: torch has none
 
 
 # A model that moves.

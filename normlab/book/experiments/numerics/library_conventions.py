@@ -74,6 +74,18 @@ class Convention(BaseModel):
             return None
         return self.momentum if self.momentum_of == "new" else round(1 - self.momentum, 12)
 
+    @property
+    def in_torch(self) -> str:
+        """The layer of `torch.nn` that computes the same, with its arguments; "" for none."""
+        norm, eps = NORMS[self.family], "" if self.eps is None else f", eps={self.eps:.0e}"
+        if norm.over_batch:
+            momentum = "1 - decay_rate" if self.torch_momentum is None else self.torch_momentum
+            return f"nn.BatchNorm2d(C{eps}, momentum={momentum})"
+        if self.eps_place != "inside":
+            return ""
+        call = f"nn.{'LayerNorm' if norm.centered else 'RMSNorm'}(D{eps})"
+        return f"{call}, weight 1 + w" if self.weight_offset else call
+
 
 def read_conventions(path: Path | str) -> tuple[Convention, ...]:
     """Read the "conventions" of a JSON file; each record is complete and uses the known words.
