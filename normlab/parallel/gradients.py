@@ -73,14 +73,15 @@ def find_partial_gradients(model: nn.Module, group: Group = None) -> tuple[str, 
     """Parameters that are equal on all processes while their gradients are not: after `backward`.
 
     These gradients are parts of one, and a step with them makes the copies differ. A parameter
-    that is divided among the processes has other values on each and is not listed.
+    that is divided among the processes has other values on each and is not listed; but fresh
+    weights of norms are all 1, divided or not, so ask after a step.
 
     Returns:
         Names, in the order of the model, equal on all processes.
 
     Warns:
-        UserWarning: a gradient is zero on all processes, as behind a branch that starts at zero,
-            and does not tell whether it is partial.
+        UserWarning: it cannot be told, because a listed parameter has one value in all entries,
+            or because a gradient is zero on all processes, as behind a branch that starts at zero.
 
     Example:
         >>> norm = nn.LayerNorm(3)
@@ -109,13 +110,15 @@ def find_partial_gradients(model: nn.Module, group: Group = None) -> tuple[str, 
             found.append(name)
         elif not bool(gradients.any()):
             silent.append(name)
-    if silent:
-        warnings.warn(
-            f"{', '.join(silent[:4])}{', …' if len(silent) > 4 else ''}: the gradient is zero on "
-            "all processes, which does not tell whether it is partial; call again after a backward "
-            "pass in which it is not zero",
-            stacklevel=2,
-        )
+    flat = [n for n in found if bool((parameters[n] == parameters[n].flatten()[:1]).all())]
+    for names, seen_in in (
+        (flat, "all entries are equal, as at the start, even where a parameter is divided"),
+        (silent, "the gradient is zero on all processes"),
+    ):
+        if names:
+            shown = ", ".join(names[:4]) + ", …" * (len(names) > 4)
+            text = f"{shown}: {seen_in}, which does not tell; call again after a step"
+            warnings.warn(text, stacklevel=2)
     return tuple(found)
 
 

@@ -129,11 +129,14 @@ def unused_on_one(x):
     return partial, reduced, model[0].weight.grad, model[1].weight.grad
 
 
-def closed_branch(x, scale):
+def closed_branch(x, scale, fresh=True):
     """What is told of a norm behind a branch whose last weight is `scale` times the usual one."""
     model = Block(nn.LayerNorm)
     with torch.no_grad():
         model.linear.weight *= scale
+        if not fresh:
+            model.norm_1.weight += torch.arange(6)
+            model.norm_1.bias += torch.arange(6)
     x = x[dist.get_rank() :: 2]
     (x + model.linear(model.norm_1(x))).square().sum().backward()
     with warnings.catch_warnings(record=True) as caught:

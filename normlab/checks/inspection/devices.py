@@ -148,5 +148,6 @@ def partial_gradients(run: ModelRun) -> Found:
                 f"{' and '.join(hit)}: equal on all processes, while the gradients differ, so a "
                 "step makes the copies differ. Where tokens or heads are divided, sum the "
                 "gradients before the step (reduce_norm_gradients); where samples are, average "
-                "them, as DistributedDataParallel does",
+                "them, as DistributedDataParallel does. Before the first step a weight that is "
+                "divided itself looks the same",
             )
