@@ -16,7 +16,7 @@ from normlab.checks.trial import Trial
 from normlab.norms import Case
 
 _LARGE = 50_000  # entries
-_WIDTHS = (1, 3, 17, 100, 4401)  # small, no power of two, more than a block of a kernel
+_WIDTHS = (1, 3, 17, 100, 16_401)  # small, no power of two, more than a block of a kernel
 
 
 # what becomes of a normal input, and of the number of each cell's feature

@@ -18,7 +18,7 @@ from normlab.checks.special_values import WHAT, check_special_values, compare_me
 from normlab.checks.trial import Trial, name_of
 
 _FUSED = 8  # times the error of the layer as it is
-_LARGE = 1100  # rows or positions: more than a block of a fused kernel has
+_LARGE = 5_000  # rows or positions: more than a block of a fused kernel has, or a grid that is cut
 _ENTRIES = 300_000
 _CALLS = 12
 # which call is differentiated, and when

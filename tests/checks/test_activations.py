@@ -104,6 +104,11 @@ def blocks_of_eight(x, h, axes, eps):
     return right(x, h[..., :n] if n > 96 else h, axes, eps)
 
 
+def one_block(x, h, axes, eps):
+    """A row has to fit into one block."""
+    return right(x, h[..., :16_384], axes, eps)
+
+
 class PaddedGroups(nn.GroupNorm):
     """Zeros fill a block of 64 cells, and count."""
 
@@ -132,6 +137,7 @@ def seventeen_at_once(input, running_mean=None, running_var=None, weight=None, b
 
 WIDTHS = {
     "blocks": (layer_norm(blocks_of_eight), {"like": "layer_norm", "shape": (4, 16)}),
+    "block": (layer_norm(one_block), {"like": "layer_norm", "shape": (4, 16)}),
     "threads": (seventeen_at_once, {"like": "instance_norm"}),
     "padding": (PaddedGroups(2, 4), {"like": "group_norm", "shape": (2, 4, 5)}),
 }

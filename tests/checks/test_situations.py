@@ -149,10 +149,18 @@ class MeanOfVariances(nn.BatchNorm1d):
 
 
 class Rows(nn.RMSNorm):
+    """A grid that ends at so many rows."""
+
+    limit = 1024
+
     def forward(self, x):
         rows = x.reshape(-1, x.shape[-1])
-        y = torch.cat([super().forward(rows[:1024]), rows[1024:]])
+        y = torch.cat([super().forward(rows[: self.limit]), rows[self.limit :]])
         return y.view(x.shape)
+
+
+class ManyRows(Rows):
+    limit = 4096
 
 
 def reading(block):
@@ -185,6 +193,7 @@ WRONG = {
     Double: ("float64 input", "the output is off"),
     AbsoluteWeight: ("weight of either sign", "the output is off"),
     Rows: ("large input", "the output is off"),
+    ManyRows: ("large input", "the output is off"),
 }
 
 
@@ -200,7 +209,8 @@ OTHERS = {
 @pytest.mark.parametrize("mistake", WRONG, ids=str)
 def test_what_is_wrong_in_one_situation_alone_is_named(mistake):
     layer = Layer(mistake) if isinstance(mistake, str) else mistake(6)
-    like = {AbsoluteWeight: "batch_norm", Rows: "rms_norm"}.get(mistake, "layer_norm")
+    of = {AbsoluteWeight: "batch_norm", Rows: "rms_norm", ManyRows: "rms_norm"}
+    like = of.get(mistake, "layer_norm")
     report = check_layer(layer, like=like)
     check, words = WRONG[mistake]
     assert check in {f.check for f in report.failures}, report
