@@ -16,7 +16,7 @@ from normlab.checks.trial import Trial
 from normlab.norms import Case
 
 _LARGE = 50_000  # entries
-_WIDTHS = (1, 3, 17, 100, 16_401)  # small, no power of two, more than a block of a kernel
+_WIDTHS = (1, 3, 17, 100, 20_001)  # small, no power of two, more than a block of a kernel
 
 
 # what becomes of a normal input, and of the number of each cell's feature
@@ -56,7 +56,7 @@ def check_widths(trial: Trial) -> Iterator[Finding]:
     """Means over other numbers of cells, where the parameters allow it."""
     case, name, tried = trial.cases[0 if trial.norm.trailing else -1], "other widths", False
     for width in _WIDTHS if case.axis is None and case.normalized_ndim == 1 else ():
-        inputs = make_inputs(_at_width(trial, case, width), seed=70)
+        inputs = make_inputs(_at_width(trial, case, width), dtype=trial.scope.dtype, seed=70)
         if not takes(inputs, trial.observe):
             continue
         tried = True

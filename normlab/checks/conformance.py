@@ -29,7 +29,7 @@ from normlab.checks.report import (
 )
 from normlab.checks.robustness import check_double_backward, check_handling, check_unchanged
 from normlab.checks.running import check_buffers, check_fixed, check_running
-from normlab.checks.situations import check_compiled, check_situations
+from normlab.checks.situations import check_compiled, check_situations, check_sizes
 from normlab.checks.state import check_evaluation, check_saved_state
 from normlab.checks.trial import Scope, Trial, name_of
 from normlab.norms import CONVENTIONS, FROZEN, NORMS
@@ -218,8 +218,10 @@ def _run_checks(
     if isinstance(layer, ForeignFunction) and layer.has_running:
         yield from give_running(trial, layer, seeds[0])
     if scope.dtype != torch.float32:
-        yield from check_values(trial, seeds)
-        text = f"everything but values and gradients, for {name_of(scope.dtype)} input alone"
+        known = yield from check_values(trial, seeds)
+        if known is not None and not failures:
+            yield from check_sizes(known)
+        text = f"everything but values and sizes, for {name_of(scope.dtype)} input alone"
         yield Note(text, untested=True)
         return
     yield from check_unchanged(trial)

@@ -50,13 +50,25 @@ def check_situations(trial: Trial, failures: Sequence[Failure]) -> Iterator[Find
             return
 
 
-def _situations(trial: Trial) -> Iterator[tuple[Inputs, str]]:
-    """Inputs, and the name of their check."""
-    case, scope, norm = trial.cases[0], trial.scope, trial.norm
+def check_sizes(trial: Trial) -> Iterator[Finding]:
+    """Many rows, and means over other numbers of cells, in the dtype that is checked."""
+    for inputs, name in _many_rows(trial):
+        yield from compare_means(trial, inputs, name)
+    yield from check_widths(trial)
+
+
+def _many_rows(trial: Trial) -> Iterator[tuple[Inputs, str]]:
+    case = trial.cases[0]
     rows = min(_LARGE, _ENTRIES // max(1, torch.Size(case.shape[1:]).numel()))
     if not case.is_one_row and rows > case.shape[0]:
         larger = replace(case, shape=(rows, *case.shape[1:]))
-        yield make_inputs(larger, seed=21), "large input"
+        yield make_inputs(larger, dtype=trial.scope.dtype, seed=21), "large input"
+
+
+def _situations(trial: Trial) -> Iterator[tuple[Inputs, str]]:
+    """Inputs, and the name of their check."""
+    case, scope, norm = trial.cases[0], trial.scope, trial.norm
+    yield from _many_rows(trial)
     if scope.double:
         yield make_inputs(case, dtype=torch.float64, seed=22), "float64 input"
     inputs = make_inputs(case, seed=23)

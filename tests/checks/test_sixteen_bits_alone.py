@@ -92,6 +92,28 @@ def test_an_output_that_is_eight_percent_too_large(dtype):
     assert "expected 1.414, 0; got 1.5" in str(report)
 
 
+def first_block(x, weight):
+    """A row has to fit into one block."""
+    mean = x[..., :16_384].square().sum(-1, keepdim=True) / x.shape[-1]
+    return x * torch.rsqrt(mean + torch.finfo(torch.float32).eps) * weight
+
+
+def first_rows(x, weight):
+    """A grid ends at 4,096 rows."""
+    y = layers.rms_norm(x, weight.shape, weight).flatten(0, -2)
+    return torch.cat([y[:4096], 0 * y[4096:]]).view(x.shape)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("function", "check"), [(first_block, "other widths"), (first_rows, "large input")]
+)
+def test_a_kernel_that_is_wrong_at_one_size_alone(function, check, dtype):
+    report = check_layer(alone(function, dtype, wide=True), like="rms_norm", dtype=dtype)
+    assert [f.check for f in report.failures] == [check], report
+    assert str(report).startswith("does not conform to rms_norm: 1 of")
+
+
 def test_an_eps_of_its_own_is_named_and_declared():
     kernel = alone(cast_before_weight, torch.bfloat16)
     report = check_layer(lambda x, weight: kernel(x, weight), like="rms_norm", dtype="bfloat16")
