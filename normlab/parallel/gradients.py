@@ -72,9 +72,9 @@ def reduce_norm_gradients(model: nn.Module, group: Group = None) -> tuple[str, .
 def find_partial_gradients(model: nn.Module, group: Group = None) -> tuple[str, ...]:
     """Parameters that are equal on all processes while their gradients are not: after `backward`.
 
-    These gradients are parts of one, and a step with them makes the copies differ. A parameter
-    that is divided among the processes has other values on each and is not listed; but fresh
-    weights of norms are all 1, divided or not, so ask after a step.
+    They differ by more than rounding, so they are parts of one, and a step with them makes the
+    copies differ. A parameter that is divided among the processes has other values on each and is
+    not listed; but fresh weights of norms are all 1, divided or not, so ask after a step.
 
     Returns:
         Names, in the order of the model, equal on all processes.
@@ -106,7 +106,8 @@ def find_partial_gradients(model: nn.Module, group: Group = None) -> tuple[str, 
         values, gradients = gather_from_group(torch.stack([p.detach(), p.grad]), group).unbind(1)
         if not bool((values == values[0]).all()):
             continue
-        if not bool((gradients == gradients[0]).all()):
+        rounding = torch.finfo(p.dtype).eps ** 0.5 * gradients.abs().max()
+        if not bool(((gradients - gradients[0]).abs() <= rounding).all()):
             found.append(name)
         elif not bool(gradients.any()):
             silent.append(name)

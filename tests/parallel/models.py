@@ -145,6 +145,14 @@ def closed_branch(x, scale, fresh=True):
     return partial, [str(w.message) for w in caught]
 
 
+def rounded_otherwise(x):
+    """What is told of whole gradients that differ in the last digit."""
+    model = Block(nn.LayerNorm)
+    model(x).square().sum().backward()
+    model.norm_1.weight.grad *= 1 + 2e-7 * dist.get_rank()
+    return parallel.find_partial_gradients(model)
+
+
 def copied_groups():
     own = dist.new_group([0, 1])
     model = nn.Sequential(

@@ -81,6 +81,11 @@ def test_fresh_weights_tell_nothing_and_say_so(two):
             assert all("norm_1.weight, norm_1.bias: all entries are equal" in m for m in said)
 
 
+def test_a_last_digit_is_no_part(two):
+    x = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
+    assert two.run(models.rounded_otherwise, x) == [(), ()]
+
+
 def test_one_process_has_everything():
     model = models.Block(torch.nn.LayerNorm)
     assert models.parallel.reduce_norm_gradients(model) == ()

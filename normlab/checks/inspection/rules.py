@@ -217,9 +217,11 @@ def decayed_norm(norm: FoundNorm, run: ModelRun) -> str | None:
     if not hit:
         return None
     decay = ", ".join(f"{d:g}" for d in sorted(set(hit.values())))
+    offset = norm.fingerprint.weight_offset
     return (
         f"weight decay {decay} acts on its {' and '.join(hit)}: it pulls the scale of the "
-        "features toward 0. Put the parameters of norms in a group with weight_decay=0"
+        f"features toward {offset or 0:g}. Put the parameters of norms in a group with "
+        "weight_decay=0"
     )
 
 

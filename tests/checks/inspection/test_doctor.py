@@ -426,3 +426,14 @@ def test_norms_that_are_made_of_layers_are_found_once():
 def test_a_deeper_model_is_examined_in_a_few_seconds():
     model = Transformer(16, nn.LayerNorm, pre=True)
     assert len(doctor(model, PADDED).norms) == 5
+
+
+@pytest.mark.parametrize(
+    ("norm", "toward"),
+    [(nn.RMSNorm, "toward 0."), (normlab.layers.ZeroCenteredRMSNorm, "toward 1.")],
+)
+def test_weight_decay_says_where_to(norm, toward):
+    model = nn.Sequential(nn.Linear(8, 8), norm(8), nn.Linear(8, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
+    (finding,) = doctor(model, torch.randn(6, 8), optimizer=optimizer).findings
+    assert finding.rule == "decayed_norm" and toward in finding.message
