@@ -67,9 +67,9 @@ def check_widths(trial: Trial) -> Iterator[Finding]:
 
 
 def _at_width(trial: Trial, case: Case, width: int) -> Case:
-    """Two samples, or several rows, of this many features, or positions in a row."""
+    """Two samples, or two rows, of this many features, or positions in a row."""
     if trial.norm.trailing:
-        shape = (*case.shape[:-1], width)
+        shape = (*(min(size, 2) for size in case.shape[:-1]), width)
         parameters = trial.norm.parameter_shape(shape)
         return replace(case, shape=shape, parameter_shape=parameters, normalized_ndim=1)
     if len(case.shape) == 2:

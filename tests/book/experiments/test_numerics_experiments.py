@@ -288,7 +288,7 @@ def test_a_line_for_torch_has_the_conventions():
     flax = eval(lines["flax", "LayerNorm"], {"nn": nn, "D": 4})
     assert isinstance(flax, nn.LayerNorm) and flax.eps == 1e-6
     assert lines["dm-haiku", "BatchNorm"].endswith("momentum=1 - decay_rate)")
-    assert lines["transformers", "Gemma"] == "nn.RMSNorm(D, eps=1e-06), weight 1 + w"
+    assert lines["transformers", "Gemma"] == "nn.RMSNorm(D, eps=1e-06), weight: 1 + theirs"
     assert lines["torch", "RMSNorm"] == "nn.RMSNorm(D)"
     assert lines["x-transformers", "RMSNorm"] == ""  # a floor under the length: torch has none
 

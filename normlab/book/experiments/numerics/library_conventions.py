@@ -84,7 +84,7 @@ class Convention(BaseModel):
         if self.eps_place != "inside":
             return ""
         call = f"nn.{'LayerNorm' if norm.centered else 'RMSNorm'}(D{eps})"
-        return f"{call}, weight 1 + w" if self.weight_offset else call
+        return f"{call}, weight: 1 + theirs" if self.weight_offset else call
 
 
 def read_conventions(path: Path | str) -> tuple[Convention, ...]:
