@@ -104,7 +104,7 @@ def find_partial_gradients(model: nn.Module, group: Group = None) -> tuple[str, 
             continue
         assert p.grad is not None
         values, gradients = gather_from_group(torch.stack([p.detach(), p.grad]), group).unbind(1)
-        if not bool((values == values[0]).all()):
+        if not p.numel() or not bool((values == values[0]).all()):
             continue
         rounding = torch.finfo(p.dtype).eps ** 0.5 * gradients.abs().max()
         if not bool(((gradients - gradients[0]).abs() <= rounding).all()):
