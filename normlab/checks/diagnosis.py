@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from normlab.checks.formula import Formula, default_eps
-from normlab.checks.inputs import Evidence
+from normlab.checks.inputs import Evidence, roundings
 from normlab.checks.mistakes import MISTAKES, Mistake, choices, structure
 from normlab.checks.probing.measurements import eps_in_root, shortest
-from normlab.checks.tolerances import max_error
+from normlab.checks.tolerances import HALF, max_error
 from normlab.norms import NORMS
 
-_ROUNDINGS = 4  # of a result in 16 bits: those that the right formula is allowed
 _SINGLE = 1e-5  # relative error that a few roundings to float32 may leave
 _HALF = 0.02  # relative error that a few roundings to 16 bits may leave
 _ROUNDING = 32 * torch.finfo(torch.float32).eps  # of a wrong output that may be large
@@ -143,8 +142,8 @@ def explains(changes: dict[str, Any], evidence: Sequence[Evidence]) -> bool:
 def _may_leave(e: Evidence, value: Tensor) -> float:
     """The error that a diagnosis may leave which gives this value."""
     scale = float(value.abs().max())
-    if torch.finfo(e.dtype).bits == 16:  # a diagnosis fits as closely as the right formula
-        return max(e.budget, _ROUNDINGS * torch.finfo(e.dtype).eps * scale)
+    if e.dtype in HALF:  # a diagnosis fits as closely as the right formula
+        return max(e.budget, roundings(e.dtype) * torch.finfo(e.dtype).eps * scale)
     return _PROBE * scale if e.probe else 4 * max(e.budget, _ROUNDING * scale)
 
 

@@ -11,7 +11,7 @@ from normlab.checks.changes import gradient
 from normlab.checks.diagnosis import Diagnosis
 from normlab.checks.inputs import Evidence
 from normlab.checks.mistakes import wrong_gradients
-from normlab.checks.tolerances import max_error
+from normlab.checks.tolerances import HALF, max_error
 from normlab.norms import NORMS
 
 
@@ -20,7 +20,7 @@ def explain_gradient(e: Evidence) -> Diagnosis:
     if not e.got.isfinite().all():
         return Diagnosis(None, "it has entries that are not finite")
     for name, sentence, value in _wrong_gradients(e):
-        slack = 1 if torch.finfo(e.dtype).bits == 16 else 4
+        slack = 1 if e.dtype in HALF else 4
         if max_error(e.got, value) <= min(slack * e.budget, 0.1 * float(value.abs().max())):
             return Diagnosis(name, sentence)
     if float(e.got.abs().max()) == 0:

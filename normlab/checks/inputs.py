@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normlab.checks.formula import Formula
-from normlab.checks.tolerances import error_budget, max_error
+from normlab.checks.tolerances import HALF, error_budget, max_error
 from normlab.norms import NORMS, Case
 
 _ULPS = 32  # a few roundings per operation, in any order of summation, for up to 1e3 terms
@@ -88,7 +88,7 @@ def make_inputs(
 
 def roundings(dtype: torch.dtype, key: str = "y") -> int:
     """How many units in the last place one of the results may be off."""
-    if torch.finfo(dtype).bits == 16:
+    if dtype in HALF:
         return _HALF_ULPS * (1 if key == "y" else 2)
     return _ULPS * (1 if key == "y" else 4)
 

@@ -28,6 +28,7 @@ from normlab.checks.probing import ForeignFunction
 from normlab.checks.refusals import attribute_refusal, report_refusals, takes
 from normlab.checks.report import Failure, Finding, Note, Ran, excess_failure, make_failure
 from normlab.checks.smallest import describe_smallest
+from normlab.checks.tolerances import HALF
 from normlab.checks.trial import BackwardFailed, NoTensor, Trial, call_each, name_of
 from normlab.norms import NORMS, Case
 
@@ -257,7 +258,7 @@ def _judge_outputs(
             return None, failures
     if cancels:
         mistake, says = "one_pass", MISTAKES["one_pass"].message
-        if torch.finfo(trial.scope.dtype).bits == 16:
+        if trial.scope.dtype in HALF:
             says += "; or the mean is rounded to 16 bits before it is subtracted"
             if not trial.norm.centered:
                 mistake, says = "half_precision_statistics", "squares look computed in 16 bits"

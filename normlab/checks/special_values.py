@@ -16,9 +16,9 @@ from normlab.checks.formula import Formula
 from normlab.checks.frozen import WORDS
 from normlab.checks.inputs import Inputs, Results, make_inputs, plain_results, torch_baseline
 from normlab.checks.report import Failure, Finding, Note, Ran, make_failure
+from normlab.checks.tolerances import HALF
 from normlab.checks.trial import BackwardFailed, Trial, name_of
 
-_IN_HALF = torch.bfloat16, torch.float16
 _ULPS = 64  # roundings of a value, or of one of the terms that a gradient is summed of
 _HALF_ULPS = 8  # the same of a value in 16 bits
 _HALF = 0.1  # of the terms of a gradient that were each rounded to 16 bits
@@ -52,7 +52,7 @@ def check_special_values(trial: Trial) -> Iterator[Finding]:
 def compare_means(trial: Trial, inputs: Inputs, check: str, place: str = "") -> Iterator[Finding]:
     """What is wrong with the results of one call, and for which cells: their `place`."""
     want, dtype = trial.expect(inputs, backward=trial.scope.backward), inputs.x.dtype
-    if dtype in _IN_HALF and dtype != trial.scope.dtype:
+    if dtype in HALF and dtype != trial.scope.dtype:
         check = f"{name_of(dtype)}, {check}"
     try:
         got = trial.observe(inputs)
@@ -89,7 +89,7 @@ def compare_means(trial: Trial, inputs: Inputs, check: str, place: str = "") -> 
             own = allowed[key] + _PLAIN * _largest(formula, key, plain - right)
             reached = _largest(formula, key, right) < torch.finfo(dtype).max / 4
             wrong &= reached & own.isfinite() & ~(off <= own)
-        if wrong.any() and dtype in _IN_HALF and key != "y":  # torch keeps 1 / root in 16 bits
+        if wrong.any() and dtype in HALF and key != "y":  # torch keeps 1 / root in 16 bits
             like, eps, backward = trial.layer.like, trial.actual.eps, trial.scope.backward
             theirs = torch_baseline(like, inputs, backward=backward, eps=eps)[key]
             wrong &= _largest(formula, key, theirs.reshape(right.shape)).isfinite()
@@ -137,7 +137,7 @@ def _budgets(trial: Trial, inputs: Inputs, want: Results) -> dict[str, Tensor]:
         "dx": noise * scale["dx"],
         "dweight": (noise * count).sum().reshape(1) * wide.dy.abs().max(),
     }
-    half = dtype in _IN_HALF
+    half = dtype in HALF
     own = {"y": _HALF_ULPS * torch.finfo(dtype).eps} if half else {}
     return {
         key: own.get(key, _HALF if half else _ULPS * eps32) * scale[key]
@@ -155,7 +155,7 @@ def _failure(
     if worst.isfinite():
         return make_failure(check, f"{text} is off by {off:.1e}", mistake)
     text += f" is {'NaN' if worst.isnan() else 'infinite'}"
-    text += f" in {name_of(dtype)}" if dtype in _IN_HALF else ""
+    text += f" in {name_of(dtype)}" if dtype in HALF else ""
     if float(torch.tensor(formula.eps, dtype=dtype)) == 0.0 < formula.eps:
         text += f": eps {formula.eps:.3g} is 0 in {name_of(dtype)}"
         return make_failure(check, text, "eps_underflows")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+HALF = torch.bfloat16, torch.float16
 GROSS = 1e-3  # relative: what counts where the values themselves were checked elsewhere
 
 
